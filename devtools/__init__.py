@@ -1,0 +1,1 @@
+"""What the developers of Trainwright run; not part of the installed package."""

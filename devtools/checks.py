@@ -1,0 +1,75 @@
+"""The whole test run, quick checks first: lint, types, generated files, unit tests, then the real builds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from trainwright.cli import say
+from trainwright.errors import EngineError, Failure
+
+ROOT = Path(__file__).resolve().parent.parent
+CODE = ["trainwright", "devtools", "tests", "templates", "tasks.py"]
+
+
+class ChecksFailed(Failure):
+    """A check or a test failed."""
+
+    kind = "tests"
+
+
+def run_tests(*, fast: bool, select: str | None) -> None:
+    """Run every check, and stop at the first kind that fails.
+
+    Args:
+        fast: leave out what needs a container engine.
+        select: a pytest ``-k`` expression; lint and types are then left out.
+
+    Raises:
+        ChecksFailed: something failed, or (where ``CI`` or ``TRAINWRIGHT_REQUIRE_ENGINE`` is set) no engine is to be
+            had.
+    """
+    python = [sys.executable, "-m"]
+    pytest = [*python, "pytest", *(["-k", select] if select else [])]
+    if not select:
+        _step("lint", [*python, "ruff", "check", *CODE])
+        _step("format", [*python, "ruff", "format", "--check", *CODE])
+        _step("types", [*python, "mypy"])
+        _generated_files_are_fresh()
+    # pytest exits with 5 where -k chose nothing of one half.
+    empty = (5,) if select else ()
+    _step("unit tests", [*pytest, "-m", "not engine"], empty)
+    if fast:
+        say("left out (--fast): the tests that build and run images")
+        return
+    try:
+        from trainwright.engine import connect
+
+        connect(say=say)
+    except EngineError as lacking:
+        if os.environ.get("CI") or os.environ.get("TRAINWRIGHT_REQUIRE_ENGINE"):
+            raise
+        say(f"NOT RUN: the tests that build and run images: {lacking.message}")
+        return
+    _step("real builds", [*pytest, "-m", "engine", "--durations=10"], empty)
+
+
+def _generated_files_are_fresh() -> None:
+    from devtools.generated import generate
+    from trainwright.locking import refresh_locks
+
+    generate(check=True)
+    refresh_locks(None, None, check=True, say=lambda _: None)
+    say("generated files: fresh")
+
+
+def _step(name: str, argv: list[str], accepted: tuple[int, ...] = ()) -> None:
+    started = time.monotonic()
+    say(name)
+    done = subprocess.run(argv, cwd=ROOT, check=False)  # noqa: S603 - argv is ours
+    if done.returncode not in (0, *accepted):
+        raise ChecksFailed(f"{name} failed (exit code {done.returncode})", remedy=f"Again alone: {' '.join(argv)}")
+    say(f"{name}: ok, {time.monotonic() - started:.0f} s")

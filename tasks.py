@@ -1,0 +1,29 @@
+"""What `./invoke` offers in a checkout: the verbs of Trainwright, and what its developers run."""
+
+from __future__ import annotations
+
+from invoke.context import Context
+
+from trainwright.cli import checked, verb
+from trainwright.verbs import namespace
+
+
+@verb(help={"fast": "only what needs no container engine", "select": "only tests whose name holds this expression"})
+def test(c: Context, fast: bool = False, select: str | None = None) -> None:
+    """Lint, types, unit tests, then the real builds."""
+    from devtools.checks import run_tests
+
+    run_tests(fast=fast, select=select)
+
+
+@verb(help={"check": "change nothing; fail where a file would change"})
+def generate(c: Context, check: bool = False) -> None:
+    """Make the generated files anew: golden Dockerfiles and JSON schemas."""
+    from devtools.generated import generate as make
+
+    make(check=check)
+
+
+namespace.add_task(test)
+namespace.add_task(generate)
+namespace = checked(namespace)

@@ -1,0 +1,294 @@
+"""What an image really holds: this file is the program that runs inside the container.
+
+It needs nothing but the standard library of Python 3.8 or later and reads nothing of Trainwright: its text is fed to
+the image's ``python3`` on standard input, with one argument, the request ``{"probes": [...]}``. It prints one JSON
+document. A probe of a component that fails yields ``{"error": "..."}`` for that component and never ends the program.
+"""
+
+# os.path, as pathlib takes far longer over a whole file system.
+# ruff: noqa: PTH111, PTH112, PTH113, PTH118, PTH120, PTH123, PTH202, PTH207, PTH208
+
+from __future__ import annotations
+
+import glob
+import importlib.metadata
+import json
+import os
+import platform
+import pwd
+import re
+import shutil
+import subprocess  # the runner is not in the image
+import sys
+import sysconfig
+from typing import Any
+
+SCHEMA = "trainwright/probe/1"
+PROBE_SECONDS = 120
+ERROR_CHARACTERS = 600
+LARGEST = 15
+LIBRARIES = (
+    *("libcudart", "libcublas", "libcublasLt", "libcufft", "libcusparse", "libcusolver", "libnvrtc", "libcudnn"),
+    *("libnccl", "libnccl-net", "libmpi", "libfabric", "libefa", "libibverbs", "libmetis", "librmm"),
+)
+COMPILERS = ("gcc", "g++", "cc", "c++", "clang", "nvcc", "make")
+DRIVER = re.compile(r"^(libcuda\.so|libnvidia-[\w-]+\.so|libnvcuvid\.so|libnvoptix\.so|libcudadebugger\.so)[.\d]*$")
+UNREAL = ("/proc", "/sys", "/dev")
+
+
+def read(path: str) -> str:
+    """The text of a file, or nothing."""
+    try:
+        with open(path, errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def command(argv: list[str], text: str | None = None, seconds: int = PROBE_SECONDS) -> tuple[int, str, str]:
+    """Exit status, output and errors of a program; 124 where it found no end."""
+    try:
+        done = subprocess.run(
+            argv,
+            input=text if text is not None else "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return 124, "", f"no end after {seconds} s"
+    except OSError as error:
+        return 127, "", f"{argv[0]}: {error.strerror}"
+    return done.returncode, done.stdout, done.stderr
+
+
+def mounted_files() -> set[str]:
+    """Mount points of this container: what the engine puts there is not the image's."""
+    return {line.split()[4] for line in read("/proc/self/mountinfo").splitlines() if len(line.split()) > 4}
+
+
+def release() -> dict[str, str]:
+    """The fields of ``/etc/os-release``."""
+    pairs = (line.partition("=") for line in read("/etc/os-release").splitlines() if "=" in line)
+    return {key: value.strip().strip('"') for key, _, value in pairs}
+
+
+def distributions() -> dict[str, str]:
+    """The Python distributions of this interpreter: normalised name (PEP 503) to version."""
+    found = {}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            found[re.sub(r"[-_.]+", "-", name).lower()] = distribution.version
+    return dict(sorted(found.items()))
+
+
+def debian_packages() -> dict[str, str]:
+    """The installed Debian packages: name to version."""
+    code, out, _ = command(["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\n"])
+    rows = (line.split() for line in out.splitlines()) if code == 0 else iter([])
+    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2].startswith("ii")}
+
+
+def loader_directories(conf: str = "/etc/ld.so.conf") -> list[str]:
+    """Where the loader looks, in its order: ``LD_LIBRARY_PATH``, ``ld.so.conf``, the built-in directories."""
+    seen: list[str] = []
+
+    def from_file(path: str) -> list[str]:
+        named: list[str] = []
+        for line in read(path).splitlines():
+            word = line.split("#")[0].strip()
+            if word.startswith("include"):
+                pattern = os.path.join(os.path.dirname(path), word[7:].strip())
+                for included in sorted(glob.glob(pattern)):
+                    named += from_file(included)
+            elif word:
+                named.append(word)
+        return named
+
+    given = [part for part in os.environ.get("LD_LIBRARY_PATH", "").split(":") if part]
+    for folder in [*given, *from_file(conf), "/lib", "/usr/lib", "/lib64", "/usr/lib64"]:
+        if folder not in seen:
+            seen.append(folder)
+    return seen
+
+
+def is_library(path: str) -> bool:
+    """Whether a file is an ELF object (linker scripts are named ``.so``, too)."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
+
+
+def libraries(folders: list[str]) -> dict[str, list[dict[str, Any]]]:
+    """Every distinct file of the libraries that matter: on the loader path, in wheels, under /opt and /usr/local."""
+    packages = sorted({sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]})
+    wider = ["/usr/local/cuda*/lib64", "/usr/local/lib", "/opt/*/lib", "/opt/*/lib64"]
+    for root in packages:
+        wider += [root + "/nvidia/*/lib", root + "/torch/lib", root + "/*/lib64", root + "/*.libs"]
+    others = sorted({f for pattern in wider for f in glob.glob(pattern)} - set(folders))
+    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in LIBRARIES}
+    for on_path, places in ((True, folders), (False, others)):
+        for folder in places:
+            for name, files in found.items():
+                for path in sorted(glob.glob(os.path.join(folder, name + ".so*"))):
+                    real = os.path.realpath(path)
+                    if real not in files and is_library(real):
+                        size = os.path.getsize(real)
+                        files[real] = {"path": path, "real": real, "bytes": size, "on_loader_path": on_path}
+    return {name: list(files.values()) for name, files in found.items() if files}
+
+
+def duplicates(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
+    """The libraries of which the loader could take one or another: name to the files."""
+    several = {name: [f["real"] for f in files if f["on_loader_path"]] for name, files in found.items()}
+    return {name: files for name, files in several.items() if len(files) > 1}
+
+
+def walk(mounts: set[str]) -> tuple[dict[str, int], list[tuple[int, str]], list[str], list[str]]:
+    """One pass over the file system: bytes of directories, of large files, driver libraries, left-overs of uv."""
+    sizes: dict[str, int] = {}
+    files: list[tuple[int, str]] = []
+    drivers: list[str] = []
+    traces: list[str] = []
+    for folder, below, names in os.walk("/"):
+        below[:] = [d for d in below if os.path.join(folder, d) not in UNREAL]
+        total = 0
+        for name in names:
+            path = os.path.join(folder, name)
+            if path in mounts:
+                continue
+            try:
+                size = os.lstat(path).st_size
+            except OSError:
+                continue
+            total += size
+            files.append((size, path))
+            if name.startswith("lib") and DRIVER.match(name) and "/stubs" not in folder:
+                drivers.append(path)
+            if name == "uv_cache.json":
+                traces.append(path)
+        above = folder
+        sizes["/"] = sizes.get("/", 0) + total
+        while above != "/":
+            sizes[above] = sizes.get(above, 0) + total
+            above = os.path.dirname(above)
+    return sizes, sorted(files, reverse=True)[:LARGEST], sorted(drivers), sorted(traces)
+
+
+def largest(sizes: dict[str, int]) -> list[dict[str, Any]]:
+    """The directories that weigh most, without those whose weight is nearly all in one folder below."""
+    heaviest: dict[str, int] = {}
+    for path, size in sizes.items():
+        parent = os.path.dirname(path)
+        if path != "/":
+            heaviest[parent] = max(heaviest.get(parent, 0), size)
+    told = [(size, path) for path, size in sizes.items() if heaviest.get(path, 0) < 0.9 * size and path != "/"]
+    return [{"path": path, "bytes": size} for size, path in sorted(told, reverse=True)[:LARGEST]]
+
+
+def left_overs(traces: list[str], mounts: set[str]) -> dict[str, list[str]]:
+    """What a build leaves behind and nobody needs: kind to the files."""
+    home = os.path.expanduser("~")
+    kinds = {
+        "apt lists": ["/var/lib/apt/lists/*_*"],
+        "apt caches": ["/var/cache/apt/*.bin", "/var/cache/apt/archives/*.deb"],
+        "logs": ["/var/log/*.log", "/var/log/apt/*", "/var/log/*.gz"],
+        "ssh host keys": ["/etc/ssh/ssh_host_*"],
+        "pip and uv caches": [home + "/.cache/pip/*", home + "/.cache/uv/*"],
+        "temporary files": ["/tmp/*", "/tmp/.tmp*", "/var/tmp/*"],
+        "loader caches": ["/var/cache/ldconfig/aux-cache"],
+    }
+    found = {kind: sorted(p for pattern in patterns for p in glob.glob(pattern)) for kind, patterns in kinds.items()}
+    found["uv traces"] = traces
+    # An empty log is a place for one; the engine's own mounts are not in the image.
+    found["logs"] = [p for p in found["logs"] if os.path.isfile(p) and os.path.getsize(p)]
+    kept = {kind: [p for p in paths if p not in mounts] for kind, paths in found.items()}
+    return {kind: paths for kind, paths in kept.items() if paths}
+
+
+def facts(probes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The facts of each component, from its probe steps."""
+    found: dict[str, dict[str, Any]] = {}
+    for step in probes:
+        own = found.setdefault(step["component"], {})
+        try:
+            learned = from_script(step["python"]) if step.get("python") else from_shell(step)
+        except Exception as error:
+            learned = {"error": f"{type(error).__name__}: {error}"}
+        own.update(learned)
+    return found
+
+
+def from_script(script: str) -> dict[str, Any]:
+    """The last line of what a Python script prints, which is a JSON object."""
+    code, out, err = command(["python3", "-"], text=script)
+    if code != 0:
+        return {"error": (err.strip() or out.strip() or f"exit status {code}")[-ERROR_CHARACTERS:]}
+    lines = out.strip().splitlines()
+    try:
+        learned = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        learned = None
+    if not isinstance(learned, dict):
+        return {"error": "the last line of output is no JSON object: " + (lines[-1] if lines else "")[:200]}
+    return learned
+
+
+def from_shell(step: dict[str, Any]) -> dict[str, Any]:
+    """What the first group of each pattern matches in the output of a shell command."""
+    code, out, err = command(["/bin/sh", "-c", step["run"]])
+    matched = {fact: re.search(pattern, out, re.MULTILINE) for fact, pattern in (step.get("match") or {}).items()}
+    learned: dict[str, Any] = {fact: hit.group(1) for fact, hit in matched.items() if hit}
+    if code != 0 and not learned:
+        learned["error"] = (err.strip() or out.strip() or f"exit status {code}")[-ERROR_CHARACTERS:]
+    return learned
+
+
+def survey(request: dict[str, Any]) -> dict[str, Any]:
+    """Everything there is to know about the image, as one JSON document."""
+    # First of all what a probe could change: the left-overs.
+    mounts = mounted_files()
+    sizes, files, drivers, traces = walk(mounts)
+    folders = loader_directories()
+    found = libraries(folders)
+    return {
+        "schema": SCHEMA,
+        "interpreter": {
+            "version": platform.python_version(),
+            "executable": sys.executable,
+            "prefix": sys.prefix,
+            "site_packages": sysconfig.get_paths()["purelib"],
+        },
+        "os": release(),
+        "environment": dict(os.environ),
+        "user": {"uid": os.getuid(), "name": _user_name(), "home": os.path.expanduser("~")},
+        "loader_path": folders,
+        "distributions": distributions(),
+        "packages": debian_packages(),
+        "libraries": found,
+        "duplicates": duplicates(found),
+        "driver_libraries": drivers,
+        "bytes": sizes.get("/", 0),
+        "largest_directories": largest(sizes),
+        "largest_files": [{"path": path, "bytes": size} for size, path in files],
+        "left_overs": left_overs(traces, mounts),
+        "compilers": {name: path for name in COMPILERS for path in [shutil.which(name)] if path},
+        "code": sorted(os.listdir("/opt/ml/code")) if os.path.isdir("/opt/ml/code") else [],
+        "facts": facts(request.get("probes") or []),
+    }
+
+
+def _user_name() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return ""
+
+
+if __name__ == "__main__":
+    print(json.dumps(survey(json.loads(sys.argv[1])), sort_keys=True))

@@ -1,0 +1,227 @@
+"""From a plan to a proven, tagged image: context, BuildKit, probe, tags, record.
+
+The docker SDK cannot speak to BuildKit, so the build itself goes through the command line client.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from trainwright import probe as probing
+from trainwright import store
+from trainwright.catalog import Catalog
+from trainwright.context import write_context
+from trainwright.engine import Engine
+from trainwright.errors import BuildFailed, EngineError, ProofFailed
+from trainwright.ledger import make_ledger, owner_of
+from trainwright.paths import locked, state_dir
+from trainwright.plan import Plan
+from trainwright.progress import BuildProgress, Vertex
+from trainwright.runner import run, stream
+from trainwright.site import Site
+from trainwright.steps import steps
+from trainwright.store import BuildRecord, EngineUsed
+from trainwright.view import Mode, make_view
+
+# The grammar of image references (distribution/reference), without a digest.
+TAG = re.compile(r"(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*(?::[\w][\w.-]{0,127})?")
+_KEY_LINE = re.compile(r"error|fail|denied|not found|no space|mismatch|unable|cannot", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build, as opposed to what: extra tags, the shape of the progress, whether to use the cache."""
+
+    tags: tuple[str, ...] = ()
+    progress: Mode = "auto"
+    no_cache: bool = False
+
+
+def build(
+    plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, options: BuildOptions, say: Callable[[str], None]
+) -> BuildRecord:
+    """Build, probe, tag and record an image.
+
+    Args:
+        plan: what to build.
+        catalog: where the components' templates lie.
+        site: where things come from on this machine.
+        engine: an answering engine.
+        options: how to build.
+        say: told of long steps and notices.
+
+    Raises:
+        BuildFailed: a step failed or the build was interrupted; no tag was moved.
+        ProofFailed: the image is not what the plan says; it keeps no tag.
+        EngineError: the engine went away.
+        SourceError: an input could not be had.
+    """
+    started = time.monotonic()
+    folder = state_dir() / "contexts" / plan.id[:16]
+    with locked(folder.with_suffix(".lock")):
+        base = write_context(plan, catalog, site, folder, say)
+        if base is not None and base.stale:
+            say(f"the base file system was made on {base.created[:10]}; ./invoke doctor --fix makes a fresh one")
+        image_id, progress = _run_build(plan, folder, site, engine, options)
+        dockerfile = (folder / "Dockerfile").read_text()
+    earlier = store.load(image_id)
+    if earlier is not None and earlier.plan.id == plan.id and not options.no_cache:
+        found = earlier.probe
+    else:
+        say("probing the image")
+        found = probing.probe(engine.client.path, image_id, plan.as_json())
+    try:
+        probing.check(plan.as_json(), found)
+    except ProofFailed as failed:
+        raise ProofFailed(
+            f"the image is not what the plan says, and gets no tag: {failed.message}",
+            remedy=f"{failed.remedy}\nThe image is {image_id[7:19]}; docker rmi {image_id[7:19]} removes it.".strip(),
+            image_id=image_id,
+            **failed.details,
+        ) from None
+    size, history = _inspect(engine, image_id)
+    cached = [v for v in _own(progress, dockerfile) if v.cached]
+    total = len(_own(progress, dockerfile))
+    record = BuildRecord(
+        image_id=image_id,
+        tags=(*plan.tags, *options.tags),
+        plan=plan,
+        size_bytes=size,
+        seconds=round(time.monotonic() - started, 1),
+        cached=len(cached) == total,
+        cached_steps=len(cached),
+        total_steps=total,
+        built_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        ledger=tuple(make_ledger(plan, dockerfile, progress.steps, history)),
+        engine=EngineUsed(server=engine.server_version, client=engine.client.version, buildkit=engine.client.buildkit),
+        source_revision=_revision(),
+        probe=found,
+        smoke=earlier.smoke if earlier is not None and earlier.plan.id == plan.id else None,
+    )
+    for tag in record.tags:
+        done = run([engine.client.path, "tag", image_id, tag], env=engine.cli_env)
+        if not done.ok:
+            raise BuildFailed(f"the engine refused the tag {tag}: {done.tail(2)}", remedy="Give another --tag.")
+    store.save(record, dockerfile)
+    return record
+
+
+def _own(progress: BuildProgress, dockerfile: str) -> list[Vertex]:
+    """The vertices that stand for steps of the Dockerfile."""
+    own = steps(dockerfile)
+    return [vertex for vertex in progress.steps if owner_of(vertex, own) is not None]
+
+
+def _run_build(
+    plan: Plan, folder: Path, site: Site, engine: Engine, options: BuildOptions
+) -> tuple[str, BuildProgress]:
+    log_path = state_dir() / "logs" / f"{plan.id[:16]}.log"
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    progress = BuildProgress(engine.client.progress)
+    with tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
+        id_file = Path(scratch, "image-id")
+        argv = _argv(engine, site, options, id_file, Path(scratch, "secrets"))
+        view = make_view(options.progress)
+        with (
+            log_path.open("w") as log,
+            stream([*argv, str(folder)], env={**engine.cli_env, **site.build_args()}) as running,
+        ):
+            log.write(f"# {' '.join(argv)} {folder}\n")
+            try:
+                for line in running.lines():
+                    log.write(line + "\n")
+                    progress.feed(line)
+                    view.update(progress)
+                done = running.wait()
+            except KeyboardInterrupt:
+                running.stop()
+                raise BuildFailed(
+                    "interrupted; no tag was moved",
+                    remedy="Run the same command again: finished steps come from the cache.",
+                    log=str(log_path),
+                ) from None
+            finally:
+                progress.close()
+                view.close()
+        if not done.ok or not id_file.is_file():
+            raise _failure(folder, engine, progress, log_path, done.returncode)
+        return id_file.read_text().strip(), progress
+
+
+def _argv(engine: Engine, site: Site, options: BuildOptions, id_file: Path, scratch: Path) -> list[str]:
+    command = ["buildx", "build", "--load"] if engine.client.buildkit == "buildx" else ["build"]
+    argv = [engine.client.path, *command, "--progress", engine.client.progress, "--iidfile", str(id_file)]
+    for name, path in site.secrets(scratch).items():
+        argv += ["--secret", f"id={name},src={path}"]
+    for name in site.build_args():
+        # The value comes from the environment of the client, so it is in no process list.
+        argv += ["--build-arg", name]
+    argv += ["--build-arg", f"SOURCE_REVISION={_revision()}"]
+    if site.build_network:
+        argv += ["--network", site.build_network]
+    if options.no_cache:
+        argv.append("--no-cache")
+    return argv
+
+
+def _failure(
+    folder: Path, engine: Engine, progress: BuildProgress, log_path: Path, code: int
+) -> BuildFailed | EngineError:
+    """What to tell of a build that failed: which component, which step, its last lines."""
+    alive = run([engine.client.path, "version", "--format", "{{.Server.Version}}"], env=engine.cli_env, timeout=20)
+    if not alive.ok:
+        return EngineError(
+            "the engine stopped answering during the build; no tag was moved",
+            remedy="./invoke doctor --fix starts it again; then the same command goes on from the cache.",
+            log=str(log_path),
+        )
+    text = log_path.read_text(errors="replace")
+    failed = progress.failed
+    own = steps((folder / "Dockerfile").read_text())
+    component = owner_of(progress.vertices[failed.id], own) if failed is not None else None
+    last = list(failed.log)[-20:] if failed is not None and failed.log else text.splitlines()[-20:]
+    remedy = f"The whole log: {log_path}"
+    if "no space left on device" in text:
+        remedy = f"The disk is full: `docker system df` shows by what, `docker builder prune` frees the cache. {remedy}"
+    elif re.search(r"temporary failure|could not resolve|connection (timed out|refused|reset)|dns error", text, re.I):
+        remedy = f"A source did not answer: run the command again, or see ./invoke doctor. {remedy}"
+    step = failed.name if failed is not None else "before the first step"
+    why = next((line for line in reversed(last) if _KEY_LINE.search(line)), "") or progress.problem
+    return BuildFailed(
+        f"{component or 'the build'} failed in {step.splitlines()[0][:160]}: {why.strip()[:300]}; no tag was moved",
+        remedy=remedy,
+        component=component,
+        step=step,
+        step_exit_code=failed.exit_code if failed is not None else code,
+        last_lines=last,
+        log=str(log_path),
+    )
+
+
+def _inspect(engine: Engine, image_id: str) -> tuple[int, list[tuple[str, int]]]:
+    """Bytes of an image, and (created by, bytes) of its layers, newest first."""
+    size = run([engine.client.path, "image", "inspect", "--format", "{{.Size}}", image_id], env=engine.cli_env)
+    rows = run(
+        [engine.client.path, "history", "--no-trunc", "--human=false", "--format", "{{json .}}", image_id],
+        env=engine.cli_env,
+    )
+    if not (size.ok and rows.ok):
+        raise EngineError(f"the engine does not show the image it built: {size.tail(2) or rows.tail(2)}")
+    parsed = [json.loads(line) for line in rows.stdout.splitlines() if line.strip()]
+    return int(size.stdout), [(row["CreatedBy"], int(row["Size"])) for row in parsed]
+
+
+def _revision() -> str:
+    """The git revision of the working folder, for the image's label; ``unknown`` outside a checkout."""
+    if "TRAINWRIGHT_REVISION" in os.environ:
+        return os.environ["TRAINWRIGHT_REVISION"]
+    done = run(["git", "rev-parse", "HEAD"])
+    return done.stdout.strip() if done.ok else "unknown"

@@ -1,0 +1,253 @@
+"""What can be built: image lines (``images/``) and components (``templates/components/``), as typed data.
+
+Reading the catalog imports neither jinja2 nor docker nor boto3; ``plan`` and ``list`` are answered from here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from trainwright.errors import RequestError, did_you_mean
+from trainwright.paths import images_dir, templates_dir
+from trainwright.records import Record, parse_record, read_yaml
+
+Status = Literal["supported", "unmaintained", "end-of-support"]
+
+
+class Evidence(Record):
+    """How a row is known: where it was read or measured, when, and what it says."""
+
+    source: str
+    date: str
+    says: str
+
+
+class Selection(Record):
+    """One component of an image line: who provides it, in which version.
+
+    ``packages`` are Python requirements with exact versions (``torch==2.6.0``) that the component installs;
+    ``index`` names a further Python package index that holds them.
+    """
+
+    provider: str
+    version: str
+    packages: tuple[str, ...] = ()
+    index: str | None = None
+
+
+class ImageLine(Record):
+    """A known-good set for one framework version and one CUDA version."""
+
+    framework: str
+    version: str
+    cuda: str
+    python: str
+    base: str
+    status: Status
+    components: dict[str, Selection]
+    options: dict[str, Selection] = {}
+    constraints: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...]
+
+    @property
+    def cuda_tag(self) -> str:
+        """The CUDA version as the command line spells it: ``cu124`` or ``cpu``."""
+        return cuda_tag(self.cuda)
+
+
+class Line(Record):
+    """An image line and the file it was read from (its lock lies beside it)."""
+
+    line: ImageLine
+    path: Path
+
+    @property
+    def lock_path(self) -> Path:
+        """The lock of every Python package of the line."""
+        return self.path.with_suffix(".lock.json")
+
+
+class Source(Record):
+    """One downloaded input of a build stage."""
+
+    file: str
+    sha256: str
+    url: str | None = None
+    mirrors: tuple[str, ...] = ()
+    package: str | None = None
+
+
+class Version(Record):
+    """What a provider needs for one version of its component."""
+
+    sources: tuple[Source, ...] = ()
+    values: dict[str, str] = {}
+
+
+class Apt(Record):
+    """Debian packages: ``build`` only in build stages, ``run`` in the image."""
+
+    build: tuple[str, ...] = ()
+    run: tuple[str, ...] = ()
+
+
+class ProbeStep(Record):
+    """How the probe learns facts of a component inside the image.
+
+    Either ``python``: a script whose last line of output is a JSON object of facts; or ``run``: a shell command,
+    with ``match``: fact name to a regular expression whose first group is the fact.
+    """
+
+    python: str | None = None
+    run: str | None = None
+    match: dict[str, str] = {}
+
+
+class Provider(Record):
+    """One way to come by a component.
+
+    ``versions`` lists what is known; where it is empty any version that the line's lock holds will do.
+    ``expect`` maps a probed fact to what it must be; ``{version}`` and ``{cuda}`` are filled in from the plan and
+    ``*`` at the end leaves the rest open.
+    """
+
+    about: str
+    versions: dict[str, Version] = {}
+    apt: Apt = Apt()
+    compile_memory_gb: float = 1.0
+    environment: dict[str, str] = {}
+    expect: dict[str, str] = {}
+    owns: tuple[str, ...] = ()
+
+
+class Notice(Record):
+    """Something a user should know of a component; left out where the component ``unless`` is chosen as well."""
+
+    says: str
+    unless: str | None = None
+
+
+class Component(Record):
+    """A folder of ``templates/components``: what it is, needs, provides and how it is proven."""
+
+    name: str
+    summary: str
+    order: int = Field(description="place of its layers: what changes least comes first")
+    providers: dict[str, Provider]
+    requires: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+    provides: tuple[str, ...] = ()
+    probe: tuple[ProbeStep, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+class ComponentFolder(Record):
+    """A component and the folder that holds its data, template and tests."""
+
+    component: Component
+    path: Path
+
+    @cached_property
+    def recipe(self) -> str:
+        """A digest of everything in the folder that ends up in an image: template, data and files, not the tests."""
+        digest = hashlib.sha256()
+        for file in sorted(p for p in self.path.rglob("*") if p.is_file()):
+            relative = file.relative_to(self.path)
+            if relative.name.startswith("test_") or "__pycache__" in relative.parts:
+                continue
+            digest.update(f"{relative}\0".encode() + file.read_bytes() + b"\0")
+        return digest.hexdigest()
+
+
+class Catalog:
+    """All lines and components; asks for a name that does not exist are errors with the nearest one."""
+
+    def __init__(self, lines: list[Line], components: dict[str, ComponentFolder]) -> None:
+        self.lines = lines
+        self.components = components
+
+    def component(self, name: str, where: str) -> ComponentFolder:
+        """The component of that name.
+
+        Raises:
+            RequestError: there is none; ``where`` says who named it.
+        """
+        if name not in self.components:
+            raise RequestError(
+                f"{where}: no component {name!r}. {did_you_mean(name, self.components)}",
+                remedy="./invoke list --components shows every component.",
+            )
+        return self.components[name]
+
+    def frameworks(self) -> list[str]:
+        """The names of the frameworks that have lines."""
+        return sorted({entry.line.framework for entry in self.lines})
+
+
+def load_catalog(images: Path | None = None, templates: Path | None = None) -> Catalog:
+    """Read every image line and component.
+
+    Args:
+        images: the folder of image lines; the shipped one by default.
+        templates: the folder that holds ``components/``; the shipped one by default.
+
+    Raises:
+        RequestError: a file is malformed, or names a component, provider or version that does not exist.
+    """
+    components: dict[str, ComponentFolder] = {}
+    for path in sorted(((templates or templates_dir()) / "components").glob("*/component.yaml")):
+        component = parse_record(Component, read_yaml(path), str(path))
+        if component.name != path.parent.name:
+            raise RequestError(f"{path}: name is {component.name!r} but the folder is {path.parent.name!r}")
+        components[component.name] = ComponentFolder(component=component, path=path.parent)
+    lines = [
+        Line(line=parse_record(ImageLine, read_yaml(path), str(path)), path=path)
+        for path in sorted((images or images_dir()).glob("*/*.yaml"))
+    ]
+    catalog = Catalog(sorted(lines, key=_order), components)
+    for entry in catalog.lines:
+        _check_line(catalog, entry)
+    return catalog
+
+
+def _order(entry: Line) -> tuple[str, int, tuple[int, ...]]:
+    """CPU lines last, then by CUDA and framework version, oldest first."""
+    line = entry.line
+    return line.framework, line.cuda == "cpu", (*version_key(line.cuda), *version_key(line.version))
+
+
+def _check_line(catalog: Catalog, entry: Line) -> None:
+    for name, chosen in {**entry.line.components, **entry.line.options}.items():
+        component = catalog.component(name, str(entry.path)).component
+        if chosen.provider not in component.providers:
+            raise RequestError(
+                f"{entry.path}: component {name} has no provider {chosen.provider!r}. "
+                f"{did_you_mean(chosen.provider, component.providers)}"
+            )
+        known = component.providers[chosen.provider].versions
+        if known and chosen.version not in known:
+            raise RequestError(
+                f"{entry.path}: {name} ({chosen.provider}) has no version {chosen.version!r}. "
+                f"{did_you_mean(chosen.version, known)}"
+            )
+
+
+def cuda_tag(cuda: str) -> str:
+    """``12.4`` as ``cu124``; ``cpu`` stays."""
+    return cuda if cuda == "cpu" else "cu" + cuda.replace(".", "")
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """The numbers of a version, for an order that knows 1.9 from 1.10; ``cpu`` and other words give nothing."""
+    numbers = []
+    for part in version.split("+", maxsplit=1)[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)

@@ -1,0 +1,161 @@
+"""The build context of a plan: everything that a plain ``docker build`` of its Dockerfile needs, in one folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from trainwright.base import Base as BaseFileSystem
+from trainwright.base import make_base
+from trainwright.catalog import Catalog
+from trainwright.lock import Lock
+from trainwright.paths import data_root, write_atomically
+from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent, PlannedSource
+from trainwright.render import render_dockerfile
+from trainwright.request import user_code
+from trainwright.site import Site
+
+# What uv reads while it runs in a build step. Caches and temporary files lie on mounts, so no layer holds them.
+UV_ENVIRONMENT = """\
+export PATH=/mnt/tools/bin:$PATH
+export UV_CACHE_DIR=/mnt/cache UV_LINK_MODE=copy UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never
+export XDG_CONFIG_DIRS=/mnt NETRC=/mnt/netrc TMPDIR=/mnt
+# pip's way with several indexes; what is installed is pinned by its hash, so no index can slip something in.
+export UV_INDEX_STRATEGY=unsafe-best-match
+export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
+"""
+
+# Compile stages run side by side, each with its own idea of the memory: none takes more jobs than what is free carries.
+COMPILE_JOBS = """\
+#!/bin/sh
+# compile-jobs GB: how many compile jobs of that many gigabytes may run at once.
+awk -v cores="$(nproc)" -v each="$1" '/^MemAvailable/ {
+    jobs = int($2 / 1048576 / each)
+    print (jobs < 1 ? 1 : (jobs < cores ? jobs : cores))
+}' /proc/meminfo
+"""
+
+
+def tools_lock() -> Lock:
+    """The lock of what builds images and stays out of them: uv, pip and the build systems of source packages."""
+    return Lock.load(data_root() / "images" / "tools.lock.json")
+
+
+def write_context(
+    plan: Plan, catalog: Catalog, site: Site, folder: Path, say: Callable[[str], None]
+) -> BaseFileSystem | None:
+    """Fill ``folder`` with the Dockerfile and everything it takes in.
+
+    Args:
+        plan: the resolved record.
+        catalog: where the components' files lie.
+        site: where wheels of a local folder and the base file system come from; nothing of it is written.
+        folder: made when missing; files that are not part of the context are removed from it.
+        say: told of long steps before they begin.
+
+    Returns:
+        The base root file system, where it was made on the spot.
+
+    Raises:
+        SourceError: the base could not be made, or a local wheel has the wrong checksum.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files: dict[str, str | Path] = {"Dockerfile": render_dockerfile(plan, catalog), "tools/env": UV_ENVIRONMENT}
+    files["tools/compile-jobs"] = COMPILE_JOBS
+    base = None
+    if plan.base.image is None:
+        base = make_base(DEBIAN_SUITES[plan.base.os], site, say=say)
+        files["base/rootfs.tar"] = base.path
+    for component in plan.components:
+        files |= _component_files(component, catalog)
+    packages = {c.name: [s for s in c.sources if s.package and "==" in s.package] for c in plan.components}
+    packages["tools"] = [
+        PlannedSource(package=f"{p.name}=={p.version}", file=p.file, sha256=p.sha256) for p in tools_lock().packages
+    ]
+    for name, sources in packages.items():
+        files |= _requirements(name, sources, plan, site)
+    files["requirements/constraints.txt"] = "".join(
+        sorted(f"{s.package}\n" for name, sources in packages.items() if name != "tools" for s in sources)
+    )
+    if plan.user.requirements is not None:
+        files["requirements/user.txt"] = plan.user.requirements
+    if plan.user.code is not None:
+        files |= {f"user/code/{path.relative_to(plan.user.code)}": path for path in user_code(plan.user.code)}
+    _fill(folder, files, directories=[f"wheels/{name}" for name in packages])
+    return base
+
+
+def _component_files(component: PlannedComponent, catalog: Catalog) -> dict[str, str | Path]:
+    folder = catalog.components[component.name].path
+    own = {"component.yaml", "Dockerfile.j2"}
+    return {
+        f"components/{component.name}/{path.relative_to(folder)}": path
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name not in own and not path.name.startswith("test_") and path.suffix != ".pyc"
+    }
+
+
+def _requirements(name: str, sources: list[PlannedSource], plan: Plan, site: Site) -> dict[str, str | Path]:
+    """Hash-pinned requirement files of one component, and those of its wheels that lie in a folder of the site."""
+    local = site.wheelhouse({s.file: s.sha256 for s in sources if s.file})
+    component = plan.component(name)
+    index = component.index if component is not None else None
+    head = ""
+    if index and not all(s.file in local for s in sources if "+" in (s.package or "")):
+        # A local version (2.13.0+cpu) is only on the framework's own index.
+        head = f"--extra-index-url {index}\n"
+
+    def text(chosen: Iterable[PlannedSource]) -> str:
+        return head + "".join(f"{s.package} --hash=sha256:{s.sha256}\n" for s in chosen)
+
+    wheels = [s for s in sources if (s.file or "").endswith(".whl")]
+    sdists = [s for s in sources if s not in wheels]
+    files: dict[str, str | Path] = {f"requirements/{name}.txt": text(wheels)}
+    if sdists:
+        files[f"requirements/{name}.source.txt"] = text(sdists)
+    return files | {f"wheels/{name}/{file}": path for file, path in local.items()}
+
+
+def _fill(folder: Path, files: dict[str, str | Path], directories: list[str]) -> None:
+    """Make the folder hold exactly these files; unchanged ones are left alone, so that the builder need not read
+    them again. Large inputs are linked where the file system allows it."""
+    for name in directories:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            if not target.is_file() or target.read_text() != content:
+                write_atomically(target, content)
+                target.chmod(0o755 if content.startswith("#!") else 0o644)
+        elif not _same(target, content):
+            _link(content, target)
+    wanted = {folder / name for name in files}
+    for path in sorted(folder.rglob("*"), reverse=True):
+        if path.is_file() and path not in wanted:
+            path.unlink()
+        elif path.is_dir() and not any(path.iterdir()) and str(path.relative_to(folder)) not in directories:
+            path.rmdir()
+
+
+def _same(target: Path, source: Path) -> bool:
+    if not target.is_file():
+        return False
+    a, b = target.stat(), source.stat()
+    return a.st_ino == b.st_ino or (a.st_size, a.st_mtime_ns, a.st_mode) == (b.st_size, b.st_mtime_ns, b.st_mode)
+
+
+def _link(source: Path, target: Path) -> None:
+    part = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        try:
+            if source.stat().st_size < 1_000_000:
+                raise OSError("small files are copied: an edit of the original must not change a context")
+            os.link(source.resolve(), part)
+        except OSError:
+            shutil.copy2(source, part)
+        part.replace(target)
+    finally:
+        part.unlink(missing_ok=True)

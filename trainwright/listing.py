@@ -1,0 +1,92 @@
+"""The documents of ``list`` and ``explain``: what can be built, what was, and why a plan is as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainwright.catalog import Catalog, load_catalog
+from trainwright.plan import Plan
+from trainwright.site import Site
+
+
+def lines() -> dict[str, Any]:
+    """A row per image line."""
+    rows = [
+        {
+            "framework": entry.line.framework,
+            "version": entry.line.version,
+            "cuda": entry.line.cuda_tag,
+            "python": entry.line.python,
+            "base": entry.line.base,
+            "status": entry.line.status,
+            # A base of Debian's packages and components from wheels and packages need no other network.
+            "needs": "packages" if entry.line.base.startswith("debian") else "network",
+            "components": sorted(entry.line.components),
+            "options": sorted(entry.line.options),
+        }
+        for entry in load_catalog().lines
+    ]
+    return {"schema": "trainwright/list/1", "lines": rows}
+
+
+def components() -> dict[str, Any]:
+    """A row per component."""
+    folders = load_catalog().components
+    rows = [
+        {
+            "name": name,
+            "summary": folder.component.summary,
+            "providers": {p: sorted(v.versions) for p, v in folder.component.providers.items()},
+            "requires": list(folder.component.requires),
+        }
+        for name, folder in sorted(folders.items(), key=lambda item: item[1].component.order)
+    ]
+    return {"schema": "trainwright/components/1", "components": rows}
+
+
+def built() -> dict[str, Any]:
+    """A row per image that was built here, newest first."""
+    from trainwright.store import all_records
+
+    rows = [
+        {
+            "image_id": record.image_id,
+            "tags": list(record.tags),
+            "plan": record.plan.id,
+            "size_bytes": record.size_bytes,
+            "seconds": record.seconds,
+            "built_at": record.built_at,
+            "smoke": "not run" if record.smoke is None else "failed" if record.smoke["failed"] else "passed",
+            "record": str(record.folder / "record.json"),
+        }
+        for record in all_records()
+    ]
+    return {"schema": "trainwright/built/1", "images": rows}
+
+
+def explain(plan: Plan, catalog: Catalog, site: Site) -> dict[str, Any]:
+    """Why each version: its provider, its evidence, its download size, and what would build its layers again."""
+    rows = []
+    later: list[str] = []
+    for component in reversed(plan.components):
+        provider = catalog.components[component.name].component.providers[component.provider]
+        rows.append(
+            {
+                "name": component.name,
+                "version": component.version,
+                "provider": component.provider,
+                "why": provider.about,
+                "packages": [s.package for s in component.sources if s.package],
+                "download_bytes": sum(s.size or 0 for s in component.sources),
+                "evidence": [e.model_dump() for e in component.evidence],
+                "rebuilds": list(reversed(later)),
+            }
+        )
+        later.append(component.name)
+    return {
+        "schema": "trainwright/explain/1",
+        "plan": plan.id,
+        "components": list(reversed(rows)),
+        "notices": list(plan.notices),
+        "site": site.describe(),
+    }

@@ -1,0 +1,399 @@
+"""The lock: the exact Python files of an image line, each with its sha256 and the components that need it.
+
+Reading a lock costs a few milliseconds. Making one (:func:`resolve_lock`) runs uv's resolver once over all components
+together, against the package indexes that this machine's pip is configured for; no address of them ends up in the lock.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import os
+import re
+import sys
+import tempfile
+import tomllib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from trainwright import runner
+from trainwright.errors import Conflict, Failure, RequestError, SourceError
+from trainwright.records import Record, parse_record
+
+if TYPE_CHECKING:
+    from packaging.tags import Tag
+
+SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
+PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, the wheels we lock ask for 2.28 at most
+_OLDEST_GLIBC = 5  # manylinux1
+_LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
+_PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?")
+
+
+def normalise(name: str) -> str:
+    """A distribution's name as indexes compare it (PEP 503): ``Inotify_Simple`` is ``inotify-simple``."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+class LockedPackage(Record):
+    """The one file of a Python package that an image installs.
+
+    ``size`` is in bytes (compressed), nothing where the index did not say. ``components`` are all components whose
+    dependencies, direct or not, hold the package.
+    """
+
+    name: Annotated[str, AfterValidator(normalise)]
+    version: str
+    file: Annotated[str, StringConstraints(pattern=r"^[^/\\]+\.(whl|tar\.gz|tar\.bz2|zip)$")]
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    size: Annotated[int, Field(ge=0)] | None = None
+    components: tuple[str, ...] = ()
+
+    @property
+    def sdist(self) -> bool:
+        """Whether the file is source that has to be built first."""
+        return not self.file.endswith(".whl")
+
+
+class Lock(Record):
+    """Every Python package of an image line, sorted by name, for one Python and one platform."""
+
+    schema_: Literal["trainwright/lock/1"] = Field(default=SCHEMA, alias="schema")
+    python: str
+    platform: str
+    packages: Annotated[tuple[LockedPackage, ...], AfterValidator(lambda ps: tuple(sorted(ps, key=lambda p: p.name)))]
+
+    @classmethod
+    def load(cls, path: Path) -> Lock:
+        """The lock in a file.
+
+        Raises:
+            RequestError: the file is missing or is no lock.
+        """
+        try:
+            data = json.loads(path.read_text())
+        except FileNotFoundError:
+            raise RequestError(f"{path}: no such lock", remedy="./invoke lock writes it.") from None
+        except ValueError as broken:
+            raise RequestError(
+                f"{path}: not readable as JSON: {broken}", remedy="./invoke lock writes it anew."
+            ) from None
+        return parse_record(cls, data, str(path))
+
+    def dump(self) -> str:
+        """The text of the lock file: equal locks give equal text."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=2, sort_keys=True) + "\n"
+
+
+def requirements_text(packages: Iterable[LockedPackage]) -> str:
+    """Requirement lines with hashes, as ``pip install --require-hashes --no-deps`` reads them; sorted by name.
+
+    An sdist is named with the hash of its archive: give such packages to ``pip wheel``, not to ``pip install``.
+    The pins are ``===``: to uv 0.13, ``torch==2.13.0`` is ``2.13.0+cpu`` where an index has both, whatever the hash.
+    """
+    return "".join(
+        f"{p.name}==={p.version} --hash=sha256:{p.sha256}\n" for p in sorted(packages, key=lambda each: each.name)
+    )
+
+
+def lock_line(line: Mapping[str, Any]) -> Lock:
+    """The lock of an image line: all its components and options, resolved together.
+
+    Args:
+        line: the content of an image line's file (``images/<framework>/<line>.yaml``). An ``index`` of a component is
+            asked only where this machine's own indexes have no answer, so a site without it can still lock.
+
+    Raises:
+        SourceError: an index cannot be reached.
+        Conflict: the line's packages do not hold together.
+    """
+    chosen = {**line.get("components", {}), **line.get("options", {})}
+    roots = {name: tuple(entry["packages"]) for name, entry in chosen.items() if entry.get("packages")}
+    indexes = tuple(dict.fromkeys(entry["index"] for entry in chosen.values() if entry.get("index")))
+    constraints, python = tuple(line.get("constraints", ())), str(line.get("python", "3.11"))
+    try:
+        return resolve_lock(roots, constraints, python)
+    except Conflict:
+        if not indexes:
+            raise
+    return resolve_lock(roots, constraints, python, indexes=indexes)
+
+
+def resolve_lock(
+    roots: Mapping[str, Sequence[str]],
+    constraints: Sequence[str] = (),
+    python: str = "3.11",
+    platform: str = PLATFORM,
+    *,
+    indexes: Sequence[str] = (),
+) -> Lock:
+    """Resolve all roots together and pin one file per package.
+
+    Args:
+        roots: component name to requirements (``torch==2.6.0``).
+        constraints: bounds for packages that may or may not be needed (``nvidia-nvjitlink-cu12==12.1.105``).
+        python: CPython version of the image, major and minor.
+        platform: as uv names it: machine, then manylinux with the glibc version.
+        indexes: further package indexes, beside those that pip is configured for.
+
+    Raises:
+        SourceError: uv is missing, an index cannot be reached, or a package has no file for the platform.
+        Conflict: no set of versions fulfils everything.
+        RequestError: a requirement cannot be read.
+    """
+    environment, flags = _index_settings(indexes)
+    with tempfile.TemporaryDirectory(prefix="trainwright-lock-") as name:
+        folder = Path(name)
+        inputs = {_root_file(component): component for component in roots}
+        for file, component in inputs.items():
+            (folder / file).write_text("\n".join(roots[component]) + "\n")
+        (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
+        shared = ["--constraints", "constraints.txt", "--python-version", python, "--python-platform", platform, *flags]
+        graph = _uv(["--annotation-style=line", *inputs, *shared], folder, environment)
+        pins, needed_by = _read_graph(graph)
+        (folder / "pins.txt").write_text("".join(f"{name}==={version}\n" for name, version in pins.items()))
+        files = _uv(["--no-deps", "--format=pylock.toml", "pins.txt", *shared], folder, environment)
+        found = _read_files(files, _tag_ranks(python, platform), folder)
+    _check_same(pins, found)
+    _ask_sizes(found, environment.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_FILE"))
+    closures = _closures(needed_by, inputs)
+    packages = (
+        {"name": name, "version": pins[name], "components": closures.get(name, ())}
+        | {key: facts[key] for key in ("file", "sha256", "size")}
+        for name, facts in found.items()
+    )
+    return Lock(python=python, platform=platform, packages=tuple(LockedPackage(**each) for each in packages))
+
+
+def _root_file(component: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][\w-]*", component):
+        raise RequestError(f"{component!r} is no name for a component", remedy="Use letters, digits and - only.")
+    return f"{component}.in"
+
+
+# ---- uv ----------------------------------------------------------------------------------------------------------
+
+
+def _uv(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> str:
+    argv = [sys.executable, "-m", "uv", "pip", "compile", "--quiet", "--no-header", "--color=never", *arguments]
+    done = runner.run(argv, cwd=folder, env=environment, timeout=900)
+    if done.ok:
+        return done.stdout
+    raise _failure(done.stderr or done.stdout)
+
+
+def _failure(words: str) -> Failure:
+    """What the resolver said, as the failure it is; shortened, and without the user and password of an index."""
+    said = re.sub(r"//[^/@\s]+@", "//***@", " ".join(words.split()))
+    short = said if len(said) <= 900 else f"{said[:600]} ... {said[-280:]}"
+    if "no solution found" in said.lower():
+        return Conflict(
+            "the Python packages do not hold together",
+            remedy="Change the versions or the constraints of the image line as the reason says, then lock again.",
+            rows=[{"constraint": "Python packages of the line", "evidence": re.sub(r"^.*? cause: ", "", short)}],
+            offers=[],
+        )
+    if "couldn't parse requirement" in said.lower():
+        return RequestError(f"a requirement cannot be read: {short}", remedy="Correct it in the image line.")
+    missing = "no module named uv" in said.lower()
+    remedy = "Install uv (requirements.txt names it)." if missing else "Check the index settings: pip config list."
+    return SourceError(f"the package index gave no answer: {short}", remedy=remedy)
+
+
+def _index_settings(indexes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """pip's configuration in uv's variables and flags; what uv is told itself goes first.
+
+    uv reads neither pip.conf nor ``PIP_*``. Addresses travel as variables, because the journal of commands keeps
+    arguments and an address may hold a password.
+    """
+    pip = _pip_settings()
+    extra = [*pip.get("extra-index-url", "").split(), *indexes]
+    wanted = {
+        "UV_DEFAULT_INDEX": pip.get("index-url", ""),
+        "UV_INDEX": " ".join(extra),
+        "UV_FIND_LINKS": ",".join(pip.get("find-links", "").split()),
+        "UV_INSECURE_HOST": " ".join(pip.get("trusted-host", "").split()),
+        "UV_HTTP_TIMEOUT": pip.get("timeout") or pip.get("default-timeout", ""),
+        "SSL_CERT_FILE": pip.get("cert", ""),
+        "HTTPS_PROXY": pip.get("proxy", ""),
+        "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip does: the best version of all indexes
+    }
+    environment = {key: value for key, value in wanted.items() if value and not os.environ.get(key)}
+    if indexes and os.environ.get("UV_INDEX"):
+        environment["UV_INDEX"] = " ".join([os.environ["UV_INDEX"], *indexes])
+    flags = ["--no-index"] if pip.get("no-index", "").lower() in {"1", "true", "yes", "on"} else []
+    return environment | {"UV_PYTHON_DOWNLOADS": "never"}, flags
+
+
+def _pip_settings() -> dict[str, str]:
+    """What ``pip config list`` says, each key once: the environment over ``[install]`` over ``[global]``.
+
+    Without pip, the ``PIP_*`` variables alone.
+    """
+    listed = runner.run([sys.executable, "-m", "pip", "config", "list"], timeout=60)
+    ranked: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    for line in listed.stdout.splitlines() if listed.ok else ():
+        key, _, value = line.partition("=")
+        section, _, name = key.strip().rpartition(".")
+        if section in ranked:
+            ranked[section][name] = _unquoted(value)
+    if not listed.ok:
+        ranked[":env:"] = {k[4:].lower().replace("_", "-"): v for k, v in os.environ.items() if k.startswith("PIP_")}
+    return {**ranked["global"], **ranked["install"], **ranked[":env:"]}
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(ast.literal_eval(text))
+    except (SyntaxError, ValueError):
+        return text
+
+
+# ---- what uv says ------------------------------------------------------------------------------------------------
+
+
+def _read_graph(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Pins, and per package what asked for it: package names, or ``-r <component>.in`` for a root."""
+    pins: dict[str, str] = {}
+    needed_by: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        match = _PIN.fullmatch(line.strip())
+        if match is None:
+            continue
+        name = normalise(match["name"])
+        pins[name] = match["version"]
+        needed_by[name] = [part.strip() for part in (match["via"] or "").split(",") if part.strip()]
+    return pins, needed_by
+
+
+def _closures(needed_by: Mapping[str, Sequence[str]], inputs: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Per package the components that reach it, sorted."""
+    reached: dict[str, set[str]] = defaultdict(set)
+    dependencies: dict[str, set[str]] = defaultdict(set)
+    pending: list[tuple[str, str]] = []
+    for name, askers in needed_by.items():
+        for asker in askers:
+            if asker.startswith("-r "):
+                pending.append((name, inputs[Path(asker[3:]).name]))
+            elif not asker.startswith("-c "):
+                dependencies[normalise(asker.partition("[")[0])].add(name)
+    while pending:
+        name, component = pending.pop()
+        if component not in reached[name]:
+            reached[name].add(component)
+            pending.extend((child, component) for child in dependencies[name])
+    return {name: tuple(sorted(found)) for name, found in reached.items()}
+
+
+def _read_files(text: str, ranks: Mapping[Tag, int], folder: Path) -> dict[str, dict[str, Any]]:
+    """Per package its version and its best file: name, sha256, size and address (``folder``: what paths start from).
+
+    Raises:
+        SourceError: a package has no file for the platform, or no sha256.
+    """
+    found = {}
+    for package in tomllib.loads(text).get("packages", ()):
+        best = _best_file(package, ranks)
+        address = best.get("url") or str(folder / best["path"])
+        facts = {"version": package["version"], "file": _file_name(best), "address": address}
+        facts |= {"sha256": best.get("hashes", {}).get("sha256"), "size": best.get("size")}
+        parts = urlsplit(address)
+        local = Path(unquote(parts.path)) if parts.scheme in {"", "file"} else None
+        if local is not None and local.is_file():
+            facts["size"] = local.stat().st_size
+            with local.open("rb") as file:
+                facts["sha256"] = facts["sha256"] or hashlib.file_digest(file, "sha256").hexdigest()
+        if facts["sha256"] is None:
+            raise SourceError(f"{facts['file']}: the index names no sha256", remedy="Use an index that names it.")
+        found[normalise(package["name"])] = facts
+    return found
+
+
+def _best_file(package: Mapping[str, Any], ranks: Mapping[Tag, int]) -> Mapping[str, Any]:
+    """The wheel that fits best (a later build of it first), or the sdist where none fits."""
+    from packaging.utils import parse_wheel_filename
+
+    offered = []
+    for wheel in package.get("wheels", ()):
+        *_, build, tags = parse_wheel_filename(_file_name(wheel))
+        fitting = [ranks[tag] for tag in tags if tag in ranks]
+        if fitting:
+            offered.append((-min(fitting), build, _file_name(wheel), wheel))
+    best = max(offered, key=lambda each: each[:3])[3] if offered else package.get("sdist")
+    if best is None:
+        raise SourceError(
+            f"{package['name']} {package['version']}: no wheel fits the platform and there is no sdist",
+            remedy="Choose another version of it, or constrain it in the image line.",
+        )
+    return best  # type: ignore[no-any-return]
+
+
+def _file_name(entry: Mapping[str, Any]) -> str:
+    return str(entry.get("name") or unquote(urlsplit(entry.get("url") or entry["path"]).path.rsplit("/", 1)[-1]))
+
+
+def _tag_ranks(python: str, platform: str) -> dict[Tag, int]:
+    """The wheel tags that the image takes, best (0) first.
+
+    Raises:
+        RequestError: the platform is not of the form ``<machine>-manylinux_2_<n>``.
+    """
+    from packaging.tags import compatible_tags, cpython_tags
+
+    match = re.fullmatch(r"(?P<machine>\w+?)-manylinux_2_(?P<minor>\d+)", platform)
+    if match is None:
+        raise RequestError(f"{platform}: not a platform", remedy=f"For example {PLATFORM}.")
+    platforms = []
+    for minor in range(int(match["minor"]), _OLDEST_GLIBC - 1, -1):
+        platforms.append(f"manylinux_2_{minor}_{match['machine']}")
+        if minor in _LEGACY:
+            platforms.append(f"{_LEGACY[minor]}_{match['machine']}")
+    platforms.append(f"linux_{match['machine']}")
+    version = tuple(int(part) for part in python.split(".")[:2])
+    interpreter = "cp" + "".join(str(part) for part in version)
+    ordered = [
+        *cpython_tags(version, [interpreter], platforms),
+        *compatible_tags(version, interpreter, platforms),
+    ]
+    return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
+
+
+def _check_same(pins: Mapping[str, str], found: Mapping[str, Mapping[str, Any]]) -> None:
+    """Both runs of the resolver must speak of the same set (an index may change in between)."""
+    from packaging.version import Version
+
+    second = {name: facts["version"] for name, facts in found.items()}
+    differ = sorted(
+        name
+        for name in pins.keys() | second.keys()
+        if name not in pins or name not in second or Version(pins[name]) != Version(second[name])
+    )
+    if differ:
+        raise SourceError(f"the package index changed while it was read: {', '.join(differ)}", remedy="Lock again.")
+
+
+def _ask_sizes(found: Mapping[str, dict[str, Any]], bundle: str | None) -> None:
+    """Fill in the sizes that the index left out, where the server names them: a lock is whole without them."""
+    import ssl
+    from concurrent.futures import ThreadPoolExecutor
+    from urllib.request import Request, urlopen
+
+    context = ssl.create_default_context(cafile=bundle)
+
+    def ask(facts: dict[str, Any]) -> None:
+        try:
+            question = Request(facts["address"], method="HEAD")  # noqa: S310 - http(s), see below
+            with urlopen(question, timeout=30, context=context) as answer:  # noqa: S310
+                facts["size"] = int(answer.headers["Content-Length"])
+        except (OSError, TypeError, ValueError):
+            return
+
+    with ThreadPoolExecutor(8) as pool:
+        wanted = [f for f in found.values() if f["size"] is None and urlsplit(f["address"]).scheme in {"http", "https"}]
+        list(pool.map(ask, wanted))

@@ -1,0 +1,66 @@
+"""Refresh or check the locks of the image lines, and of the tools that build them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainwright.catalog import ImageLine, Line, load_catalog
+from trainwright.errors import RequestError, did_you_mean
+from trainwright.lock import Lock, resolve_lock
+from trainwright.paths import write_atomically
+from trainwright.request import parse_cuda
+
+
+def roots(line: ImageLine) -> dict[str, tuple[str, ...]]:
+    """The Python requirements of every component and option of a line, by component."""
+    chosen = {**line.components, **line.options}
+    return {name: selection.packages for name, selection in chosen.items() if selection.packages}
+
+
+def stale(entry: Line) -> list[str]:
+    """What a line asks for that its lock does not hold: ``component: requirement``."""
+    try:
+        locked = Lock.load(entry.lock_path)
+    except RequestError as missing:
+        return [missing.message]
+    held = {(component, f"{p.name}=={p.version}") for p in locked.packages for component in p.components}
+    return [
+        f"{component}: {requirement}"
+        for component, requirements in roots(entry.line).items()
+        for requirement in requirements
+        if (component, _normal(requirement)) not in held
+    ]
+
+
+def refresh_locks(framework: str | None, cuda: str | None, *, check: bool, say: Callable[[str], None]) -> None:
+    """Write the locks of the chosen lines anew, or only compare them with what the lines ask for.
+
+    Raises:
+        RequestError: no such line, or ``check`` found a lock that does not fit.
+        SourceError: the index does not answer.
+        Conflict: the requirements of a line do not hold together.
+    """
+    lines = load_catalog().lines
+    wanted = None if cuda is None else parse_cuda(cuda)
+    chosen = [e for e in lines if framework in (None, e.line.framework) and wanted in (None, e.line.cuda)]
+    if not chosen:
+        names = {f"{e.line.framework} {e.line.cuda_tag}" for e in lines}
+        raise RequestError(f"no image line {framework or ''} {cuda or ''}. {did_you_mean(str(framework), names)}")
+    faults = []
+    for entry in chosen:
+        name = f"{entry.line.framework} {entry.line.cuda_tag}"
+        if check:
+            found = stale(entry)
+            faults += [f"{entry.lock_path.name} lacks {fault}" for fault in found]
+            say(f"{name}: {'stale' if found else 'fits'}")
+            continue
+        say(f"{name}: resolving")
+        made = resolve_lock(roots(entry.line), entry.line.constraints, python=entry.line.python)
+        write_atomically(entry.lock_path, made.dump())
+    if faults:
+        raise RequestError("; ".join(faults), remedy="./invoke lock writes the locks anew.")
+
+
+def _normal(requirement: str) -> str:
+    name, _, version = requirement.partition("==")
+    return f"{name.lower().replace('_', '-').replace('.', '-')}=={version}"

@@ -1,0 +1,85 @@
+"""From a plan to a Dockerfile and its build context."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import jinja2
+
+from trainwright.catalog import Catalog
+from trainwright.paths import templates_dir
+from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent
+from trainwright.steps import diagram
+
+# The default time stamp of files that a build makes: 2023-11-14, any constant would do.
+EPOCH = 1_700_000_000
+
+
+def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
+    """The Dockerfile of a plan: readable, and buildable with a plain ``docker build`` in its context.
+
+    Args:
+        plan: the resolved record; nothing else decides what is in the file.
+        catalog: where the components' templates lie.
+
+    Raises:
+        jinja2.TemplateError: a template is broken or names something that does not exist (``StrictUndefined``).
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([templates_dir(), *{f.path.parent for f in catalog.components.values()}]),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - a Dockerfile, not HTML
+        keep_trailing_newline=True,
+    )
+    environment.filters["pairs"] = _pairs
+    environment.filters["debian_suite"] = lambda os_name: DEBIAN_SUITES[os_name]
+    shared: dict[str, Any] = {"plan": plan, "user": plan.user, "epoch": EPOCH}
+    parts = []
+    for component in plan.components:
+        module = environment.get_template(f"{component.name}/Dockerfile.j2").make_module(shared)
+        parts.append(
+            {
+                "name": component.name,
+                "version": component.version,
+                "provider": component.provider,
+                "stages": _call(module, "stages", component),
+                "residue": _call(module, "residue", component),
+            }
+        )
+    baked = {k: v for k, v in plan.environment.items() if k == "SAGEMAKER_PROGRAM"}
+    text = environment.get_template("Dockerfile.j2").render(
+        shared,
+        components=parts,
+        run_packages=_packages(plan, "run"),
+        build_packages=_packages(plan, "build"),
+        sdist_components=[c for c in plan.components if c.sdists],
+        environment={k: v for k, v in plan.environment.items() if k not in baked},
+        baked_environment=baked,
+        labels=plan.labels,
+    )
+    text = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    return text.replace("@@diagram@@", diagram(text))
+
+
+def _call(module: Any, macro: str, component: PlannedComponent) -> str:
+    """A component's macro, or nothing where it has none."""
+    made = getattr(module, macro, None)
+    return "" if made is None else re.sub(r"\n{2,}", "\n", str(made(component))).strip()
+
+
+def _packages(plan: Plan, kind: str) -> list[str]:
+    return sorted({name for c in plan.components for name in getattr(c.apt, kind)})
+
+
+def _pairs(values: dict[str, str]) -> str:
+    """The arguments of ENV or LABEL, one to a line."""
+    return " \\\n    ".join(f"{key}={_quote(value)}" for key, value in values.items())
+
+
+def _quote(value: str) -> str:
+    """A value for ENV or LABEL. ``$`` would be expanded by the builder, so it is escaped."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    return escaped if re.fullmatch(r"[\w./:@+-]+", value) else f'"{escaped}"'

@@ -1,0 +1,132 @@
+"""Documents as text for people. Plain columns: they can be read, piped and pasted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trainwright.plan import Plan
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units, as registries and ``docker images`` count: ``6.11 GB``."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+def table(rows: Sequence[Sequence[str]], indent: str = "") -> str:
+    """Rows as aligned columns, the last one ragged."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        lines.append((indent + "  ".join([*cells, row[-1]])).rstrip())
+    return "\n".join(lines)
+
+
+def listing_text(document: dict[str, Any]) -> str:
+    """The text of ``list``."""
+    if "lines" in document:
+        rows: list[tuple[str, ...]] = [("framework", "version", "cuda", "python", "base", "needs", "status", "options")]
+        rows += [(*(str(r[k]) for k in rows[0][:-1]), ",".join(r["options"])) for r in document["lines"]]
+        return table(rows)
+    if "components" in document:
+        found = [("component", "providers", "what it is")]
+        for row in document["components"]:
+            providers = [f"{p} {'/'.join(v)}".strip() for p, v in row["providers"].items()]
+            found.append((row["name"], ", ".join(providers), row["summary"]))
+        return table(found)
+    if not document["images"]:
+        return "No image was built here yet. ./invoke build --framework pytorch --cuda cpu makes one in about a minute."
+    rows = [("image", "size", "build", "smoke", "built", "tag")]
+    rows += [
+        (
+            r["image_id"][7:19],
+            size(r["size_bytes"]),
+            f"{r['seconds']:.0f} s",
+            r["smoke"],
+            r["built_at"][:16],
+            r["tags"][0],
+        )
+        for r in document["images"]
+    ]
+    return table(rows)
+
+
+def plan_text(plan: Plan) -> str:
+    """The text of ``plan``."""
+    cuda = "CPU only" if plan.cuda == "cpu" else f"CUDA {plan.cuda}"
+    lines = [
+        f"{plan.framework} {plan.version}, {cuda}, Python {plan.python}, on {plan.base.image or plan.base.os}",
+        f"plan {plan.id}",
+        "",
+        table(
+            [("component", "version", "provider", "download")]
+            + [
+                (c.name, c.version, c.provider, size(sum(s.size or 0 for s in c.sources)) if c.sources else "packages")
+                for c in plan.components
+            ]
+        ),
+        "",
+        *(f"tag   {tag}" for tag in plan.tags),
+        *(f"note  {notice}" for notice in plan.notices),
+    ]
+    return "\n".join(lines)
+
+
+def explain_text(document: dict[str, Any]) -> str:
+    """The text of ``explain``."""
+    blocks = [f"plan {document['plan']}"]
+    for row in document["components"]:
+        block = [f"{row['name']} {row['version']} from {row['provider']}: {row['why']}"]
+        if row["packages"]:
+            shown = ", ".join(row["packages"][:6])
+            more = f" and {len(row['packages']) - 6} more" if len(row["packages"]) > 6 else ""
+            block.append(f"  packages  {shown}{more} ({size(row['download_bytes'])})")
+        block += [f"  evidence  {e['source']} ({e['date']}): {e['says']}" for e in row["evidence"]]
+        if row["rebuilds"]:
+            block.append(f"  a change builds the layers of {', '.join(row['rebuilds'])} again")
+        blocks.append("\n".join(block))
+    blocks += [f"note: {notice}" for notice in document["notices"]]
+    return "\n\n".join(blocks)
+
+
+def build_text(document: dict[str, Any]) -> str:
+    """The text of a finished ``build``: image, ledger, what to do next."""
+    rows = [("component", "seconds", "bytes", "")]
+    rows += [
+        (r["name"], f"{r['seconds']:.1f}", size(r["bytes"]), "cached" if r["cached"] else "")
+        for r in document["components"]
+    ]
+    smoke = document["smoke"]
+    proof = "probe passed" + (f", {smoke['passed']} smoke tests passed" if smoke and not smoke["failed"] else "")
+    lines = [
+        table(rows),
+        "",
+        f"image   {document['image_id'][7:19]}  {size(document['size_bytes'])} in {document['seconds']:.0f} s, {proof}",
+        *(f"tag     {tag}" for tag in document["tags"]),
+        f"record  {document['record']}",
+    ]
+    if smoke is None:
+        lines.append(f"next    ./invoke smoke --image {document['tags'][0]}")
+    return "\n".join(lines)
+
+
+def smoke_text(document: dict[str, Any]) -> str:
+    """The text of a passed ``smoke``."""
+    rows = [(r["outcome"], r["component"], r["check"], f"{r['seconds']:.1f} s", r["reason"]) for r in document["rows"]]
+    counts = ", ".join(f"{document[k]} {k}" for k in ("passed", "failed", "skipped"))
+    return f"{table(rows)}\n\n{document['image']}: {counts} in {document['seconds']:.0f} s"
+
+
+def doctor_text(document: dict[str, Any]) -> str:
+    """The text of ``doctor``: a line per check, a remedy under each that needs one."""
+    lines = []
+    for finding in document["findings"]:
+        lines.append(f"{finding['severity']:8}{finding['check']}: {finding['message']}")
+        if finding["severity"] != "ok" and finding["remedy"]:
+            lines += [f"        {line}" for line in finding["remedy"].splitlines()]
+    return "\n".join(lines)

@@ -1,0 +1,399 @@
+"""Where things come from on this machine: package indexes, mirrors, the CA bundle, proxies, AWS account and region.
+
+What the machine says already (pip's own configuration, the environment) is taken as it is; a ``trainwright.toml``
+says the rest. Nothing of a site may end up in a layer: it reaches a build as BuildKit secrets and predefined build
+arguments alone.
+"""
+
+from __future__ import annotations
+
+import configparser
+import hashlib
+import html
+import json
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote, urljoin, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from trainwright.errors import RequestError, SourceError, did_you_mean
+from trainwright.paths import cache_dir, write_atomically
+
+SITE_FILE = "trainwright.toml"
+DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_REGION = r"^[a-z]{2}(-[a-z]+)+-\d$"
+_PIP_OPTIONS = {
+    "index-url": "index_url",
+    "extra-index-url": "extra_index_urls",
+    "find-links": "find_links",
+    "no-index": "no_index",
+}
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s\"']*@")
+
+
+def mask(text: str) -> str:
+    """``text`` with user and password of every URL in it replaced by stars."""
+    return _CREDENTIALS.sub("***@", text)
+
+
+class Aws(BaseModel):
+    """The AWS account (twelve digits) and region that images are pushed to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    account: str | None = Field(default=None, pattern=r"^\d{12}$")
+    region: str | None = Field(default=None, pattern=_REGION)
+
+
+class Proxies(BaseModel):
+    """Proxy addresses as the environment variables of the same names hold them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    http: str | None = None
+    https: str | None = None
+    no: str | None = None
+
+
+_Url = Field(default=None, pattern=r"^https?://\S+$")
+
+
+class Site(BaseModel):
+    """Where things come from on this machine; see :func:`load_site`.
+
+    Attributes:
+        index_url: pip's index, with its credentials; ``None``: pip's default.
+        extra_index_urls: further indexes reached by http(s), with their credentials.
+        local_indexes: folders that hold a simple index (pip's ``file://`` indexes).
+        find_links: folders with wheels and source archives.
+        find_links_urls: pages with links to such files.
+        no_index: pip's ``no-index``: only ``find_links`` and ``local_indexes`` count.
+        ca_bundle: PEM file with the certificate authorities to trust in a build.
+        netrc: credentials by host, in netrc form.
+        proxies: proxies for a build.
+        apt_mirror: mirror of Debian's archive (the folder that holds ``dists``); ``None``: the default. What the
+            machine's own apt says is not read: it need not be Debian.
+        apt_security_mirror: the same for the security suite; by default beside ``apt_mirror``, named ``-security``.
+        base_image: what stands for the Debian base image here, for example an image of a local registry.
+        artifact_mirror: base URL under which pinned archives are mirrored.
+        build_network: ``host`` to build in the machine's own network.
+        builder: name of the buildx builder.
+        aws: account and region.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    index_url: str | None = _Url
+    extra_index_urls: tuple[str, ...] = ()
+    local_indexes: tuple[Path, ...] = ()
+    find_links: tuple[Path, ...] = ()
+    find_links_urls: tuple[str, ...] = ()
+    no_index: bool = False
+    ca_bundle: Path | None = None
+    netrc: Path | None = None
+    proxies: Proxies = Proxies()
+    apt_mirror: str | None = _Url
+    apt_security_mirror: str | None = _Url
+    base_image: str | None = Field(default=None, pattern=r"^[a-z0-9][\w./:@-]*$")
+    artifact_mirror: str | None = _Url
+    build_network: Literal["host"] | None = None
+    builder: str | None = None
+    aws: Aws = Aws()
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where each value came from (a file, an environment variable), by attribute."""
+        return self._origins
+
+    def describe(self) -> dict[str, Any]:
+        """What is set, for ``doctor`` and ``explain``: JSON values, no credentials."""
+        told = self.model_dump(mode="json", exclude_defaults=True) | {"origins": self._origins}
+        return dict(json.loads(mask(json.dumps(told))))
+
+    def __repr__(self) -> str:
+        return f"Site({self.describe()})"
+
+    __str__ = __repr__
+
+    def apt_sources(self, suite: str = "bookworm") -> str:
+        """One-line apt sources of the mirror for a stable ``suite``, with updates and security; empty without one."""
+        if self.apt_mirror is None:
+            return ""
+        mirror = self.apt_mirror.rstrip("/")
+        security = (self.apt_security_mirror or f"{mirror}-security").rstrip("/")
+        rows = [(mirror, suite)]
+        if suite not in {"sid", "unstable", "testing", "experimental"}:
+            rows += [(mirror, f"{suite}-updates"), (security, f"{suite}-security")]
+        return "".join(f"deb [signed-by={DEBIAN_KEYRING}] {url} {name} main\n" for url, name in rows)
+
+    def uv_config(self) -> str:
+        """A ``uv.toml`` with the indexes, credentials included; empty where pip's default is all there is."""
+        lines = []
+        if self.no_index:
+            lines += ["no-index = true"]
+        if self.extra_index_urls:
+            # pip looks into all indexes alike; uv would stop at the first that knows the name.
+            lines += ['index-strategy = "unsafe-best-match"']
+        if self.find_links_urls:
+            lines += [f"find-links = {json.dumps(list(self.find_links_urls))}"]
+        for url in self.extra_index_urls:
+            lines += ["", "[[index]]", f"url = {json.dumps(url)}"]
+        if self.index_url:
+            lines += ["", "[[index]]", f"url = {json.dumps(self.index_url)}", "default = true"]
+        return "\n".join(lines).strip() + "\n" if lines else ""
+
+    def secrets(self, dest: Path, suite: str = "bookworm") -> dict[str, Path]:
+        """The secret files of a build, by BuildKit secret id.
+
+        Args:
+            dest: folder for those that have to be written (made with mode 0700, files 0600). The caller removes it.
+            suite: Debian suite of ``apt-sources``.
+
+        Returns:
+            Those that the site has of ``ca`` (the bundle), ``netrc``, ``uv`` (a uv.toml) and ``apt-sources``.
+        """
+        found = {id: path for id, path in (("ca", self.ca_bundle), ("netrc", self.netrc)) if path is not None}
+        texts = {"uv": self.uv_config(), "apt-sources": self.apt_sources(suite)}
+        dest.mkdir(mode=0o700, parents=True, exist_ok=True)
+        dest.chmod(0o700)
+        for id, text in texts.items():
+            if text:
+                path = dest / {"uv": "uv.toml", "apt-sources": "sources.list"}[id]
+                path.unlink(missing_ok=True)
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+                    out.write(text)
+                found[id] = path
+        return found
+
+    def build_args(self) -> dict[str, str]:
+        """The proxies as predefined build arguments, which BuildKit keeps out of history and cache keys.
+
+        They may hold a password: give them as ``--build-arg NAME`` with the value in the environment.
+        """
+        values = {"HTTP_PROXY": self.proxies.http, "HTTPS_PROXY": self.proxies.https, "NO_PROXY": self.proxies.no}
+        return {key: value for name, value in values.items() if value for key in (name, name.lower())}
+
+    def wheelhouse(self, names: Mapping[str, str]) -> dict[str, Path]:
+        """Those of the named files that lie on this machine, in ``find_links`` or ``local_indexes``.
+
+        Args:
+            names: sha256 (hex) by file name.
+
+        Raises:
+            SourceError: a file has the right name, but none with this name has the right content.
+        """
+        known = _Hashes()
+        found: dict[str, Path] = {}
+        for name, sha256 in names.items():
+            expected = sha256.removeprefix("sha256:").lower()
+            actual = {path: known.sha256(path) for path in self._candidates(name)}
+            if right := next((path for path, digest in actual.items() if digest == expected), None):
+                found[name] = right
+            elif actual:
+                path, digest = actual.popitem()
+                raise SourceError(
+                    f"{path} has the sha256 {digest}, expected {expected}",
+                    remedy=f"remove or replace {path}; or lock again if the new content is wanted",
+                )
+        return found
+
+    def _candidates(self, name: str) -> list[Path]:
+        """Files of this name: in the folders, and those that the project's page of a local index links to."""
+        if Path(name).name != name:
+            raise RequestError(f"{name!r} is no file name")
+        paths = [folder / name for folder in self.find_links]
+        stem = name.split("-", 1)[0] if name.endswith(".whl") else name.rsplit("-", 1)[0]
+        project = re.sub(r"[-_.]+", "-", stem).lower()
+        for index in self.local_indexes:
+            page = index / project / "index.html"
+            paths += [index / name, page.with_name(name)]
+            if page.is_file():
+                for link in re.findall(r'href\s*=\s*["\']([^"\']+)', page.read_text(errors="replace")):
+                    parts = urlsplit(urljoin(page.absolute().as_uri(), html.unescape(link)))
+                    if parts.scheme == "file" and unquote(parts.path).endswith("/" + name):
+                        paths.append(Path(unquote(parts.path)))
+        return [path for path in dict.fromkeys(paths) if path.is_file()]
+
+
+class _Hashes:
+    """The sha256 of large files, remembered by path, size and time of change."""
+
+    def __init__(self) -> None:
+        self._file = cache_dir() / "wheelhouse.json"
+        try:
+            self._rows: dict[str, list[Any]] = dict(json.loads(self._file.read_text()))
+        except (OSError, ValueError, TypeError):
+            self._rows = {}
+
+    def sha256(self, path: Path) -> str:
+        stat = path.stat()
+        row = [stat.st_size, stat.st_mtime_ns]
+        known = self._rows.get(str(path))
+        if isinstance(known, list) and known[:2] == row and len(known) == 3:
+            return str(known[2])
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        self._rows[str(path)] = [*row, digest]
+        write_atomically(self._file, json.dumps(self._rows, indent=0))
+        return digest
+
+
+def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> Site:
+    """The site: what this machine says, overridden by ``trainwright.toml``.
+
+    Args:
+        file: a site file to read instead of ``trainwright.toml`` in ``cwd``; it must exist.
+        cwd: the working folder (default: the current one).
+        environ: the environment (default: this process's).
+
+    Raises:
+        RequestError: a file is missing, cannot be read, or has an unknown key or a value of the wrong type.
+    """
+    cwd = cwd if cwd is not None else Path.cwd()
+    environ = environ if environ is not None else os.environ
+    if file is not None and not (cwd / file).is_file():
+        raise RequestError(f"there is no site file {file}", remedy="name an existing file with --site")
+    values, origins = _machine(environ, cwd)
+    if (path := cwd / (file or SITE_FILE)).is_file():
+        own = _read_toml(path)
+        origins |= dict.fromkeys(own, path.name)
+        for key, value in own.items():
+            values[key] = values.get(key, {}) | value if isinstance(value, dict) else value
+    site = Site(**values)
+    site._origins = origins
+    return site
+
+
+def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """What pip's configuration and the environment say, and which of them said it."""
+    home = Path(environ.get("HOME") or Path.home())
+    options = _pip(environ, home)
+    raw: dict[str, Any] = {
+        _PIP_OPTIONS[key]: value.split() for key, (value, _) in options.items() if key in _PIP_OPTIONS
+    }
+    index, no_index = ("".join(raw.pop(name, [])) for name in ("index_url", "no_index"))
+    if index.startswith(("http://", "https://", "file:")):
+        raw["index_url"] = index
+    values = _places(raw)
+    for name in {"find_links", "local_indexes"} & set(values):  # pip passes over what does not exist
+        values[name] = [path for one in values[name] if (path := cwd / Path(one).expanduser()).is_dir()]
+    if no_index.lower() in {"1", "true", "yes", "on"}:
+        values["no_index"] = True
+    told = {name: options[option][1] for option, name in _PIP_OPTIONS.items() if option in options}
+    told["local_indexes"] = told.get("extra_index_urls") or told.get("index_url", "")
+    bundles = [(environ.get(name), name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")]
+    for place, where in (options.get("cert", ("", "")), *bundles):
+        if place and "ca_bundle" not in values and (path := cwd / Path(place).expanduser()).is_file():
+            values["ca_bundle"], told["ca_bundle"] = path, where
+    if (netrc := Path(environ.get("NETRC") or home / ".netrc")).is_file():
+        values["netrc"], told["netrc"] = netrc, str(netrc)
+    # Lower case first, as curl has it.
+    proxies = {
+        kind: environ.get(f"{kind}_proxy") or environ.get(f"{kind}_proxy".upper()) for kind in Proxies.model_fields
+    }
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
+    values["proxies"] = {kind: value for kind, value in proxies.items() if value}
+    values["aws"] = {"region": region} if re.fullmatch(_REGION, region) else {}
+    told |= dict.fromkeys(("proxies", "aws"), "environment")
+    return values, {key: where for key, where in told.items() if values.get(key)}
+
+
+def _pip(environ: Mapping[str, str], home: Path) -> dict[str, tuple[str, str]]:
+    """pip's options, each with where it was set, read in pip's own order (pip, ``_internal/configuration.py``).
+
+    Later files win: global, user, the virtual environment's, ``PIP_CONFIG_FILE`` (which stands for the user's; the
+    null device switches all files off); ``[install]`` wins over ``[global]``, ``PIP_*`` variables over everything.
+    """
+    named = environ.get("PIP_CONFIG_FILE")
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    files = [Path(folder) / "pip/pip.conf" for folder in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")]
+    files.append(Path("/etc/pip.conf"))
+    if not (named and Path(named).exists()):
+        files += [home / ".pip/pip.conf", config / "pip/pip.conf"]
+    if venv := environ.get("VIRTUAL_ENV"):
+        files.append(Path(venv) / "pip.conf")
+    if named:
+        files.append(Path(named))
+    sections: dict[str, dict[str, tuple[str, str]]] = {"global": {}, "install": {}}
+    for file in files if named != os.devnull else []:
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(file)
+        except (configparser.Error, UnicodeDecodeError, OSError) as wrong:
+            raise RequestError(f"pip cannot read its configuration: {wrong}", remedy=f"correct {file}") from wrong
+        for section in sections.keys() & set(parser.sections()):
+            for key, value in parser.items(section):
+                sections[section][key.replace("_", "-").removeprefix("--")] = (value, str(file))
+    rows = sections["global"] | sections["install"]
+    for key in (*_PIP_OPTIONS, "cert"):
+        variable = "PIP_" + key.replace("-", "_").upper()
+        if environ.get(variable):
+            rows[key] = (environ[variable], variable)
+    return rows
+
+
+def _places(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Well-typed ``index_url``, ``extra_index_urls`` and ``find_links``, local places moved to keys of their own."""
+    placed = dict(data)
+    local = list(data.get("local_indexes", []))
+    if _is_local(index := data.get("index_url")):
+        placed["index_url"] = None
+        local.append(_path(str(index)))
+        placed["no_index"] = not data.get("extra_index_urls")  # pip would not ask its default index either
+    for key, urls in (("extra_index_urls", "extra_index_urls"), ("find_links", "find_links_urls")):
+        if key in data:
+            remote = [one for one in data[key] if one.startswith(("http://", "https://"))]
+            here = [_path(one) for one in data[key] if one not in remote]
+            placed |= {key: here, urls: remote + data.get(urls, [])} if key == "find_links" else {key: remote}
+            local += here if key == "extra_index_urls" else []
+    return placed | ({"local_indexes": local} if local else {})
+
+
+def _is_local(url: object) -> bool:
+    return isinstance(url, str) and url.startswith("file:")
+
+
+def _path(place: str) -> str:
+    return unquote(urlsplit(place).path) if place.startswith("file:") else place
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """The checked values of a site file, relative paths made absolute."""
+    try:
+        text = path.read_text()
+        data = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
+        raise RequestError(f"{path}: {wrong}", remedy="correct the file; it is TOML") from wrong
+    try:
+        Site.model_validate({**data, "index_url": None} if _is_local(data.get("index_url")) else data)
+    except ValidationError as wrong:
+        error = wrong.errors(include_url=False, include_input=False)[0]
+        keys = [str(part) for part in error["loc"] if isinstance(part, str)]
+        what, remedy = error["msg"], "see docs/site.md"
+        if error["type"] == "extra_forbidden":
+            model: type[BaseModel] = Site if len(keys) == 1 else Aws if keys[0] == "aws" else Proxies
+            what, remedy = "unknown key", did_you_mean(keys[-1], model.model_fields)
+        raise RequestError(f"{_where(path, text, *keys)}: {'.'.join(keys)}: {what}", remedy=remedy) from None
+    data = _places(data)
+    for key in {"local_indexes", "find_links", "ca_bundle", "netrc"} & data.keys():
+        many = data[key] if isinstance(data[key], list) else [data[key]]
+        paths = [path.parent / Path(one).expanduser() for one in many]
+        for missing in (one for one in paths if not one.exists()):
+            raise RequestError(f"{_where(path, text, key)}: {key}: there is no {missing}")
+        data[key] = paths if isinstance(data[key], list) else paths[0]
+    return data
+
+
+def _where(path: Path, text: str, *keys: str) -> str:
+    """``file:line`` of a key; the last of nested keys counts."""
+    for key in reversed(keys):
+        match = re.search(rf"^[ \t\[]*([\w.]+\.)?[\"']?{re.escape(key)}[\"']?\s*[\].=]", text, re.MULTILINE)
+        if match:
+            return f"{path}:{text.count(chr(10), 0, match.start()) + 1}"
+    return str(path)

@@ -1,0 +1,103 @@
+"""What a rendered Dockerfile says of itself: its stages, their steps, and the component each step belongs to.
+
+The ledger (seconds and bytes per component) and the error messages are made from this, so they hold for any
+Dockerfile that was made by :mod:`trainwright.render`, a committed one included.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_FROM = re.compile(r"FROM\s+(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
+_MARK = re.compile(r"# ([a-z0-9-]+) (\S+) \(([a-z0-9-]+)\)$")
+# BuildKit counts these as steps of a stage, the FROM included unless it names another stage or scratch.
+_COUNTED = {"RUN", "COPY", "ADD", "WORKDIR"}
+_OWNERS = {"base": "base", "os": "os", "tools": "tools", "toolchain": "toolchain", "wheels": "wheels"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction that makes a layer. ``component`` is a component's name, or a shared stage's."""
+
+    stage: str
+    instruction: str
+    component: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A build stage: its parent and everything else it takes from other stages."""
+
+    name: str
+    parent: str
+    needs: tuple[str, ...]
+
+
+def _instructions(dockerfile: str) -> list[str]:
+    """Comments and whole instructions, continuation lines joined."""
+    found: list[str] = []
+    open_ = False
+    for line in dockerfile.splitlines():
+        text = line.strip()
+        if open_:
+            if not text.startswith("#"):
+                found[-1] += "\n" + line
+                open_ = text.endswith("\\")
+            continue
+        if text:
+            found.append(text)
+            open_ = text.endswith("\\") and not text.startswith("#")
+    return found
+
+
+def steps(dockerfile: str) -> list[Step]:
+    """Every layer-making instruction, in file order."""
+    found: list[Step] = []
+    stage, component = "", ""
+    for text in _instructions(dockerfile):
+        mark = _MARK.match(text)
+        head = _FROM.match(text)
+        if head:
+            stage = head[2] or head[1]
+            component = _OWNERS.get(stage, stage)
+        elif mark and stage == "final":
+            component = mark[1]
+        elif text.split(maxsplit=1)[0].upper() in _COUNTED:
+            owner = "os" if text.startswith("RUN ldconfig") and stage == "final" else component
+            found.append(Step(stage, text, owner))
+    return found
+
+
+def stages(dockerfile: str) -> list[Stage]:
+    """The stages with what they are made from, in file order."""
+    found: list[Stage] = []
+    names: set[str] = set()
+    for text in _instructions(dockerfile):
+        head = _FROM.match(text)
+        if head:
+            name = head[2] or head[1]
+            found.append(Stage(name, head[1], ()))
+            names.add(name)
+        elif found and not text.startswith("#"):
+            used = [n for n in re.findall(r"(?:--from=|,from=)([\w-]+)", text) if n in names]
+            last = found[-1]
+            found[-1] = Stage(last.name, last.parent, tuple(dict.fromkeys((*last.needs, *used))))
+    return found
+
+
+def diagram(dockerfile: str) -> str:
+    """The stages as a comment: those in one row are built at the same time."""
+    depth: dict[str, int] = {}
+    rows: dict[int, list[str]] = {}
+    for stage in stages(dockerfile):
+        depth[stage.name] = 1 + max((depth.get(n, 0) for n in (stage.parent, *stage.needs)), default=0)
+        rows.setdefault(depth[stage.name], []).append(_with_needs(stage))
+    lines = ["# Stages, those in one row in parallel:", "#"]
+    lines += [f"#     {'   '.join(row)}" for _, row in sorted(rows.items())]
+    return "\n".join(lines)
+
+
+def _with_needs(stage: Stage) -> str:
+    needs = [n for n in (stage.parent, *stage.needs) if n not in ("scratch",)]
+    return f"{stage.name} <- {' + '.join(dict.fromkeys(needs))}" if needs else stage.name

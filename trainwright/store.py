@@ -1,0 +1,86 @@
+"""The build records of a project: one folder per image under ``.trainwright/images``.
+
+A record says what was asked, what was built from it, what it cost and how it was proven. ``push`` will let only those
+images leave whose record holds a passed smoke run.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError
+
+from trainwright.ledger import LedgerRow
+from trainwright.paths import state_dir, write_atomically
+from trainwright.plan import Plan
+from trainwright.records import Record
+
+
+class EngineUsed(Record):
+    """Which engine and client built an image."""
+
+    server: str
+    client: str
+    buildkit: str
+
+
+class BuildRecord(Record):
+    """One built image. ``seconds`` is wall time of the build that made the record, ``built_at`` UTC in ISO 8601."""
+
+    schema_: str = Field(default="trainwright/record/1", alias="schema")
+    image_id: str
+    tags: tuple[str, ...]
+    plan: Plan
+    size_bytes: int
+    seconds: float
+    cached: bool
+    cached_steps: int
+    total_steps: int
+    built_at: str
+    ledger: tuple[LedgerRow, ...]
+    engine: EngineUsed
+    source_revision: str
+    probe: dict[str, Any]
+    smoke: dict[str, Any] | None = None
+
+    @property
+    def folder(self) -> Path:
+        """Where the record, the Dockerfile and the reports of this image lie."""
+        return image_folder(self.image_id)
+
+
+def image_folder(image_id: str) -> Path:
+    """The folder of an image's record and reports."""
+    return state_dir() / "images" / image_id.removeprefix("sha256:")[:16]
+
+
+def save(record: BuildRecord, dockerfile: str | None = None) -> Path:
+    """Write a record (and the Dockerfile it was built from); returns the record's path."""
+    path = record.folder / "record.json"
+    if dockerfile is not None:
+        write_atomically(record.folder / "Dockerfile", dockerfile)
+        write_atomically(record.folder / "plan.json", json.dumps(record.plan.as_json(), indent=1) + "\n")
+    write_atomically(path, record.model_dump_json(indent=1, by_alias=True) + "\n")
+    return path
+
+
+def load(image_id: str) -> BuildRecord | None:
+    """The record of an image; nothing where there is none that can be read."""
+    try:
+        return BuildRecord.model_validate_json((image_folder(image_id) / "record.json").read_text())
+    except (OSError, ValidationError):
+        # An older version's record, or a broken one: the image is built again from the cache and gets a new one.
+        return None
+
+
+def all_records() -> list[BuildRecord]:
+    """Every readable record, newest first."""
+    found = []
+    for path in (state_dir() / "images").glob("*/record.json"):
+        try:
+            found.append(BuildRecord.model_validate_json(path.read_text()))
+        except (OSError, ValidationError):
+            continue
+    return sorted(found, key=lambda record: record.built_at, reverse=True)

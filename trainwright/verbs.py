@@ -1,0 +1,183 @@
+"""The verbs: typed, thin, no logic. Each imports what it needs when it runs, so that `plan` and `list` are quick."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from invoke.collection import Collection
+from invoke.context import Context
+
+from trainwright.cli import JSON_HELP, print_json, request_verb, say, verb
+
+if TYPE_CHECKING:
+    from trainwright.catalog import Catalog
+    from trainwright.plan import Plan
+    from trainwright.site import Site
+
+Words = Mapping[str, str | None]
+PROGRESS_HELP = "auto, live, plain, json or none"
+
+
+def _resolve(words: Words) -> tuple[Plan, Catalog, Site]:
+    from trainwright.catalog import load_catalog
+    from trainwright.request import make_request
+    from trainwright.resolve import resolve
+    from trainwright.site import load_site
+
+    named = dict(words)
+    site_file = named.pop("site")
+    request = make_request(requirements=named.pop("with_requirements"), **named)
+    site = load_site(Path(site_file) if site_file else None)
+    catalog = load_catalog()
+    return resolve(request, catalog, site.base_image), catalog, site
+
+
+@verb(
+    name="list",
+    help={
+        "built": "the images built here, newest first",
+        "components": "the components and their providers",
+        "json": JSON_HELP,
+    },
+)
+def list_(c: Context, built: bool = False, components: bool = False, json: bool = False) -> None:
+    """Show the image lines of the catalog (or --components, or --built)."""
+    from trainwright import listing, show
+
+    document = listing.built() if built else listing.components() if components else listing.lines()
+    if json:
+        print_json(document)
+    else:
+        print(show.listing_text(document))
+
+
+@request_verb(help={"json": JSON_HELP})
+def plan(c: Context, words: Words, json: bool = False) -> None:
+    """Resolve a request and print the plan: versions, sources, environment, tags."""
+    from trainwright import show
+
+    resolved, _, _ = _resolve(words)
+    if json:
+        print_json(resolved.as_json())
+    else:
+        print(show.plan_text(resolved))
+
+
+@request_verb(help={"json": JSON_HELP})
+def explain(c: Context, words: Words, json: bool = False) -> None:
+    """Say why each version is in the plan: who provides it, the evidence, what it costs."""
+    from trainwright import listing, show
+
+    document = listing.explain(*_resolve(words))
+    if json:
+        print_json(document)
+    else:
+        print(show.explain_text(document))
+
+
+@request_verb(help={"output": "the folder to fill (made when missing)", "json": JSON_HELP})
+def render(c: Context, words: Words, output: str | None = None, json: bool = False) -> None:
+    """Print the Dockerfile of a plan, or write it with its whole build context into --output."""
+    from trainwright.context import write_context
+    from trainwright.errors import RequestError
+    from trainwright.render import render_dockerfile
+
+    resolved, catalog, site = _resolve(words)
+    if output is None:
+        text = render_dockerfile(resolved, catalog)
+        if json:
+            print_json({"schema": "trainwright/render/1", "plan": resolved.id, "dockerfile": text})
+        else:
+            print(text, end="")
+        return
+    folder = Path(output).absolute()
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / "Dockerfile").is_file():
+        raise RequestError(f"--output {output}: a folder that holds something else", remedy="Name an empty folder.")
+    write_context(resolved, catalog, site, folder, say)
+    if json:
+        print_json({"schema": "trainwright/render/1", "plan": resolved.id, "output": str(folder)})
+    else:
+        print(f"{folder}/Dockerfile\nBuild it with: cd {folder} && DOCKER_BUILDKIT=1 docker build .")
+
+
+@verb(
+    help={
+        "framework": "only lines of this framework",
+        "cuda": "only the line of this CUDA version",
+        "check": "change nothing; fail where a lock does not fit its line any more",
+    }
+)
+def lock(c: Context, framework: str | None = None, cuda: str | None = None, check: bool = False) -> None:
+    """Pin every Python package of the image lines, with hashes, from the configured index."""
+    from trainwright.locking import refresh_locks
+
+    refresh_locks(framework, cuda, check=check, say=say)
+
+
+@request_verb(
+    help={
+        "tag": "a further tag for the image (may be repeated)",
+        "progress": PROGRESS_HELP,
+        "no-cache": "build every step anew",
+        "smoke": "run the smoke tests, too, unless this image has passed them",
+        "json": JSON_HELP,
+    },
+    iterable=["tag"],
+)
+def build(
+    c: Context,
+    words: Words,
+    *,
+    tag: tuple[str, ...] = (),
+    progress: str = "auto",
+    no_cache: bool = False,
+    smoke: bool = False,
+    json: bool = False,
+) -> None:
+    """Build the image through BuildKit, probe it against the plan, tag it."""
+    from trainwright import show, workflow
+
+    resolved, catalog, site = _resolve(words)
+    document = workflow.build_image(
+        resolved, catalog, site, tags=tuple(tag), progress=progress, no_cache=no_cache, smoke=smoke, say=say
+    )
+    if json:
+        print_json(document)
+    else:
+        print(show.build_text(document))
+
+
+@verb(
+    help={
+        "image": "tag or id of an image built here",
+        "select": "only checks whose name holds this word",
+        "json": JSON_HELP,
+    }
+)
+def smoke(c: Context, image: str = "", select: str | None = None, json: bool = False) -> None:
+    """Run the image tests of every component inside the image, and the container contract."""
+    from trainwright import show, workflow
+
+    document = workflow.smoke_image(image, select=select, say=say)
+    if json:
+        print_json(document)
+    else:
+        print(show.smoke_text(document))
+
+
+@verb(help={"fix": "mend what can be mended", "json": JSON_HELP})
+def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
+    """Say what this machine lacks, and the command that mends it."""
+    from trainwright import doctor as examination
+    from trainwright import show
+
+    document = examination.run_doctor(fix=fix, say=say)
+    if json:
+        print_json(document)
+    else:
+        print(show.doctor_text(document))
+
+
+namespace = Collection(list_, plan, explain, render, lock, build, smoke, doctor)
