@@ -90,7 +90,7 @@ def make_base(suite: str, site: Site, *, say: Callable[[str], None], refresh: bo
 
     Raises:
         RequestError: ``suite`` is no name of a suite.
-        EngineError: mmdebstrap is not installed.
+        EngineError: mmdebstrap is not installed, or this user may not make root file systems.
         SourceError: the archive does not answer, or the disk is full; nothing half-made is left.
     """
     if not re.fullmatch(r"[a-z][a-z0-9-]{1,30}", suite):
@@ -227,6 +227,11 @@ def _mmdebstrap(suite: str, site: Site, target: Path, work: Path, say: Callable[
 def _failure(suite: str, status: int, last: str, target: Path) -> Failure:
     if re.search(r"No space left on device|[Qq]uota exceeded|not enough (free )?space", last):
         return _disk_full(target.parent.parent, last)
+    if "unable to pick chroot mode" in last:
+        return EngineError(
+            "mmdebstrap has no way to make a root file system as this user",
+            remedy="run as root, or allow user namespaces (apt-get install uidmap), or apt-get install fakechroot",
+        )
     return SourceError(
         f"mmdebstrap could not make Debian {suite} (exit status {status}):\n{last}",
         remedy=f"see whether the archive answers and has the suite {suite} (apt-get update), set a proxy, "
@@ -284,4 +289,6 @@ def clean(source: IO[bytes], out: IO[bytes], *, own_sources: bool = True) -> int
                 new.addfile(added)
     except tarfile.TarError as wrong:
         raise SourceError(f"mmdebstrap left no whole tar: {wrong}", remedy="run it again") from wrong
+    if not packages:  # tarfile takes a tar that is cut between two entries for a whole one
+        raise SourceError("mmdebstrap left no whole tar: there is no package in it", remedy="run it again")
     return packages

@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,13 +23,13 @@ from trainwright.engine import Engine
 from trainwright.errors import BuildFailed, EngineError, ProofFailed
 from trainwright.ledger import make_ledger, owner_of
 from trainwright.paths import locked, state_dir
-from trainwright.plan import Plan
-from trainwright.progress import BuildProgress, Vertex
+from trainwright.plan import DEBIAN_SUITES, Plan
+from trainwright.progress import BuildProgress
 from trainwright.runner import run, stream
 from trainwright.site import Site
 from trainwright.steps import steps
 from trainwright.store import BuildRecord, EngineUsed
-from trainwright.view import Mode, make_view
+from trainwright.view import Mode, make_view, readable
 
 # The grammar of image references (distribution/reference), without a digest.
 TAG = re.compile(r"(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*(?::[\w][\w.-]{0,127})?")
@@ -88,16 +88,16 @@ def build(
             **failed.details,
         ) from None
     size, history = _inspect(engine, image_id)
-    cached = [v for v in _own(progress, dockerfile) if v.cached]
-    total = len(_own(progress, dockerfile))
+    own = [vertex for vertex in progress.steps if vertex.component is not None]
+    cached, total = sum(vertex.cached for vertex in own), len(own)
     record = BuildRecord(
         image_id=image_id,
         tags=(*plan.tags, *options.tags),
         plan=plan,
         size_bytes=size,
         seconds=round(time.monotonic() - started, 1),
-        cached=len(cached) == total,
-        cached_steps=len(cached),
+        cached=cached == total,
+        cached_steps=cached,
         total_steps=total,
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
         ledger=tuple(make_ledger(plan, dockerfile, progress.steps, history)),
@@ -114,21 +114,17 @@ def build(
     return record
 
 
-def _own(progress: BuildProgress, dockerfile: str) -> list[Vertex]:
-    """The vertices that stand for steps of the Dockerfile."""
-    own = steps(dockerfile)
-    return [vertex for vertex in progress.steps if owner_of(vertex, own) is not None]
-
-
 def _run_build(
     plan: Plan, folder: Path, site: Site, engine: Engine, options: BuildOptions
 ) -> tuple[str, BuildProgress]:
     log_path = state_dir() / "logs" / f"{plan.id[:16]}.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    progress = BuildProgress(engine.client.progress)
+    own = steps((folder / "Dockerfile").read_text())
+    progress = BuildProgress(engine.client.progress, owner=lambda vertex: owner_of(vertex, own))
     with tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
         id_file = Path(scratch, "image-id")
-        argv = _argv(engine, site, options, id_file, Path(scratch, "secrets"))
+        secrets = site.secrets(Path(scratch, "secrets"), DEBIAN_SUITES[plan.base.os])
+        argv = _argv(engine, site, options, id_file, secrets)
         view = make_view(options.progress)
         with (
             log_path.open("w") as log,
@@ -152,14 +148,14 @@ def _run_build(
                 progress.close()
                 view.close()
         if not done.ok or not id_file.is_file():
-            raise _failure(folder, engine, progress, log_path, done.returncode)
+            raise _failure(engine, progress, log_path, done.returncode)
         return id_file.read_text().strip(), progress
 
 
-def _argv(engine: Engine, site: Site, options: BuildOptions, id_file: Path, scratch: Path) -> list[str]:
+def _argv(engine: Engine, site: Site, options: BuildOptions, id_file: Path, secrets: Mapping[str, Path]) -> list[str]:
     command = ["buildx", "build", "--load"] if engine.client.buildkit == "buildx" else ["build"]
     argv = [engine.client.path, *command, "--progress", engine.client.progress, "--iidfile", str(id_file)]
-    for name, path in site.secrets(scratch).items():
+    for name, path in secrets.items():
         argv += ["--secret", f"id={name},src={path}"]
     for name in site.build_args():
         # The value comes from the environment of the client, so it is in no process list.
@@ -172,9 +168,7 @@ def _argv(engine: Engine, site: Site, options: BuildOptions, id_file: Path, scra
     return argv
 
 
-def _failure(
-    folder: Path, engine: Engine, progress: BuildProgress, log_path: Path, code: int
-) -> BuildFailed | EngineError:
+def _failure(engine: Engine, progress: BuildProgress, log_path: Path, code: int) -> BuildFailed | EngineError:
     """What to tell of a build that failed: which component, which step, its last lines."""
     alive = run([engine.client.path, "version", "--format", "{{.Server.Version}}"], env=engine.cli_env, timeout=20)
     if not alive.ok:
@@ -185,8 +179,7 @@ def _failure(
         )
     text = log_path.read_text(errors="replace")
     failed = progress.failed
-    own = steps((folder / "Dockerfile").read_text())
-    component = owner_of(progress.vertices[failed.id], own) if failed is not None else None
+    component = progress.vertices[failed.id].component if failed is not None else None
     last = list(failed.log)[-20:] if failed is not None and failed.log else text.splitlines()[-20:]
     remedy = f"The whole log: {log_path}"
     if "no space left on device" in text:
@@ -196,7 +189,7 @@ def _failure(
     step = failed.name if failed is not None else "before the first step"
     why = next((line for line in reversed(last) if _KEY_LINE.search(line)), "") or progress.problem
     return BuildFailed(
-        f"{component or 'the build'} failed in {step.splitlines()[0][:160]}: {why.strip()[:300]}; no tag was moved",
+        f"{component or 'the build'} failed in {readable(step)[:120]}: {why.strip()[:300]}; no tag was moved",
         remedy=remedy,
         component=component,
         step=step,

@@ -19,7 +19,7 @@ from trainwright.site import Site
 
 # What uv reads while it runs in a build step. Caches and temporary files lie on mounts, so no layer holds them.
 UV_ENVIRONMENT = """\
-export PATH=/mnt/tools/bin:$PATH
+export PATH=$PATH:/mnt/tools/bin
 export UV_CACHE_DIR=/mnt/cache UV_LINK_MODE=copy UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never
 export XDG_CONFIG_DIRS=/mnt NETRC=/mnt/netrc TMPDIR=/mnt
 # pip's way with several indexes; what is installed is pinned by its hash, so no index can slip something in.
@@ -77,7 +77,7 @@ def write_context(
     for name, sources in packages.items():
         files |= _requirements(name, sources, plan, site)
     files["requirements/constraints.txt"] = "".join(
-        sorted(f"{s.package}\n" for name, sources in packages.items() if name != "tools" for s in sources)
+        sorted(f"{_exactly(s)}\n" for name, sources in packages.items() if name != "tools" for s in sources)
     )
     if plan.user.requirements is not None:
         files["requirements/user.txt"] = plan.user.requirements
@@ -108,7 +108,7 @@ def _requirements(name: str, sources: list[PlannedSource], plan: Plan, site: Sit
         head = f"--extra-index-url {index}\n"
 
     def text(chosen: Iterable[PlannedSource]) -> str:
-        return head + "".join(f"{s.package} --hash=sha256:{s.sha256}\n" for s in chosen)
+        return head + "".join(f"{_exactly(s)} --hash=sha256:{s.sha256}\n" for s in chosen)
 
     wheels = [s for s in sources if (s.file or "").endswith(".whl")]
     sdists = [s for s in sources if s not in wheels]
@@ -116,6 +116,11 @@ def _requirements(name: str, sources: list[PlannedSource], plan: Plan, site: Sit
     if sdists:
         files[f"requirements/{name}.source.txt"] = text(sdists)
     return files | {f"wheels/{name}/{file}": path for file, path in local.items()}
+
+
+def _exactly(source: PlannedSource) -> str:
+    """A requirement for this very version: uv takes ``torch==2.13.0`` for 2.13.0+cpu where both are on offer."""
+    return (source.package or "").replace("==", "===", 1)
 
 
 def _fill(folder: Path, files: dict[str, str | Path], directories: list[str]) -> None:

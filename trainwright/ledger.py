@@ -45,14 +45,14 @@ def make_ledger(
     Args:
         plan: which components there are.
         dockerfile: the text that was built.
-        vertices: the builder's steps with their times.
+        vertices: the builder's steps with their times and the component each belongs to.
         history: (created by, bytes) of the image's layers, newest first.
     """
     all_steps = steps(dockerfile)
     seconds: dict[str, float] = {}
     cached: dict[str, bool] = {}
     for vertex in vertices:
-        owner = owner_of(vertex, all_steps)
+        owner = vertex.component
         if owner is not None:
             seconds[owner] = seconds.get(owner, 0.0) + (vertex.seconds or 0.0)
             cached[owner] = cached.get(owner, True) and vertex.cached

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
 PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, the wheels we lock ask for 2.28 at most
-_OLDEST_GLIBC = 5  # manylinux1
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?")
 
@@ -255,9 +254,6 @@ def _unquoted(text: str) -> str:
         return text
 
 
-# ---- what uv says ------------------------------------------------------------------------------------------------
-
-
 def _read_graph(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
     """Pins, and per package what asked for it: package names, or ``-r <component>.in`` for a root."""
     pins: dict[str, str] = {}
@@ -350,7 +346,7 @@ def _tag_ranks(python: str, platform: str) -> dict[Tag, int]:
     if match is None:
         raise RequestError(f"{platform}: not a platform", remedy=f"For example {PLATFORM}.")
     platforms = []
-    for minor in range(int(match["minor"]), _OLDEST_GLIBC - 1, -1):
+    for minor in range(int(match["minor"]), min(_LEGACY) - 1, -1):
         platforms.append(f"manylinux_2_{minor}_{match['machine']}")
         if minor in _LEGACY:
             platforms.append(f"{_LEGACY[minor]}_{match['machine']}")
@@ -384,7 +380,10 @@ def _ask_sizes(found: Mapping[str, dict[str, Any]], bundle: str | None) -> None:
     from concurrent.futures import ThreadPoolExecutor
     from urllib.request import Request, urlopen
 
-    context = ssl.create_default_context(cafile=bundle)
+    try:
+        context = ssl.create_default_context(cafile=bundle)
+    except OSError:  # the bundle is missing or none; uv has said so, or needed no network
+        return
 
     def ask(facts: dict[str, Any]) -> None:
         try:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from trainwright.catalog import ImageLine, Line, load_catalog
 from trainwright.errors import RequestError, did_you_mean
-from trainwright.lock import Lock, resolve_lock
+from trainwright.lock import Lock, lock_line
 from trainwright.paths import write_atomically
 from trainwright.request import parse_cuda
 
@@ -55,7 +55,7 @@ def refresh_locks(framework: str | None, cuda: str | None, *, check: bool, say: 
             say(f"{name}: {'stale' if found else 'fits'}")
             continue
         say(f"{name}: resolving")
-        made = resolve_lock(roots(entry.line), entry.line.constraints, python=entry.line.python)
+        made = lock_line(entry.line.model_dump())
         write_atomically(entry.lock_path, made.dump())
     if faults:
         raise RequestError("; ".join(faults), remedy="./invoke lock writes the locks anew.")

@@ -93,6 +93,7 @@ class Plan(Record):
     cuda: str
     python: str
     base: Base
+    flavour: str = Field(default="", description="what sets it apart from its image line, as tags spell it")
     components: tuple[PlannedComponent, ...]
     environment: dict[str, str]
     labels: dict[str, str]
@@ -148,12 +149,14 @@ def _labels(plan: Plan, identity: str) -> dict[str, str]:
 
 
 def variant(plan: Plan) -> str:
-    """What distinguishes images of one framework, as tags spell it: ``2.6.0-cu124-py311-debian12``."""
+    """What distinguishes images of one framework, as tags spell it: ``2.6.0-cu124-py311-debian12``, and behind it
+    what was added (``-compiler``) or left out (``-no-rmm``)."""
     # A tag may hold no "+"; a local version such as 2.13.0+cpu says only what the CUDA part says again.
     from trainwright.catalog import cuda_tag
 
     version = plan.version.split("+", maxsplit=1)[0]
-    return f"{version}-{cuda_tag(plan.cuda)}-py{plan.python.replace('.', '')}-{plan.base.os.replace('-', '')}"
+    name = f"{version}-{cuda_tag(plan.cuda)}-py{plan.python.replace('.', '')}-{plan.base.os.replace('-', '')}"
+    return f"{name}-{plan.flavour}" if plan.flavour else name
 
 
 def _tags(plan: Plan, identity: str) -> tuple[str, ...]:

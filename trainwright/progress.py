@@ -214,8 +214,8 @@ class Vertex:
     """One step of the build graph.
 
     ``stage``, ``step`` and ``total`` come from the name (``[metis 2/3] RUN make``); steps without a number
-    (``[internal] load build context``, ``exporting to image``) have none. Times in Unix seconds, ``seconds`` is the
-    time it took. ``log`` holds the last lines of its output, free of escape sequences.
+    (``[internal] load build context``, ``exporting to image``) have none. ``component`` is whose step it is, where
+    somebody told. Times in Unix seconds, ``seconds`` is the time it took. ``log`` holds the last lines of its output, free of escape sequences.
     """
 
     id: str
@@ -224,6 +224,7 @@ class Vertex:
     step: int | None = None
     total: int | None = None
     text: str = ""
+    component: str | None = None
     started: float | None = None
     completed: float | None = None
     seconds: float | None = None
@@ -296,6 +297,7 @@ class BuildProgress:
 
     Args:
         format: ``rawjson``, ``plain``, or ``auto`` (told from the first line that is one or the other).
+        owner: the component that a step belongs to, where it is known.
         clock: Unix time.
 
     Attributes:
@@ -304,7 +306,14 @@ class BuildProgress:
         changes: rises by one with every change of a step's state, for views that only look then.
     """
 
-    def __init__(self, format: Format = "auto", *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        format: Format = "auto",
+        *,
+        owner: Callable[[Vertex], str | None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._owner = owner
         self._parsers: dict[str, Parser] = {"rawjson": RawJsonParser(), "plain": PlainParser(clock)}
         self._parser = None if format == "auto" else self._parsers[format]
         self._partial = ""
@@ -349,6 +358,7 @@ class BuildProgress:
         before = vertex.state
         if change.name is not None:
             vertex._rename(change.name)
+            vertex.component = self._owner(vertex)
         if change.started is not None:
             vertex.started, vertex.completed = change.started, None  # maybe the engine took it up again
         for name in ("completed", "cached", "error", "status"):

@@ -287,6 +287,10 @@ def _make_plan(
             image=base_image,
             digest=base_image.rpartition("@")[2] if base_image and "@" in base_image else None,
         ),
+        "flavour": "-".join(
+            [n for n in sorted(selections) if n not in line.components]
+            + [f"no-{n}" for n in sorted(line.components) if n not in selections]
+        ),
         "components": tuple(components),
         "environment": environment,
         "notices": tuple(notices),

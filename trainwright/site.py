@@ -148,6 +148,17 @@ class Site(BaseModel):
             lines += ["", "[[index]]", f"url = {json.dumps(self.index_url)}", "default = true"]
         return "\n".join(lines).strip() + "\n" if lines else ""
 
+    def pip_config(self) -> str:
+        """A ``pip.conf`` with the indexes, credentials included; empty where pip's default is all there is."""
+        rows = {
+            "index-url": self.index_url or "",
+            "extra-index-url": " ".join(self.extra_index_urls),
+            "find-links": " ".join(self.find_links_urls),
+            "no-index": "true" if self.no_index else "",
+        }
+        lines = [f"{key} = {value.replace('%', '%%')}" for key, value in rows.items() if value]
+        return "\n".join(["[global]", *lines]) + "\n" if lines else ""
+
     def secrets(self, dest: Path, suite: str = "bookworm") -> dict[str, Path]:
         """The secret files of a build, by BuildKit secret id.
 
@@ -159,12 +170,12 @@ class Site(BaseModel):
             Those that the site has of ``ca`` (the bundle), ``netrc``, ``uv`` (a uv.toml) and ``apt-sources``.
         """
         found = {id: path for id, path in (("ca", self.ca_bundle), ("netrc", self.netrc)) if path is not None}
-        texts = {"uv": self.uv_config(), "apt-sources": self.apt_sources(suite)}
+        texts = {"uv": self.uv_config(), "pip": self.pip_config(), "apt-sources": self.apt_sources(suite)}
         dest.mkdir(mode=0o700, parents=True, exist_ok=True)
         dest.chmod(0o700)
         for id, text in texts.items():
             if text:
-                path = dest / {"uv": "uv.toml", "apt-sources": "sources.list"}[id]
+                path = dest / {"uv": "uv.toml", "pip": "pip.conf", "apt-sources": "sources.list"}[id]
                 path.unlink(missing_ok=True)
                 with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
                     out.write(text)

@@ -84,7 +84,7 @@ class SmokeReport:
         components = " ".join(dict.fromkeys(row.component for row in failed))
         raise ProofFailed(
             "\n".join([f"{len(failed)} image {noun} failed in {self.image}", *lines]),
-            remedy=f"The checks are files of templates/ ({components}); smoke.xml beside the build record has the details.",
+            remedy=f"The checks are files of templates/ ({components}); smoke.xml in the report folder says more.",
             image=self.image,
             failed=[asdict(row) for row in failed],
         )
@@ -127,7 +127,7 @@ def smoke(
     names = [component["name"] for component in plan.get("components", ())]
     files, untested = collect(templates_dir(), names)
     report_dir.mkdir(parents=True, exist_ok=True)
-    junit = report_dir / "smoke.xml"
+    junit = report_dir.absolute() / "smoke.xml"
     junit.unlink(missing_ok=True)
     with _container(client_path, image, gpus, env) as container:
         data = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TextIO
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["auto", "live", "plain", "json", "none"]
 INTERVAL = 0.1  # seconds between two looks at the build for the live table
+HOLD = 0.3  # seconds that the start of a step without output is held back
 WIDTH = 60  # characters of a step that are shown
 _SYMBOLS = {"running": "…", "done": "✓", "cached": "✓", "failed": "✗", "canceled": "-", "waiting": " "}
 _STYLES = {"running": "cyan", "done": "green", "cached": "green", "failed": "bold red"}
@@ -35,8 +38,9 @@ def make_view(mode: Mode = "auto", stream: TextIO | None = None) -> View:
     """A view of a build. Nothing is ever written to standard output.
 
     Args:
-        mode: ``live``: a table that is redrawn (``plain`` where the terminal knows no Unicode); ``plain``: a line when a step starts and one when it ends; ``json``:
-            one JSON object per event and line; ``none``: nothing; ``auto``: live on a terminal, else plain.
+        mode: ``live``: a table that is redrawn (``plain`` where the terminal knows no Unicode); ``plain``: a line when
+            a step starts and one when it ends; ``json``: one JSON object per event and line; ``none``: nothing;
+            ``auto``: live on a terminal, else plain.
         stream: where to (default: standard error). If it breaks, the view falls silent; the build goes on.
     """
     out = stream if stream is not None else sys.stderr
@@ -64,11 +68,21 @@ def duration(seconds: float | None) -> str:
 
 
 def label(vertex: Vertex) -> str:
-    """``[metis 2/3] RUN make``, shortened."""
+    """``[metis 2/3] RUN make``, shortened; with the component where that is not the stage's name."""
     if vertex.step is None:
         return short(vertex.name)
-    place = " ".join(filter(None, [vertex.stage, f"{vertex.step}/{vertex.total}"]))
-    return f"[{place}] {short(vertex.text)}"
+    component = vertex.component if vertex.component != vertex.stage else None
+    place = " ".join(filter(None, [vertex.stage, f"{vertex.step}/{vertex.total}", component]))
+    return f"[{place}] {short(readable(vertex.text))}"
+
+
+# What a step needs before it can do what it is for: mounts, the site's apt sources, the tools' environment.
+_PREPARATION = re.compile(r"--mount=\S+\s+|if \[ [^]]* \]; then .*?; fi\s+&& |\. /mnt/tools/env\s+&& |\"\$@\" ")
+
+
+def readable(text: str) -> str:
+    """An instruction without what it only prepares: ``RUN uv pip install ...``."""
+    return _PREPARATION.sub("", " ".join(text.split()))
 
 
 class SilentView:
@@ -90,26 +104,51 @@ class _Lines:
         self._changes = -1
         self._started = time.monotonic()
         self._progress: BuildProgress | None = None
+        self._lock = threading.RLock()
+        self._held: dict[str, float] = {}  # steps that have just started, and when
+        self._timer: threading.Timer | None = None
 
     def update(self, progress: BuildProgress) -> None:
         """Tell what changed since the last look; cheap where nothing did."""
-        self._progress = progress
-        if progress.changes == self._changes:
-            return
-        self._changes = progress.changes
-        for vertex in list(progress.vertices.values()):
-            before, state = self._states.get(vertex.id), vertex.state
-            if state not in {before, "waiting"} and vertex.name:
-                self._states[vertex.id] = state
-                self.tell(vertex, state)
+        with self._lock:
+            self._progress = progress
+            if progress.changes == self._changes and not self._held:
+                return
+            self._changes = progress.changes
+            for vertex in list(progress.vertices.values()):
+                before, state = self._states.get(vertex.id), vertex.state
+                if state not in {before, "waiting"} and vertex.name and not self._hold(vertex, state):
+                    self._states[vertex.id] = state
+                    self.tell(vertex, state)
+
+    def _hold(self, vertex: Vertex, state: str) -> bool:
+        """Whether to wait with a start: plain progress names a step first and then says that it is cached."""
+        now = time.monotonic()
+        if state != "running" or vertex.last_line or now - self._held.setdefault(vertex.id, now) >= HOLD:
+            self._held.pop(vertex.id, None)
+            return False
+        if self._timer is None:  # a silent step brings no further line
+            self._timer = threading.Timer(HOLD * 1.5, self._ring)
+            self._timer.daemon = True
+            self._timer.start()
+        return True
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._timer = None
+            if self._progress is not None:
+                self.update(self._progress)
 
     def close(self) -> None:
         """Tell what is left and sum up; a second call does nothing."""
-        if self._progress is not None:
-            self._changes = -1
-            self.update(self._progress)
-            self.sum_up(self._progress, time.monotonic() - self._started)
-            self._progress = None
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._progress is not None:
+                self._changes = -1
+                self.update(self._progress)
+                self.sum_up(self._progress, time.monotonic() - self._started)
+                self._progress = None
 
     def tell(self, vertex: Vertex, state: str) -> None:
         raise NotImplementedError
@@ -220,10 +259,11 @@ def rows(progress: BuildProgress) -> Iterator[Row]:
         by_state = {state: [step for step in steps if step.state == state] for state in _SYMBOLS}
         state = next((one for one in ("failed", "running", "canceled") if by_state[one]), "")
         over = [step for step in steps if step.completed is not None]
-        # A stage waits while a step of it, known or yet to be named, has not started.
-        known = state or ("waiting" if by_state["waiting"] else "cached" if not by_state["done"] else "done")
-        current = by_state[state][-1] if state else steps[-1]
-        count = f"{len(over)}/{max(step.total or 1 for step in steps)}" if current.step is not None else ""
+        current = by_state[state][-1] if state else max(steps, key=lambda step: step.step or 0)
+        # Steps are named as they come, and a FROM that stages share belongs to one of them: hence the number.
+        finished = current.step == current.total and not by_state["waiting"]
+        known = state or ("waiting" if not finished else "done" if by_state["done"] else "cached")
+        count = f"{current.step}/{current.total}" if current.step is not None else ""
         what, last = (short(current.text), current.last_line) if state else ("", "")
         if not state and by_state["cached"]:
             what = f"{len(by_state['cached'])} from the cache"

@@ -37,7 +37,8 @@ if os.environ.get("FAKE_FAIL"):
     sys.exit(25)
 with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
     status = b"Package: a\\nStatus: install ok installed\\n\\nPackage: b\\nStatus: deinstall ok config-files\\n"
-    for name, data in (("./etc/apt/sources.list", (row["sources"] or "deb x").encode()), ("./var/lib/dpkg/status", status)):
+    sources = (row["sources"] or "deb x").encode()
+    for name, data in (("./etc/apt/sources.list", sources), ("./var/lib/dpkg/status", status)):
         info = tarfile.TarInfo(name)
         info.size = len(data)
         tar.addfile(info, io.BytesIO(data))
@@ -63,7 +64,7 @@ def calls(log: Path) -> list[dict[str, str]]:
 
 
 def make(site: Site | None = None, **more: bool) -> Base:
-    return make_base("bookworm", site or Site(), say=lambda text: None, **more)
+    return make_base("bookworm", site or Site(), say=lambda _: None, **more)
 
 
 def leftovers(tmp_path: Path) -> list[str]:
@@ -153,6 +154,12 @@ def test_without_mmdebstrap_the_remedy_is_to_install_it(
     assert wrong.value.exit_code == 4 and "apt-get install mmdebstrap" in wrong.value.remedy
 
 
+def test_a_user_who_may_not_make_one_is_told(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_FAIL", "unable to pick chroot mode automatically")
+    with pytest.raises(EngineError, match="as this user"):
+        make()
+
+
 @pytest.mark.parametrize("suite", ["", "--help", "a/b", "Bookworm", "x" * 40])
 def test_a_suite_is_a_plain_name(suite: str) -> None:
     with pytest.raises(RequestError):
@@ -194,7 +201,7 @@ def test_two_makers_at_once_make_it_once(log: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_what_a_killed_maker_left_is_cleared(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FAKE_SLEEP", "60")
+    monkeypatch.setenv("FAKE_SLEEP", "5")
     maker = multiprocessing.get_context("fork").Process(target=make)
     maker.start()
     deadline = time.monotonic() + 20
@@ -233,6 +240,7 @@ def dirty(host_files: bool) -> io.BytesIO:
             ("./var/cache/debconf/config.dat-old", tarfile.REGTYPE),
             ("./var/cache/ldconfig/aux-cache", tarfile.REGTYPE),
             ("./var/lib/apt/lists/lock", tarfile.REGTYPE),
+            ("./var/lib/dpkg/status", tarfile.REGTYPE),
             ("./var/lib/dpkg/status-old", tarfile.REGTYPE),
             ("./var/log/apt/", tarfile.DIRTYPE),
             ("./var/log/dpkg.log", tarfile.REGTYPE),
@@ -241,12 +249,13 @@ def dirty(host_files: bool) -> io.BytesIO:
                 continue
             info = tarfile.TarInfo(name)
             info.type, info.linkname = kind, {"./bin": "usr/bin", "./usr/bin/pong": "./usr/bin/ping"}.get(name, "/x")
+            data = b"Status: install ok installed\n" if name.endswith("/status") else b"host"
             info.mtime = 1_600_000_000
             if kind == tarfile.REGTYPE:
-                info.size, info.mode = 4, 0o755
+                info.size, info.mode = len(data), 0o755
             if name == "./usr/bin/ping":
                 info.pax_headers = {"SCHILY.xattr.security.capability": "cap"}
-            tar.addfile(info, io.BytesIO(b"host") if kind == tarfile.REGTYPE else None)
+            tar.addfile(info, io.BytesIO(data) if kind == tarfile.REGTYPE else None)
     out.seek(0)
     return out
 
@@ -266,6 +275,7 @@ def test_what_varies_or_tells_of_the_machine_is_left_out() -> None:
         "./usr/bin/pong",
         "./var/cache/apt/archives",
         "./var/cache/debconf/config.dat",
+        "./var/lib/dpkg/status",
         "./var/log/apt",
         "./dev",
         "./run/lock",

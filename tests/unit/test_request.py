@@ -65,7 +65,7 @@ def test_entry_points_that_the_toolkit_would_refuse(tmp_path, entry):
 
 
 def test_missing_files_are_named(tmp_path):
-    with pytest.raises(RequestError, match="nothing.txt"):
+    with pytest.raises(RequestError, match=r"nothing\.txt"):
         make_request(framework="pytorch", requirements=str(tmp_path / "nothing.txt"))
 
 

@@ -85,6 +85,13 @@ def test_tags_hold_what_a_registry_accepts():
             assert label.replace("-", "").replace(".", "").replace("_", "").isalnum()
 
 
+def test_what_was_added_or_left_out_has_tags_of_its_own():
+    plain, more, less = (plan_of(cuda="cu124", **w) for w in ({}, {"with_": "compiler"}, {"without": "rmm"}))
+    assert len({plan.tags[0] for plan in (plain, more, less)}) == 3
+    assert more.tags[0] == f"{plain.tags[0]}-compiler"
+    assert less.tags[0] == f"{plain.tags[0]}-no-rmm"
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -193,7 +193,7 @@ def test_secret_files_are_private_and_hold_the_credentials(tmp_path: Path) -> No
     )
     for _ in range(2):  # again over the old ones
         secrets = site.secrets(tmp_path / "deep" / "secrets")
-    assert set(secrets) == {"uv", "apt-sources"}
+    assert set(secrets) == {"uv", "pip", "apt-sources"}
     assert stat.S_IMODE((tmp_path / "deep/secrets").stat().st_mode) == 0o700
     assert {stat.S_IMODE(path.stat().st_mode) for path in secrets.values()} == {0o600}
     assert secrets["uv"].read_text() == (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -48,7 +49,7 @@ def test_lines_say_when_a_step_starts_and_ends(sample: str) -> None:
     assert len(metis) == 2
     assert metis[1].startswith(metis[0] + " ok 0.")
     assert all(len(line) < 100 for line in lines)
-    assert "from the cache" in lines[-1] and lines[-1].split()[1:3] == ["of", "12"]
+    assert "from the cache" in lines[-1] and lines[-1].split()[1:3] == ["of", "9"]
     assert not any("[internal]" in line for line in lines)
 
 
@@ -113,20 +114,38 @@ def test_a_running_stage_shows_its_last_line_and_folds_the_rest() -> None:
     assert (metis.stage, metis.state, metis.step, metis.what, metis.since) == (
         "metis",
         "running",
-        "1/3",
+        "2/3",
         "RUN make",
         50,
     )
     assert metis.last_line == "compiling [red]b.c[/red]"
     assert (rmm.state, rmm.step, rmm.what) == ("cached", "1/1", "1 from the cache")
+    progress.feed("#3 DONE 1.0s")
+    assert next((row.state, row.step, row.seconds) for row in rows(progress)) == ("waiting", "2/3", 1.0)
+    progress.feed("#5 [metis 3/3] RUN make install")
+    progress.feed("#5 DONE 0.5s")
+    assert next((row.state, row.step, row.seconds) for row in rows(progress)) == ("done", "3/3", 1.5)
     view = make_view("live", Terminal())
     assert isinstance(view, LiveView)
     view.update(progress)
     view.close()
 
 
+def test_a_silent_step_is_told_after_a_moment() -> None:
+    stream = io.StringIO()
+    progress, view = BuildProgress("plain"), make_view("plain", stream)
+    progress.feed("#1 [a 1/2] RUN sleep 1000")
+    view.update(progress)
+    assert stream.getvalue() == ""
+    deadline = time.monotonic() + 10
+    while not stream.getvalue() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert stream.getvalue() == "[a 1/2] RUN sleep 1000\n"
+    view.close()
+
+
 class Broken(io.StringIO):
-    def write(self, text: str) -> int:
+    def write(self, _: str) -> int:
         raise BrokenPipeError
 
 
@@ -139,6 +158,7 @@ def test_a_stream_without_unicode_gets_ascii() -> None:
     raw = io.BytesIO()
     progress, view = BuildProgress("plain"), make_view("plain", io.TextIOWrapper(raw, encoding="ascii"))
     progress.feed("#1 [a 1/1] RUN ä " + "x" * 100)
+    progress.feed("#1 0.1 out")
     view.update(progress)
     assert raw.getvalue().startswith(b"[a 1/1] RUN ? xxx") and raw.getvalue().endswith(b"x...\n")
 

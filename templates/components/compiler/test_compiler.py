@@ -2,7 +2,7 @@
 
 
 def test_compiles_and_runs_a_program(host):
-    source = "#include <cstdio>\\nint main() { std::puts(\\\"compiled\\\"); }"
+    source = '#include <cstdio>\\nint main() { std::puts(\\"compiled\\"); }'
     done = host.run(f'cd "$(mktemp -d)" && printf "{source}" > a.cpp && g++ -o a a.cpp && ./a')
     assert done.rc == 0, done.stderr
     assert done.stdout.strip() == "compiled"

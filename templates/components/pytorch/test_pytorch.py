@@ -1,0 +1,68 @@
+"""The framework: it computes, it learns, its processes talk to each other."""
+
+import json
+
+GLOO = """
+import os, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.tensor([float(dist.get_rank() + 1)])
+dist.all_reduce(value)
+print(f"rank {dist.get_rank()} of {dist.get_world_size()} sum {value.item():g}", flush=True)
+dist.destroy_process_group()
+"""
+
+
+def test_version_and_cuda(python, plan):
+    seen = json.loads(python("import json, torch; print(json.dumps([torch.__version__, torch.version.cuda]))"))
+    assert seen[0].split("+")[0] == plan["version"].split("+")[0]
+    assert (seen[1] or "cpu") == plan["cuda"]
+
+
+def test_learns(python):
+    script = """
+import torch
+torch.manual_seed(0)
+x = torch.randn(256, 4)
+y = x @ torch.tensor([[1.0], [-2.0], [3.0], [0.5]])
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(100):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.mse_loss(model(x), y)
+    loss.backward()
+    optimizer.step()
+print(loss.item() < 1e-3)
+"""
+    assert python(script) == "True"
+
+
+def test_numpy_bridge(python):
+    # A torch built for numpy 1 warns at import and fails here under numpy 2.
+    assert python("import numpy, torch; print(torch.from_numpy(numpy.ones(3)).sum().item())") == "3.0"
+
+
+def test_workers_of_a_data_loader(python):
+    script = """
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+if __name__ == "__main__":
+    data = DataLoader(TensorDataset(torch.arange(64.0)), batch_size=8, num_workers=2)
+    print(sum(batch.sum().item() for batch, in data))
+"""
+    assert python(script) == "2016.0"
+
+
+def test_gloo_all_reduce_under_torchrun(host, within):
+    host.check_output("printf %%s %s > /tmp/smoke_gloo.py", GLOO)
+    launch = "torchrun --nnodes 1 --nproc-per-node 2 --master-addr 127.0.0.1 --master-port 29517 /tmp/smoke_gloo.py"
+    done = within(120, f"GLOO_SOCKET_IFNAME=lo OMP_NUM_THREADS=1 {launch}; c=$?; rm -f /tmp/smoke_gloo.py; exit $c")
+    assert done.rc == 0, (done.stdout + done.stderr)[-3000:]
+    assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [
+        "rank 0 of 2 sum 3",
+        "rank 1 of 2 sum 3",
+    ]
+
+
+def test_gpu_computes(requires_gpu, python):
+    script = "import torch; a = torch.ones(64, 64, device='cuda'); print((a @ a).sum().item())"
+    assert python(script) == "262144.0"

@@ -1,0 +1,36 @@
+"""The user's own packages and code."""
+
+import pytest
+
+
+@pytest.fixture
+def entry_point(plan):
+    name = (plan.get("user") or {}).get("entry_point") or plan["environment"].get("SAGEMAKER_PROGRAM")
+    if not name:
+        pytest.skip("no code is baked into this image")
+    return name
+
+
+def test_entry_point_is_there(host, entry_point):
+    assert host.run("test -f %s", f"/opt/ml/code/{entry_point}").rc == 0
+
+
+def test_entry_point_is_a_name_the_toolkit_takes(entry_point):
+    # sagemaker-training >= 5.1.4 refuses absolute paths, "..", a leading "-" and odd characters.
+    assert not entry_point.startswith(("/", "-"))
+    assert ".." not in entry_point.split("/")
+
+
+def test_entry_point_can_be_parsed(python, entry_point):
+    if entry_point.endswith(".py"):
+        path = f"/opt/ml/code/{entry_point}"
+        python(f"import ast; ast.parse(open({path!r}).read(), {path!r})")
+
+
+def test_packages_did_not_change_the_locked_set(plan, probe):
+    pinned = [p for c in plan["components"] if c["name"] != "user" for p in c.get("packages", ()) if "==" in p]
+    installed = probe["distributions"]
+    changed = [
+        p for p in pinned if installed.get(p.split("==")[0].lower().replace("_", "-")) not in (None, p.split("==")[1])
+    ]
+    assert changed == []

@@ -1,0 +1,87 @@
+"""The image as SageMaker sees it before anything runs: configuration, contents, nothing that does not belong there."""
+
+import re
+
+import pytest
+
+CREDENTIALS = re.compile(r"\w+://[^/\s:@$]+:[^/\s@$]+@|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY")
+SECRET_NAME = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|INDEX_URL$|^https?_proxy$", re.IGNORECASE)
+
+
+def test_no_entrypoint(probe):
+    # `docker run IMAGE train` must find `train` on PATH; a shell-form ENTRYPOINT would swallow both it and SIGTERM.
+    assert not probe["image"]["entrypoint"]
+
+
+def test_user_is_root(probe):
+    # The toolkit writes /etc/environment and starts sshd; the platform's mounts belong to root.
+    assert probe["image"]["user"] in ("", "root", "0", "0:0", "root:root")
+    assert probe["user"]["uid"] == 0
+
+
+def test_no_volumes(probe):
+    assert not [v for v in probe["image"]["volumes"] if v.startswith("/opt/ml")], (
+        "a volume hides what the platform mounts"
+    )
+
+
+def test_architecture(probe):
+    assert probe["image"]["architecture"] == "amd64"
+
+
+def test_provider_of_libfabric_is_left_to_the_platform(probe):
+    # Forced on an instance without EFA it hangs the job (deep-learning-containers issue 2675).
+    assert "FI_PROVIDER" not in probe["image"]["environment"]
+
+
+def test_no_driver_libraries(probe):
+    assert probe["driver_libraries"] == []
+
+
+def test_no_library_twice_on_the_loader_path(probe):
+    assert probe["duplicates"] == {}
+
+
+def test_no_host_keys(probe):
+    assert "ssh host keys" not in probe["left_overs"], "host keys in a layer are everybody's keys"
+
+
+def test_no_credentials_in_the_configuration(probe):
+    image = probe["image"]
+    words = [*image["history"], *image["environment"].values(), *image["labels"].values()]
+    assert [word for word in words if CREDENTIALS.search(word)] == []
+
+
+def test_no_secret_variables(probe):
+    assert [name for name in probe["image"]["environment"] if SECRET_NAME.search(name)] == []
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/pip.conf",
+        "/etc/uv/uv.toml",
+        "/opt/venv/pip.conf",
+        "/root/.aws",
+        "/root/.config/pip",
+        "/root/.config/uv",
+        "/root/.docker",
+        "/root/.netrc",
+        "/root/.pip",
+        "/root/.pypirc",
+    ],
+)
+def test_no_settings_of_a_site(host, path):
+    assert not host.file(path).exists
+
+
+def test_no_secrets_left_behind(host):
+    assert host.run("find /run/secrets /mnt -mindepth 1 2>/dev/null").stdout.split() == []
+    # An empty bundle is what a secret's mount point leaves; it would break TLS for everything in the image.
+    bundle = "/etc/ssl/certs/ca-certificates.crt"
+    assert not host.file(bundle).exists or host.file(bundle).size > 0
+
+
+def test_temporary_folder_can_be_written(host):
+    assert host.run("touch /tmp/probe-of-smoke && rm /tmp/probe-of-smoke").rc == 0
+    assert host.file("/tmp").mode == 0o1777

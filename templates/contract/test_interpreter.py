@@ -1,0 +1,67 @@
+"""One interpreter for both contracts: the one that `train`, pip3 and SDK 3's drivers find."""
+
+import json
+
+import pytest
+
+FRAMEWORK_MODULE = {"pytorch": "torch", "tensorflow": "tensorflow"}
+
+
+@pytest.mark.parametrize("name", ["bash", "chmod", "python", "python3", "pip", "pip3", "sh", "cat", "mkdir", "base64"])
+def test_on_path(host, name):
+    # SDK 3 starts a job by `/bin/bash -c "chmod +x ... && .../sm_train.sh"`, which calls python3 and pip.
+    assert host.run("command -v %s", name).rc == 0
+
+
+def test_bash_is_where_sdk_3_calls_it(host):
+    assert host.run("/bin/bash -c 'set -o pipefail; true'").rc == 0
+
+
+def test_python3_has_what_a_job_imports(plan, python):
+    modules = [FRAMEWORK_MODULE[plan["framework"]], "paramiko", "mpi4py", "sagemaker_training", "gethostname"]
+    script = f"import importlib, json, sys; [importlib.import_module(m) for m in {modules!r}]; print(sys.executable)"
+    assert python(script)
+
+
+def test_pip3_installs_for_that_interpreter(host, probe):
+    said = host.check_output("pip3 --version")
+    assert probe["interpreter"]["prefix"] in said or probe["interpreter"]["site_packages"] in said
+
+
+def test_python_and_python3_are_one(host):
+    prefix = "%s -c 'import sys; print(sys.prefix, sys.version)'"
+    assert host.check_output(prefix % "python") == host.check_output(prefix % "python3")
+
+
+def test_train_uses_that_interpreter(host, probe):
+    first = host.check_output("head -n 1 $(command -v train)").removeprefix("#!").strip()
+    prefix = host.check_output("%s -c 'import sys; print(sys.prefix)'", first.split()[0])
+    assert prefix == probe["interpreter"]["prefix"]
+
+
+def test_dependencies_fit_each_other(within):
+    done = within(120, "python3 -m pip check --disable-pip-version-check")
+    assert done.rc == 0, done.stdout
+
+
+def test_a_package_can_be_installed_at_start(within):
+    # A job's requirements.txt is installed into the image's environment when the job starts; here without a network.
+    script = (
+        "set -e; d=$(mktemp -d); cd $d; mkdir wheel; cd wheel; mkdir twsmoke-1.dist-info; echo 'value = 42' > twsmoke.py; "
+        "printf 'Metadata-Version: 2.1\\nName: twsmoke\\nVersion: 1\\n' > twsmoke-1.dist-info/METADATA; "
+        "printf 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n' > twsmoke-1.dist-info/WHEEL; "
+        "printf 'twsmoke.py,,\\ntwsmoke-1.dist-info/METADATA,,\\ntwsmoke-1.dist-info/WHEEL,,\\n"
+        "twsmoke-1.dist-info/RECORD,,\\n' > twsmoke-1.dist-info/RECORD; "
+        "python3 -m zipfile -c ../twsmoke-1-py3-none-any.whl twsmoke.py twsmoke-1.dist-info; cd ..; "
+        "pip3 install -q --no-index --no-deps --root-user-action ignore ./twsmoke-1-py3-none-any.whl; "
+        "python3 -c 'import twsmoke; print(twsmoke.value)'; pip3 uninstall -q -y --root-user-action ignore twsmoke; rm -rf $d"
+    )
+    done = within(120, script)
+    assert done.rc == 0, done.stderr
+    assert done.stdout.strip() == "42"
+
+
+def test_environment_is_the_plan_s(host, plan):
+    # What a process in a running container really sees, not what the image's configuration says.
+    seen = json.loads(host.check_output("python3 -c 'import json, os; print(json.dumps(dict(os.environ)))'"))
+    assert {name: seen.get(name) for name in plan["environment"]} == plan["environment"]

@@ -1,0 +1,236 @@
+"""What the tests with a real engine share: the program, a catalog small enough to build often, a second engine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwright.catalog import Catalog, load_catalog
+from trainwright.engine import connect, find_client
+from trainwright.errors import EngineError
+from trainwright.paths import images_dir, templates_dir
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL_LINE = """\
+framework: pytorch
+version: 2.13.0
+cuda: cpu
+python: "3.11"
+base: debian-12
+status: supported
+components:
+  python: {provider: debian, version: "3.11"}
+  ssh: {provider: debian, version: "9.2"}
+evidence: [{source: this test, date: "2026-11-21", says: small}]
+"""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(item.path).is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.engine)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def engine_is_there() -> None:
+    try:
+        connect(setup=False)
+    except EngineError as lacking:
+        if os.environ.get("CI") or os.environ.get("TRAINWRIGHT_REQUIRE_ENGINE"):
+            raise
+        pytest.skip(f"no engine: {lacking.message}")
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run of the program."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        document: dict[str, Any] = json.loads(self.out)
+        return document
+
+
+@pytest.fixture(scope="session")
+def state(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The state folder of this test run: records of images that a developer built stay untouched."""
+    return tmp_path_factory.mktemp("state")
+
+
+@pytest.fixture(scope="session")
+def environment(state: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "TRAINWRIGHT_STATE": str(state)}
+
+
+@pytest.fixture(scope="session")
+def program(environment: dict[str, str]) -> Callable[..., Finished]:
+    """Run a verb as a user does; standard output and standard error apart."""
+
+    def run(*words: str, **more: str) -> Finished:
+        done = subprocess.run(
+            [str(Path(sys.executable).with_name("invoke")), *words],
+            cwd=ROOT,
+            env={**environment, **more},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1800,
+        )
+        return Finished(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def docker() -> Callable[..., str]:
+    """The engine's client, for looking at what was built."""
+    client = find_client().path
+
+    def run(*words: str, check: bool = True) -> str:
+        done = subprocess.run([client, *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or not check, done.stderr
+        return done.stdout.strip()
+
+    return run
+
+
+@pytest.fixture
+def small_catalog(tmp_path: Path) -> Catalog:
+    """One line with an interpreter and sshd alone: every stage of the skeleton, little to build."""
+    images = tmp_path / "catalog" / "images" / "pytorch"
+    images.mkdir(parents=True)
+    (images / "cpu.yaml").write_text(SMALL_LINE)
+    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", images / "cpu.lock.json")
+    shutil.copytree(templates_dir(), tmp_path / "catalog" / "templates")
+    return load_catalog(images.parent, tmp_path / "catalog" / "templates")
+
+
+BRIDGE = "twtest0"
+
+
+def _bridge(command: int, name: str) -> None:
+    """Make (0x89A0, SIOCBRADDBR) or delete (0x89A1, SIOCBRDELBR) a bridge; ``ip`` need not be installed."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+        if command == 0x89A1:
+            # Only a bridge that is down can be deleted: SIOCSIFFLAGS with no flag set.
+            fcntl.ioctl(handle, 0x8914, struct.pack("16sh14x", name.encode(), 0))
+        fcntl.ioctl(handle, command, name.encode() + b"\0")
+
+
+@dataclass
+class SpareEngine:
+    """A second engine of the test's own, that may be killed and started again."""
+
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        return f"unix://{self.folder}/docker.sock"
+
+    def start(self) -> None:
+        # A bridge of its own: with --bridge=none a second engine would take the first one's docker0 away.
+        argv = ["dockerd", "-H", self.endpoint, "--data-root", f"{self.folder}/data", "--exec-root"]
+        argv += [f"{self.folder}/exec", "-p", f"{self.folder}/pid", f"--bridge={BRIDGE}", "--iptables=false"]
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
+        for _ in range(200):
+            if self.answers():
+                return
+            assert self.process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            time.sleep(0.1)
+        raise AssertionError("the second engine does not answer")
+
+    def answers(self) -> bool:
+        done = subprocess.run(
+            [find_client().path, "-H", self.endpoint, "version"], capture_output=True, check=False, timeout=10
+        )
+        return done.returncode == 0
+
+    def kill(self) -> None:
+        """End it at once, with containerd and the build steps that it runs, as when a machine loses its power."""
+        if self.process is None or self.process.poll() is not None:
+            return
+        for pid in (*_descendants(self.process.pid), self.process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        (self.folder / "pid").unlink(missing_ok=True)
+        (self.folder / "exec/containerd/containerd.pid").unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Kill it and give back its mounts and files."""
+        self.kill()
+        time.sleep(0.2)
+        mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+        for mount in sorted((m for m in mounts if m.startswith(str(self.folder))), reverse=True):
+            subprocess.run(["umount", "-l", mount], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _descendants(pid: int) -> list[int]:
+    """The process ids of all that a process started, the youngest first."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                children.setdefault(parent, []).append(int(entry.name))
+    found: list[int] = []
+    queue = [pid]
+    while queue:
+        own = children.get(queue.pop(), [])
+        found += own
+        queue += own
+    return found[::-1]
+
+
+@contextmanager
+def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
+    engine = SpareEngine(folder)
+    (folder / "data").mkdir(parents=True)
+    try:
+        _bridge(0x89A0, BRIDGE)
+        if tmpfs is not None:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={tmpfs}", "tmpfs", folder / "data"], check=True)
+        engine.start()
+        yield engine
+    finally:
+        engine.remove()
+        with contextlib.suppress(OSError):
+            _bridge(0x89A1, BRIDGE)
+
+
+@pytest.fixture
+def spare_engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    """A context manager that starts a second engine; ``tmpfs`` limits its disk, as ``300m``."""
+    if os.geteuid() != 0 or shutil.which("dockerd") is None:
+        pytest.skip("a second engine needs root and dockerd")
+
+    def make(tmpfs: str | None = None) -> Any:
+        # A socket's path may have 107 characters at most, and pytest's folders are deep.
+        import tempfile
+
+        return _spare_engine(Path(tempfile.mkdtemp(prefix="tw-")), tmpfs)
+
+    return make

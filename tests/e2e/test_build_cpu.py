@@ -1,0 +1,114 @@
+"""The main job on the CPU line, through the program itself: build, record, rebuild, smoke."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+REQUEST = ("--framework", "pytorch", "--cuda", "cpu")
+
+
+@pytest.fixture(scope="module")
+def built(program):
+    done = program("build", *REQUEST, "--json", "--progress", "plain")
+    assert done.code == 0, done.err[-4000:]
+    return done.json
+
+
+def test_the_document(built):
+    keys = ["schema", "plan", "image_id", "tags", "size_bytes", "seconds", "cached", "components", "probe", "record"]
+    assert set(keys) <= set(built)
+    assert built["image_id"].startswith("sha256:")
+    assert built["size_bytes"] < 1_500_000_000
+
+
+def test_the_ledger_holds_the_whole_image(built):
+    rows = {row["name"]: row for row in built["components"]}
+    assert {"base", "os", "pytorch", "metis", "sagemaker-toolkit"} <= set(rows)
+    total = sum(row["bytes"] for row in rows.values())
+    assert total == pytest.approx(built["size_bytes"], rel=0.01)
+    assert rows["pytorch"]["bytes"] > 500_000_000
+
+
+def test_the_tags_name_the_image(built, docker):
+    assert len(built["tags"]) == 2
+    for tag in built["tags"]:
+        assert docker("image", "inspect", "--format", "{{.Id}}", tag) == built["image_id"]
+
+
+def test_the_labels_say_what_the_plan_says(built, docker):
+    labels = json.loads(docker("image", "inspect", "--format", "{{json .Config.Labels}}", built["image_id"]))
+    assert labels["io.trainwright.plan"] == built["plan"]
+    plan = json.loads((Path(built["record"]).parent / "plan.json").read_text())
+    for component in plan["components"]:
+        said = labels[f"io.trainwright.component.{component['name']}"]
+        assert said == f"{component['version']} ({component['provider']})"
+
+
+def test_the_record_is_listed(built, program):
+    rows = program("list", "--built", "--json").json["images"]
+    assert built["image_id"] in [row["image_id"] for row in rows]
+    record = json.loads(Path(built["record"]).read_text())
+    assert record["plan"]["id"] == built["plan"]
+    assert (Path(built["record"]).parent / "Dockerfile").read_text().startswith("# pytorch")
+
+
+def test_a_second_build_does_nothing(built, program):
+    again = program("build", *REQUEST, "--json")
+    assert again.code == 0
+    assert again.json["cached"] is True
+    assert again.json["image_id"] == built["image_id"]
+    assert json.loads(again.out), "standard output is JSON alone"
+
+
+def test_a_metis_change_rebuilds_little(built, program, docker, tmp_path):
+    """What changes in a component builds its own stage and the layers behind it, no more."""
+    import shutil
+
+    from trainwright import build as building
+    from trainwright.catalog import load_catalog
+    from trainwright.engine import connect
+    from trainwright.paths import images_dir, templates_dir
+    from trainwright.request import make_request
+    from trainwright.resolve import resolve
+    from trainwright.site import load_site
+
+    shutil.copytree(templates_dir(), tmp_path / "templates")
+    path = tmp_path / "templates/components/metis/Dockerfile.j2"
+    path.write_text(path.read_text().replace("make config shared=1", "make config shared=1 assert=1"))
+    catalog = load_catalog(images_dir(), tmp_path / "templates")
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
+    plan = plan.model_copy(update={"tags": ("trainwright-test/metis:1",)})
+    try:
+        options = building.BuildOptions(progress="none")
+        record = building.build(plan, catalog, load_site(), connect(), options=options, say=lambda _: None)
+        before = docker("image", "inspect", "--format", "{{json .RootFS.Layers}}", built["image_id"])
+        after = docker("image", "inspect", "--format", "{{json .RootFS.Layers}}", record.image_id)
+        shared = [a == b for a, b in zip(json.loads(before), json.loads(after), strict=True)]
+        assert not all(shared)
+        new = sum(row.bytes for row in record.ledger if row.name in ("metis",))
+        assert shared.index(False) >= len(shared) - 4
+        assert new < 2_000_000
+    finally:
+        docker("rmi", "trainwright-test/metis:1", check=False)
+
+
+def test_smoke_is_all_green(built, program):
+    done = program("smoke", "--image", built["tags"][0], "--json")
+    assert done.code == 0, done.err[-4000:]
+    report = done.json
+    assert report["failed"] == 0
+    assert report["passed"] >= 25
+    components = {row["component"] for row in report["rows"]}
+    assert {"contract", "pytorch", "metis", "openmpi", "ssh", "sagemaker-toolkit", "libfabric"} <= components
+    assert list(Path(built["record"]).parent.glob("*.xml"))
+    record = json.loads(Path(built["record"]).read_text())
+    assert record["smoke"]["failed"] == 0
+
+
+def test_smoke_of_an_image_that_was_not_built_here(program):
+    done = program("smoke", "--image", "trainwright/pytorch:nothing", "--json")
+    assert done.code == 2
+    assert "list --built" in done.json["remedy"]

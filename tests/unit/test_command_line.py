@@ -1,0 +1,163 @@
+"""The program as a user meets it: exit codes, standard output for JSON alone, quick answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def invoke(*words: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words],
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def program(*words: str) -> subprocess.CompletedProcess[str]:
+    """The ``trainwright`` command of an installed package."""
+    code = "import sys; sys.argv[0] = 'trainwright'; from trainwright.cli import main; main()"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "-c", code, *words], cwd="/", env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(scope="module")
+def entry() -> str:
+    """invoke as a console script, as its checks look at the program's name."""
+    return str(Path(sys.executable).with_name("invoke"))
+
+
+def script(entry: str, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([entry, *words], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_misspelled_flag(entry):
+    done = script(entry, "build", "--framwork", "pytorch")
+    assert done.returncode == 2
+    assert "--framework" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_misspelled_verb(entry):
+    done = script(entry, "biuld")
+    assert done.returncode == 2
+    assert "build" in done.stderr
+
+
+def test_flag_without_value(entry):
+    done = script(entry, "plan", "--cuda")
+    assert done.returncode == 2
+    assert "--cuda" in done.stderr
+
+
+@pytest.mark.parametrize("words", [["--list"], ["--help", "build"], ["build", "--help"], ["--version"]])
+def test_help_is_not_an_error(entry, words):
+    done = script(entry, *words)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+
+
+def test_the_installed_program_is_the_same():
+    assert program("plan", "--framework", "pytorch", "--cuda", "cu124").returncode == 0
+    assert program("plan", "--framwork", "pytorch").returncode == 2
+    assert program("plan", "--framework", "pytorch", "--cuda", "cu999").returncode == 3
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (["--framework", "pytorch", "--cuda", "cu999"], 3, "conflict"),
+        (["--framework", "pytorch", "--cuda", "cu113"], 3, "conflict"),
+        (["--framework", "pytorhc"], 2, "request"),
+        (["--cuda", "cpu"], 2, "request"),
+        (["--framework", "pytorch", "--cuda", "banana"], 2, "request"),
+        (["--framework", "pytorch", "--site", "nothing.toml"], 2, "request"),
+    ],
+)
+def test_a_failure_with_json_is_one_document(words, code, error):
+    done = invoke("plan", *words, "--json")
+    assert done.returncode == code
+    document = json.loads(done.stdout)
+    assert document["error"] == error
+    assert document["exit_code"] == code
+    assert document["message"]
+    assert document["message"] in done.stderr
+
+
+def test_a_conflict_offers_command_lines():
+    done = invoke("build", "--framework", "pytorch", "--cuda", "cu999", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 3
+    assert set(document) >= {"schema", "error", "message", "rows", "offers"}
+    assert all(set(offer) == {"command", "plan id"} for offer in document["offers"])
+    assert all(set(row) == {"constraint", "evidence"} for row in document["rows"])
+
+
+def test_plan_json_has_the_documented_keys():
+    document = json.loads(invoke("plan", "--framework", "pytorch", "--cuda", "cu124", "--json").stdout)
+    documented = {"schema", "id", "framework", "version", "cuda", "python", "base", "components"}
+    documented |= {"environment", "labels", "tags", "notices"}
+    assert documented <= set(document)
+    assert set(document["base"]) == {"kind", "os", "image", "digest"}
+    for component in document["components"]:
+        assert {"name", "version", "provider", "sources", "evidence"} <= set(component)
+        for source in component["sources"]:
+            assert source["sha256"]
+            assert source["url"] or source["package"]
+
+
+def test_list_json_has_the_documented_keys():
+    document = json.loads(invoke("list", "--json").stdout)
+    keys = {"framework", "version", "cuda", "python", "base", "status", "needs", "components"}
+    assert document["lines"]
+    for row in document["lines"]:
+        assert keys <= set(row)
+        assert row["needs"] in ("packages", "network")
+
+
+def test_list_built_is_empty_in_a_new_folder(tmp_path):
+    document = json.loads(invoke("list", "--built", "--json", cwd=tmp_path).stdout)
+    assert document["images"] == []
+
+
+@pytest.mark.parametrize("words", [["list"], ["plan", "--framework", "pytorch", "--cuda", "cu124"], ["--list"]])
+def test_quick_verbs_import_nothing_heavy(words):
+    code = (
+        "import sys\n"
+        "from invoke.main import program\n"
+        f"sys.argv = ['invoke', '--search-root', {str(ROOT)!r}, *{words!r}]\n"
+        "try:\n    program.run()\n"
+        "except SystemExit:\n    pass\n"
+        "print('heavy:', sorted({'docker', 'boto3', 'botocore', 'jinja2', 'rich'} & set(sys.modules)))\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.splitlines()[-1] == "heavy: []", done.stdout + done.stderr
+
+
+def test_render_writes_a_context_only_into_a_folder_of_its_own(tmp_path):
+    (tmp_path / "precious.txt").write_text("keep me")
+    done = invoke("render", "--framework", "pytorch", "--cuda", "cpu", "--output", str(tmp_path))
+    assert done.returncode == 2
+    assert (tmp_path / "precious.txt").read_text() == "keep me"
+
+
+def test_render_prints_the_dockerfile():
+    done = invoke("render", "--framework", "pytorch", "--cuda", "cu124")
+    assert done.returncode == 0
+    assert "FROM os AS final" in done.stdout

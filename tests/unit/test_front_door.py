@@ -1,0 +1,348 @@
+"""The front door, ``./invoke``: what it sets up, when it does so anew, and what stops it. No network."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A Python of ten lines: it makes an environment whose "python" prints what it is asked to run. What it does goes to
+# the file CALLS; the folder of that file holds switches (no-venv, old, pip-fails, pip-hangs).
+PYTHON = """#!/bin/sh
+here={here}
+case "$*" in
+*'import ensurepip'*)
+    [ ! -e $here/old ] || exit 3
+    echo {path}
+    [ ! -e $here/no-venv ] || exit 1 ;;
+'-I -m venv '*)
+    echo "venv" >>$here/calls
+    mkdir -p "$4/bin" "$4/lib/python3.11/site-packages"
+    touch "$4/pyvenv.cfg" "$4/bin/invoke"
+    cp "$0" "$4/bin/python" ;;
+'-I -m pip '*)
+    echo "pip $*" >>$here/calls
+    [ ! -e $here/pip-hangs ] || {{ touch $here/pip-began; exec sleep 30; }}
+    [ ! -e $here/pip-slow ] || sleep 1
+    [ ! -e $here/pip-fails ] || {{ echo 'THESE PACKAGES DO NOT MATCH THE HASHES' >&2; exit 1; }} ;;
+'-I -m compileall '*) ;;
+*) pwd; shift; printf '%s\\n' "$@" ;;
+esac
+"""
+
+
+class Checkout:
+    """A copy of the front door in a folder of its own, with a stand-in for Python."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = folder / "my checkout"
+        self.root.mkdir()
+        shutil.copy2(ROOT / "invoke", self.root / "invoke")
+        self.pins("invoke==3.0.3 --hash=sha256:0\n")
+        self.python = folder / "usr" / "bin" / "python3.11"
+        self.python.parent.mkdir(parents=True)
+        self.python.write_text(PYTHON.format(here=folder, path=self.python))
+        self.python.chmod(0o755)
+
+    def pins(self, text: str) -> None:
+        """Write requirements.txt."""
+        (self.root / "requirements.txt").write_text(text)
+
+    def switch(self, name: str, on: bool = True) -> None:
+        """Turn a switch of the stand-in on or off."""
+        if on:
+            (self.folder / name).touch()
+        else:
+            (self.folder / name).unlink()
+
+    def program(self, name: str, script: str) -> None:
+        """A stand-in beside Python on PATH."""
+        path = self.python.with_name(name)
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of a call."""
+        inherited = {
+            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRAINWRIGHT"))
+        }
+        path = f"{self.python.parent}:{os.environ['PATH']}"
+        return {**inherited, "PATH": path, "TRAINWRIGHT_PYTHON": str(self.python)}
+
+    @property
+    def calls(self) -> list[str]:
+        """What the stand-in did: "venv" and "pip" with its arguments."""
+        noted = self.folder / "calls"
+        return [line.split()[0] for line in noted.read_text().splitlines()] if noted.exists() else []
+
+    def begin(
+        self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start the front door in a process group of its own."""
+        return subprocess.Popen(
+            [self.root / "invoke", *arguments],
+            cwd=cwd or self.root,
+            env={**self.environment, **(env or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(
+        self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run the front door to its end."""
+        process = self.begin(*arguments, cwd=cwd, env=env)
+        out, err = process.communicate(timeout=60)
+        return subprocess.CompletedProcess([], process.returncode, out, err)
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    return Checkout(tmp_path)
+
+
+def test_the_set_up_runs_once_and_then_says_nothing(checkout: Checkout) -> None:
+    first = checkout.run("build", "--cuda", "cu 113")
+    assert first.returncode == 0, first.stderr
+    assert checkout.calls == ["venv", "pip"]
+    assert "requirements.txt" in first.stderr
+    assert first.stdout.splitlines()[1:] == ["--search-root", str(checkout.root), "build", "--cuda", "cu 113"]
+    second = checkout.run("plan")
+    assert (second.returncode, second.stderr) == (0, "")
+    assert checkout.calls == ["venv", "pip"]
+
+
+def test_pip_is_told_to_check_hashes(checkout: Checkout) -> None:
+    checkout.run()
+    assert "--require-hashes" in (checkout.folder / "calls").read_text()
+
+
+def test_tasks_see_the_callers_folder(checkout: Checkout, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "else where"
+    elsewhere.mkdir()
+    assert checkout.run("x", cwd=elsewhere).stdout.splitlines()[0] == str(elsewhere)
+    assert not list(elsewhere.iterdir())
+
+
+def test_a_link_to_the_front_door_finds_its_checkout(checkout: Checkout, tmp_path: Path) -> None:
+    checkout.run()
+    link = tmp_path / "tw"
+    link.symlink_to(checkout.root / "invoke")
+    done = subprocess.run([link, "x"], env=checkout.environment, capture_output=True, text=True, check=True)
+    assert str(checkout.root) in done.stdout.splitlines()
+
+
+def test_changed_pins_make_it_anew(checkout: Checkout) -> None:
+    checkout.run()
+    leftover = checkout.root / ".venv" / "lib" / "leftover"
+    leftover.touch()
+    checkout.pins("invoke==3.0.4 --hash=sha256:1\n")
+    assert checkout.run().returncode == 0
+    assert checkout.calls == ["venv", "pip"] * 2
+    assert not leftover.exists()
+    assert checkout.run().stderr == ""
+
+
+def test_a_touched_file_with_the_same_pins_changes_nothing(checkout: Checkout) -> None:
+    checkout.run()
+    (checkout.root / "requirements.txt").touch()
+    checkout.run()
+    assert checkout.calls == ["venv", "pip"]
+
+
+def test_a_moved_checkout_is_set_up_anew(checkout: Checkout) -> None:
+    checkout.run()
+    checkout.root = checkout.root.rename(checkout.folder / "moved")
+    assert checkout.run().returncode == 0
+    assert checkout.calls == ["venv", "pip"] * 2
+    (link,) = checkout.root.glob(".venv/lib/python3*/site-packages/trainwright.pth")
+    assert link.read_text() == f"{checkout.root}\n"
+
+
+def test_a_python_that_went_away_is_replaced(checkout: Checkout) -> None:
+    checkout.run()
+    (checkout.root / ".venv/bin/python").unlink()
+    assert checkout.run().returncode == 0
+    assert checkout.calls == ["venv", "pip"] * 2
+
+
+def test_a_failed_pip_shows_its_words_and_the_next_call_goes_on(checkout: Checkout) -> None:
+    checkout.switch("pip-fails")
+    failed = checkout.run()
+    assert failed.returncode == 8
+    assert "DO NOT MATCH" in failed.stderr
+    assert "PIP_INDEX_URL" in failed.stderr
+    assert str(checkout.root / ".venv" / "setup.log") in failed.stderr
+    assert failed.stdout == ""
+    checkout.switch("pip-fails", on=False)
+    assert checkout.run().returncode == 0
+    assert checkout.calls == ["venv", "pip"] * 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_set_up_that_was_cut_short_is_redone(checkout: Checkout, number: signal.Signals) -> None:
+    checkout.switch("pip-hangs")
+    process = checkout.begin()
+    wait_for(checkout.folder / "pip-began")
+    os.killpg(process.pid, number)
+    process.communicate(timeout=20)
+    assert process.returncode != 0
+    assert (checkout.root / ".venv" / ".lock").exists() == (number == signal.SIGKILL)
+    checkout.switch("pip-hangs", on=False)
+    again = checkout.run()
+    assert again.returncode == 0, again.stderr
+    assert checkout.calls == ["venv", "pip"] * 2
+    assert not (checkout.root / ".venv" / ".lock").exists()
+
+
+def test_two_at_once_set_up_once(checkout: Checkout) -> None:
+    checkout.switch("pip-slow")
+    both = [checkout.begin("a"), checkout.begin("b")]
+    said = [process.communicate(timeout=60) for process in both]
+    assert [process.returncode for process in both] == [0, 0], said
+    assert checkout.calls == ["venv", "pip"]
+    assert any("waiting" in err for _, err in said)
+
+
+def test_many_take_over_the_lock_of_a_dead_one_once(checkout: Checkout) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    lock = checkout.root / ".venv" / ".lock"
+    lock.mkdir(parents=True)
+    (lock / "pid").write_text(f"{dead.pid}\n")
+    many = [checkout.begin() for _ in range(5)]
+    assert [process.wait(60) for process in many] == [0] * 5
+    assert checkout.calls == ["venv", "pip"]
+    for process in many:
+        process.communicate()
+
+
+def test_a_lock_that_nobody_signed_is_taken_over(checkout: Checkout) -> None:
+    (checkout.root / ".venv" / ".lock").mkdir(parents=True)
+    assert checkout.run().returncode == 0
+    assert checkout.calls == ["venv", "pip"]
+
+
+def test_an_environment_of_someone_elses_is_left_alone(checkout: Checkout) -> None:
+    (checkout.root / ".venv").mkdir()
+    foreign = checkout.root / ".venv" / "pyvenv.cfg"
+    foreign.touch()
+    refused = checkout.run()
+    assert refused.returncode == 2
+    assert "move it away" in refused.stderr
+    assert foreign.exists()
+    assert checkout.calls == []
+
+
+def test_an_old_python_is_refused_with_a_remedy(checkout: Checkout) -> None:
+    checkout.switch("old")
+    refused = checkout.run()
+    assert refused.returncode == 2
+    assert "3.11" in refused.stderr
+    assert "TRAINWRIGHT_PYTHON" in refused.stderr
+    assert checkout.calls == []
+
+
+def test_pythons_are_tried_until_one_fits(checkout: Checkout) -> None:
+    checkout.python.rename(checkout.python.with_name("python3.12"))
+    checkout.program("python3", "exit 3")
+    checkout.program("python3.13", "echo 'pyenv: python3.13: command not found' >&2; exit 127")
+    assert checkout.run(env={"TRAINWRIGHT_PYTHON": ""}).returncode == 2 or "venv" in checkout.calls
+    assert checkout.calls[:1] != []
+
+
+def test_root_on_debian_gets_the_missing_module(checkout: Checkout) -> None:
+    checkout.switch("no-venv")
+    checkout.program("id", "echo 0")
+    checkout.program("apt-get", f'echo "apt-get $*" >>{checkout.folder}/apt\nrm -f {checkout.folder}/no-venv')
+    done = checkout.run()
+    assert done.returncode == 0, done.stderr
+    assert (checkout.folder / "apt").read_text().split()[-1] == "python3.11-venv"
+    assert "installing python3.11-venv" in done.stderr
+
+
+def test_others_on_debian_get_the_command(checkout: Checkout) -> None:
+    checkout.switch("no-venv")
+    checkout.program("id", "echo 1000")
+    checkout.program("apt-get", f"touch {checkout.folder}/apt")
+    refused = checkout.run()
+    assert refused.returncode == 4
+    assert "sudo apt-get install -y python3.11-venv" in refused.stderr
+    assert not (checkout.folder / "apt").exists()
+
+
+def test_a_failed_apt_shows_its_words(checkout: Checkout) -> None:
+    checkout.switch("no-venv")
+    checkout.program("id", "echo 0")
+    checkout.program("apt-get", "echo 'E: no such mirror' >&2; exit 100")
+    refused = checkout.run()
+    assert refused.returncode == 4
+    assert "E: no such mirror" in refused.stderr
+    assert not (checkout.root / ".venv" / ".lock").exists()
+
+
+def test_the_real_thing_without_a_network(checkout: Checkout, tmp_path: Path) -> None:
+    """A real Python, venv and pip, and a wheel that stands in for invoke."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    wheel = wheels / "invoke-3.0.3-py3-none-any.whl"
+    info = "invoke-3.0.3.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(
+            "invoke_stub.py",
+            "import os, sys\nimport trainwright\n"
+            "def main(): print(os.getcwd(), trainwright.__file__, sys.argv[1:], sys.prefix, sep='\\n')\n",
+        )
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: invoke\nVersion: 3.0.3\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/entry_points.txt", "[console_scripts]\ninvoke = invoke_stub:main\n")
+        archive.writestr(f"{info}/RECORD", "")
+    (checkout.root / "trainwright").mkdir()
+    (checkout.root / "trainwright" / "__init__.py").touch()
+    settings = {
+        "TRAINWRIGHT_PYTHON": sys.executable,
+        "PIP_NO_INDEX": "1",
+        "PIP_FIND_LINKS": str(wheels),
+        "PIP_CONFIG_FILE": os.devnull,
+    }
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "venv.py").write_text("raise SystemExit('the caller has a module of this name')\n")
+
+    checkout.pins(f"invoke==3.0.3 --hash=sha256:{'0' * 64}\n")
+    assert checkout.run(env=settings, cwd=elsewhere).returncode == 8
+    checkout.pins(f"invoke==3.0.3 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+    done = checkout.run("--list", env=settings, cwd=elsewhere)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        str(elsewhere),
+        str(checkout.root / "trainwright" / "__init__.py"),
+        str(["--search-root", str(checkout.root), "--list"]),
+        str(checkout.root / ".venv"),
+    ]
+    assert checkout.run(env=settings).stderr == ""
+
+
+def wait_for(path: Path, seconds: float = 20.0) -> None:
+    """Wait until a file exists."""
+    end = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < end, f"{path} did not come"
+        time.sleep(0.02)
