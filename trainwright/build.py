@@ -38,11 +38,12 @@ _KEY_LINE = re.compile(r"error|fail|denied|not found|no space|mismatch|unable|ca
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build, as opposed to what: extra tags, the shape of the progress, whether to use the cache."""
+    """How to build, as opposed to what: extra tags, the shape of the progress, what to make anew."""
 
     tags: tuple[str, ...] = ()
     progress: Mode = "auto"
     no_cache: bool = False
+    fresh_base: bool = False
 
 
 def build(
@@ -67,9 +68,9 @@ def build(
     started = time.monotonic()
     folder = state_dir() / "contexts" / plan.id[:16]
     with locked(folder.with_suffix(".lock")):
-        base = write_context(plan, catalog, site, folder, say)
+        base = write_context(plan, catalog, site, folder, say=say, fresh_base=options.fresh_base)
         if base is not None and base.stale:
-            say(f"the base file system was made on {base.created[:10]}; ./invoke doctor --fix makes a fresh one")
+            say(f"the base file system was made on {base.created[:10]}; --fresh-base makes it anew")
         image_id, progress = _run_build(plan, folder, site, engine, options)
         dockerfile = (folder / "Dockerfile").read_text()
     earlier = store.load(image_id)

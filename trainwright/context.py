@@ -44,7 +44,7 @@ def tools_lock() -> Lock:
 
 
 def write_context(
-    plan: Plan, catalog: Catalog, site: Site, folder: Path, say: Callable[[str], None]
+    plan: Plan, catalog: Catalog, site: Site, folder: Path, *, say: Callable[[str], None], fresh_base: bool = False
 ) -> BaseFileSystem | None:
     """Fill ``folder`` with the Dockerfile and everything it takes in.
 
@@ -54,6 +54,7 @@ def write_context(
         site: where wheels of a local folder and the base file system come from; nothing of it is written.
         folder: made when missing; files that are not part of the context are removed from it.
         say: told of long steps before they begin.
+        fresh_base: make the base root file system anew, from today's packages.
 
     Returns:
         The base root file system, where it was made on the spot.
@@ -66,7 +67,7 @@ def write_context(
     files["tools/compile-jobs"] = COMPILE_JOBS
     base = None
     if plan.base.image is None:
-        base = make_base(DEBIAN_SUITES[plan.base.os], site, say=say)
+        base = make_base(DEBIAN_SUITES[plan.base.os], site, say=say, refresh=fresh_base)
         files["base/rootfs.tar"] = base.path
     for component in plan.components:
         files |= _component_files(component, catalog)

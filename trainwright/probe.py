@@ -150,6 +150,7 @@ def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Diffe
         *_facts(plan, found),
         *_packages(plan, found),
         *_environment(plan, found),
+        *_labels(plan, found),
         *_loader_path(found),
         *_intruders(plan, found),
     ]
@@ -215,6 +216,15 @@ def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[
             "Leave FI_PROVIDER out of the image: on an instance without EFA it hangs the job; "
             "the toolkit sets it where it is right.",
         )
+
+
+def _labels(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+    """Labels of the plan that the image lacks or has otherwise."""
+    labels: Mapping[str, str] = found.get("image", {}).get("labels", {})
+    for name, value in plan.get("labels", {}).items():
+        if labels.get(name) != value:
+            seen = labels.get(name, "nothing")
+            yield Difference("labels", name, value, seen, "This is the image of another plan: ./invoke build makes it.")
 
 
 def _loader_path(found: Mapping[str, Any]) -> Iterator[Difference]:

@@ -215,7 +215,8 @@ class Vertex:
 
     ``stage``, ``step`` and ``total`` come from the name (``[metis 2/3] RUN make``); steps without a number
     (``[internal] load build context``, ``exporting to image``) have none. ``component`` is whose step it is, where
-    somebody told. Times in Unix seconds, ``seconds`` is the time it took. ``log`` holds the last lines of its output, free of escape sequences.
+    somebody told. Times in Unix seconds, ``seconds`` is the time it took. ``log`` holds the last lines of its
+    output, free of escape sequences.
     """
 
     id: str

@@ -27,6 +27,7 @@ from trainwright.runner import Completed, run
 
 SCHEMA = "trainwright/smoke/1"
 CONTRACT = "contract"
+HOST_NAME = "smoke.internal"
 PLUGIN = "trainwright.image_testing"
 REASON_CHARACTERS = 2000
 _RAN = (0, 1)  # pytest: all passed, some failed
@@ -203,7 +204,9 @@ def _container(client: str, image: str, gpus: bool, env: Mapping[str, str] | Non
     session = uuid.uuid4().hex[:12]
     name = f"trainwright-smoke-{session}"
     argv = [client, "run", "-d", "--init", "--name", name, "--label", f"{SESSION_LABEL}={session}"]
-    argv += ["--network", "none", "--add-host", "algo-1:127.0.0.1", "--shm-size", "1g"]
+    # As on the platform: the host's own name resolves (torchrun waits for it for minutes) and is not algo-1.
+    names = ["--hostname", HOST_NAME, "--add-host", f"{HOST_NAME}:127.0.0.1", "--add-host", "algo-1:127.0.0.1"]
+    argv += ["--network", "none", *names, "--shm-size", "1g"]
     argv += ["--gpus", "all"] if gpus else []
     try:
         done = run([*argv, "--entrypoint", "sleep", image, "infinity"], env=env, timeout=300)

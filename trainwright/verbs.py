@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 
 from invoke.collection import Collection
 from invoke.context import Context
+from invoke.exceptions import Exit
 
 from trainwright.cli import JSON_HELP, print_json, request_verb, say, verb
+from trainwright.errors import EngineError
 
 if TYPE_CHECKING:
     from trainwright.catalog import Catalog
@@ -95,7 +97,7 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
     folder = Path(output).absolute()
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "Dockerfile").is_file():
         raise RequestError(f"--output {output}: a folder that holds something else", remedy="Name an empty folder.")
-    write_context(resolved, catalog, site, folder, say)
+    write_context(resolved, catalog, site, folder, say=say)
     if json:
         print_json({"schema": "trainwright/render/1", "plan": resolved.id, "output": str(folder)})
     else:
@@ -121,6 +123,7 @@ def lock(c: Context, framework: str | None = None, cuda: str | None = None, chec
         "tag": "a further tag for the image (may be repeated)",
         "progress": PROGRESS_HELP,
         "no-cache": "build every step anew",
+        "fresh-base": "make the Debian base anew, from today's packages",
         "smoke": "run the smoke tests, too, unless this image has passed them",
         "json": JSON_HELP,
     },
@@ -133,6 +136,7 @@ def build(
     tag: tuple[str, ...] = (),
     progress: str = "auto",
     no_cache: bool = False,
+    fresh_base: bool = False,
     smoke: bool = False,
     json: bool = False,
 ) -> None:
@@ -140,9 +144,8 @@ def build(
     from trainwright import show, workflow
 
     resolved, catalog, site = _resolve(words)
-    document = workflow.build_image(
-        resolved, catalog, site, tags=tuple(tag), progress=progress, no_cache=no_cache, smoke=smoke, say=say
-    )
+    options = workflow.build_options(tuple(tag), progress, no_cache=no_cache, fresh_base=fresh_base)
+    document = workflow.build_image(resolved, catalog, site, options, smoke=smoke, say=say)
     if json:
         print_json(document)
     else:
@@ -172,12 +175,16 @@ def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
     """Say what this machine lacks, and the command that mends it."""
     from trainwright import doctor as examination
     from trainwright import show
+    from trainwright.site import load_site
 
-    document = examination.run_doctor(fix=fix, say=say)
+    base = load_site().base_image
+    document = examination.run_doctor(fix=fix, say=say, registries=(base,) if base else ())
     if json:
         print_json(document)
     else:
         print(show.doctor_text(document))
+    if any(finding["severity"] == "error" for finding in document["findings"]):
+        raise Exit(code=EngineError.exit_code)
 
 
 namespace = Collection(list_, plan, explain, render, lock, build, smoke, doctor)

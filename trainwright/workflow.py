@@ -9,6 +9,7 @@ from typing import Any, get_args
 from trainwright import build as building
 from trainwright import smoke as smoking
 from trainwright import store
+from trainwright.build import BuildOptions
 from trainwright.catalog import Catalog
 from trainwright.engine import Engine, connect
 from trainwright.engine_setup import ensure_tool
@@ -21,14 +22,27 @@ from trainwright.store import BuildRecord
 from trainwright.view import Mode
 
 
+def build_options(tags: tuple[str, ...], progress: str, *, no_cache: bool, fresh_base: bool) -> BuildOptions:
+    """The options of a build from the words of the command line.
+
+    Raises:
+        RequestError: a tag or the kind of progress is none.
+    """
+    if progress not in get_args(Mode):
+        raise RequestError(f"--progress {progress}: no such kind. {did_you_mean(progress, get_args(Mode))}")
+    for tag in tags:
+        if not building.TAG.fullmatch(tag):
+            raise RequestError(f"--tag {tag}: not an image name", remedy="For example: --tag team/trainer:nightly")
+    mode: Any = progress
+    return BuildOptions(tags=tags, progress=mode, no_cache=no_cache, fresh_base=fresh_base)
+
+
 def build_image(
     plan: Plan,
     catalog: Catalog,
     site: Site,
+    options: BuildOptions,
     *,
-    tags: tuple[str, ...],
-    progress: str,
-    no_cache: bool,
     smoke: bool,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
@@ -37,18 +51,11 @@ def build_image(
     Raises:
         Failure: as :func:`trainwright.build.build`, and ``ProofFailed`` where a smoke test fails.
     """
-    if progress not in get_args(Mode):
-        raise RequestError(f"--progress {progress}: {did_you_mean(progress, get_args(Mode))}")
-    for tag in tags:
-        if not building.TAG.fullmatch(tag):
-            raise RequestError(f"--tag {tag}: not an image name", remedy="For example: --tag team/trainer:nightly")
     for notice in plan.notices:
         say(f"note: {notice}")
     engine = connect(say=say)
     if plan.base.image is None:
         ensure_tool("mmdebstrap", say=say)
-    mode: Any = progress
-    options = building.BuildOptions(tags=tags, progress=mode, no_cache=no_cache)
     record = building.build(plan, catalog, site, engine, options=options, say=say)
     if smoke and not (record.smoke and record.smoke["failed"] == 0):
         record = _smoke(record, record.tags[0], engine, None, say)

@@ -44,21 +44,26 @@ def test_dependencies_fit_each_other(within):
     assert done.rc == 0, done.stdout
 
 
-def test_a_package_can_be_installed_at_start(within):
+WHEEL = r"""
+import zipfile
+about = "twsmoke-1.dist-info/"
+with zipfile.ZipFile("/tmp/twsmoke-1-py3-none-any.whl", "w") as wheel:
+    wheel.writestr("twsmoke.py", "value = 42")
+    wheel.writestr(about + "METADATA", "Metadata-Version: 2.1\nName: twsmoke\nVersion: 1\n")
+    wheel.writestr(about + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    wheel.writestr(about + "RECORD", "".join(about + n + ",,\n" for n in ("METADATA", "WHEEL", "RECORD")))
+"""
+
+
+def test_a_package_can_be_installed_at_start(python, within):
     # A job's requirements.txt is installed into the image's environment when the job starts; here without a network.
-    script = (
-        "set -e; d=$(mktemp -d); cd $d; mkdir wheel; cd wheel; mkdir twsmoke-1.dist-info; echo 'value = 42' > twsmoke.py; "
-        "printf 'Metadata-Version: 2.1\\nName: twsmoke\\nVersion: 1\\n' > twsmoke-1.dist-info/METADATA; "
-        "printf 'Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n' > twsmoke-1.dist-info/WHEEL; "
-        "printf 'twsmoke.py,,\\ntwsmoke-1.dist-info/METADATA,,\\ntwsmoke-1.dist-info/WHEEL,,\\n"
-        "twsmoke-1.dist-info/RECORD,,\\n' > twsmoke-1.dist-info/RECORD; "
-        "python3 -m zipfile -c ../twsmoke-1-py3-none-any.whl twsmoke.py twsmoke-1.dist-info; cd ..; "
-        "pip3 install -q --no-index --no-deps --root-user-action ignore ./twsmoke-1-py3-none-any.whl; "
-        "python3 -c 'import twsmoke; print(twsmoke.value)'; pip3 uninstall -q -y --root-user-action ignore twsmoke; rm -rf $d"
-    )
-    done = within(120, script)
-    assert done.rc == 0, done.stderr
-    assert done.stdout.strip() == "42"
+    python(WHEEL)
+    try:
+        done = within(60, "pip3 install -q --no-index --no-deps /tmp/twsmoke-1-py3-none-any.whl")
+        assert done.rc == 0, done.stderr
+        assert python("import twsmoke; print(twsmoke.value)") == "42"
+    finally:
+        within(60, "pip3 uninstall -q -y twsmoke; rm -f /tmp/twsmoke-1-py3-none-any.whl")
 
 
 def test_environment_is_the_plan_s(host, plan):

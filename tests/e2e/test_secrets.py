@@ -32,7 +32,7 @@ def wheel() -> bytes:
     files = {
         "twprivate.py": "ANSWER = 42\n",
         "twprivate-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: twprivate\nVersion: 1.0\n",
-        "twprivate-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "twprivate-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     rows = []
     for name, text in files.items():

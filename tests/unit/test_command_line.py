@@ -161,3 +161,21 @@ def test_render_prints_the_dockerfile():
     done = invoke("render", "--framework", "pytorch", "--cuda", "cu124")
     assert done.returncode == 0
     assert "FROM os AS final" in done.stdout
+
+
+def test_an_engine_that_is_stopped_ends_with_4_and_the_command(tmp_path):
+    done = invoke(
+        "build", "--framework", "pytorch", "--cuda", "cpu", "--json",
+        cwd=tmp_path, DOCKER_HOST=f"unix://{tmp_path}/none.sock", TRAINWRIGHT_ENGINE_SETUP="never",
+    )  # fmt: skip
+    assert done.returncode == 4
+    document = json.loads(done.stdout)
+    assert document["error"] == "engine"
+    assert document["remedy"]
+
+
+@pytest.mark.parametrize("words", [["--tag", "Not A Tag"], ["--progress", "loud"]])
+def test_build_options_are_checked_before_anything_is_done(words, tmp_path):
+    done = invoke("build", "--framework", "pytorch", "--cuda", "cpu", "--json", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"] == "request"

@@ -6,10 +6,12 @@ import pytest
 
 
 def test_runtime_loads_by_name(python, plan):
-    script = (
-        "import ctypes; n = ctypes.c_int(); lib = ctypes.CDLL('libcudart.so'); lib.cudaRuntimeGetVersion(ctypes.byref(n)); "
-        "print(f'{n.value // 1000}.{n.value % 1000 // 10}')"
-    )
+    script = """
+import ctypes
+number = ctypes.c_int()
+ctypes.CDLL("libcudart.so").cudaRuntimeGetVersion(ctypes.byref(number))
+print(f"{number.value // 1000}.{number.value % 1000 // 10}")
+"""
     assert python(script) == plan["cuda"]
 
 
@@ -25,17 +27,18 @@ def test_home_holds_headers_and_no_dead_links(host):
 
 def test_one_runtime_in_a_process(python):
     # Two copies of libcudart in one process have two states: errors of one are not seen by the other.
-    script = """
+    script = r"""
 import ctypes, json, os, re, torch
 ctypes.CDLL("libcudart.so")
 maps = open("/proc/self/maps").read()
-files = sorted(set(os.path.realpath(p) for p in re.findall(r"/\\S*libcudart[^/\\s]*\\.so[.\\d]*", maps)))
+files = sorted(set(os.path.realpath(p) for p in re.findall(r"/\S*libcudart[^/\s]*\.so[.\d]*", maps)))
 print(json.dumps(files))
-""".replace("\\\\", "\\")
+"""
     assert len(json.loads(python(script))) == 1
 
 
-def test_devices(requires_gpu, python):
+@pytest.mark.usefixtures("requires_gpu")
+def test_devices(python):
     script = (
         "import ctypes; n = ctypes.c_int(); lib = ctypes.CDLL('libcudart.so'); "
         "print(lib.cudaGetDeviceCount(ctypes.byref(n)), n.value > 0)"

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 
 def test_one_copy(probe):
     files = [file["real"] for file in probe["libraries"].get("libnccl", [])]
@@ -25,7 +27,8 @@ def test_backend_is_compiled_in(python):
     assert python("import torch.distributed as d; print(d.is_nccl_available())") == "True"
 
 
-def test_all_reduce(requires_gpu, python):
+@pytest.mark.usefixtures("requires_gpu")
+def test_all_reduce(python):
     script = """
 import os, torch, torch.distributed as dist
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29518", RANK="0", WORLD_SIZE="1", NCCL_SOCKET_IFNAME="lo")

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 GLOO = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -63,6 +65,7 @@ def test_gloo_all_reduce_under_torchrun(host, within):
     ]
 
 
-def test_gpu_computes(requires_gpu, python):
+@pytest.mark.usefixtures("requires_gpu")
+def test_gpu_computes(python):
     script = "import torch; a = torch.ones(64, 64, device='cuda'); print((a @ a).sum().item())"
     assert python(script) == "262144.0"

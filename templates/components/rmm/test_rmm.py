@@ -1,5 +1,7 @@
 """RMM: it imports without a GPU and allocates with one."""
 
+import pytest
+
 
 def test_imports(python):
     assert python("import rmm; print(rmm.__name__)") == "rmm"
@@ -13,7 +15,8 @@ def test_headers_are_there(python):
     assert python(script) == "True"
 
 
-def test_pool(requires_gpu, python):
+@pytest.mark.usefixtures("requires_gpu")
+def test_pool(python):
     script = """
 import rmm
 rmm.reinitialize(pool_allocator=True, initial_pool_size=2**20)

@@ -36,21 +36,24 @@ def test_key_pair_of_root(host):
     )
 
 
-def test_configuration_is_valid(host, server):
+@pytest.mark.usefixtures("server")
+def test_configuration_is_valid(host):
     assert host.run("/usr/sbin/sshd -t").rc == 0
     settings = host.check_output("/usr/sbin/sshd -T").splitlines()
     # SDK 3's drivers hand the environment to the ranks through /etc/environment and PAM.
     assert "usepam yes" in settings
 
 
-def test_server_starts_without_host_keys_and_lets_root_in(host, server, within):
+def test_server_starts_without_host_keys_and_lets_root_in(server, within):
     assert server.rc == 0, server.stderr
     done = within(30, f"{CLIENT} echo hello")
     assert done.rc == 0, done.stderr
     assert done.stdout.strip() == "hello"
 
 
-def test_environment_reaches_the_ranks(host, server, within):
+@pytest.mark.usefixtures("server")
+def test_environment_reaches_the_ranks(host, within):
+    # PAM's service is named after the program's file: an sshd under another name reads another file of /etc/pam.d.
     host.check_output("cp -a /etc/environment /tmp/environment.smoke && echo SMOKE_RANK=7 >> /etc/environment")
     try:
         assert within(30, f"{CLIENT} printenv SMOKE_RANK").stdout.strip() == "7"
@@ -63,5 +66,6 @@ def test_hosts_of_a_job_are_not_asked_about(host):
     assert "stricthostkeychecking false" in settings or "stricthostkeychecking no" in settings
 
 
-def test_every_job_gets_host_keys_of_its_own(host, server):
+@pytest.mark.usefixtures("server")
+def test_every_job_gets_host_keys_of_its_own(host):
     assert host.run("ls /etc/ssh/ssh_host_ed25519_key").rc == 0
