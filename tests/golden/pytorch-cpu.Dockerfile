@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 8506ef1ad956; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 882227a66db4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -146,7 +146,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
 COPY components/ssh/sshd /usr/sbin/sshd.wrapper
 COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
-RUN dpkg-divert --local --rename --divert /usr/sbin/sshd.distrib --add /usr/sbin/sshd \
+RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/sshd \
     && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
     && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/sagemaker.conf \
     && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/sagemaker.conf \
@@ -206,7 +206,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=8506ef1ad956e593f781ed6c8fd190c12fa54bd6e5dfbd213b7dc7821d30cf00 \
+    io.trainwright.plan=882227a66db410b598b54b6e53f46ffff73ed8f2bdb4f89013b2bafbcdba3741 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 81d28c508092; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d0e51ca8a91d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -149,7 +149,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
 COPY components/ssh/sshd /usr/sbin/sshd.wrapper
 COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
-RUN dpkg-divert --local --rename --divert /usr/sbin/sshd.distrib --add /usr/sbin/sshd \
+RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/sshd \
     && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
     && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/sagemaker.conf \
     && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/sagemaker.conf \
@@ -230,7 +230,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=81d28c5080922e7e411d4b7e78ffbb2f40aa25ecc391a7402543ba06cb630ab7 \
+    io.trainwright.plan=d0e51ca8a91d0f1c1d5bbbf70764dab8a760057e5102f53c2a9844a4b9c99cc8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0f784c8639fc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ab8d38089ad6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -149,7 +149,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
 COPY components/ssh/sshd /usr/sbin/sshd.wrapper
 COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
-RUN dpkg-divert --local --rename --divert /usr/sbin/sshd.distrib --add /usr/sbin/sshd \
+RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/sshd \
     && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
     && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/sagemaker.conf \
     && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/sagemaker.conf \
@@ -239,7 +239,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=0f784c8639fc50780922db190bb6fbd52a798f606d7c8137dfbeb5acb5186682 \
+    io.trainwright.plan=ab8d38089ad6268e7905fcfba7647d7e439d69414d84f65abdacd72d13fa30ea \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 46712189ee6b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1278ba49a423; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -152,7 +152,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
 COPY components/ssh/sshd /usr/sbin/sshd.wrapper
 COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
-RUN dpkg-divert --local --rename --divert /usr/sbin/sshd.distrib --add /usr/sbin/sshd \
+RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/sshd \
     && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
     && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/sagemaker.conf \
     && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/sagemaker.conf \
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=46712189ee6bed4416f39643b898a22b18ebc211ae013b00cc9250faa83952b1 \
+    io.trainwright.plan=1278ba49a423f09547bd4feb205515573a5aadcec73b916639638769cf5ea228 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

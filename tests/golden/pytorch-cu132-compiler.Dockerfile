@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b8232ab1c130; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fb50e371ee61; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -152,7 +152,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
 COPY components/ssh/sshd /usr/sbin/sshd.wrapper
 COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
-RUN dpkg-divert --local --rename --divert /usr/sbin/sshd.distrib --add /usr/sbin/sshd \
+RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/sshd \
     && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
     && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/sagemaker.conf \
     && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/sagemaker.conf \
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=b8232ab1c130e59439acce3dca5cefff35905efd77c3a6169f98f5c268764d3d \
+    io.trainwright.plan=fb50e371ee618f418fd0bc5deebfd6cd05e7b8e97e01d4ea27f58e597fbc8b47 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
