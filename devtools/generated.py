@@ -8,14 +8,12 @@ import re
 from pathlib import Path
 
 from trainwright.catalog import load_catalog
+from trainwright.documents import DOCUMENTS
 from trainwright.errors import RequestError
 from trainwright.paths import write_atomically
-from trainwright.plan import Plan
-from trainwright.records import Record
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
 from trainwright.resolve import resolve
-from trainwright.store import BuildRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
@@ -31,8 +29,7 @@ def expected_files() -> dict[Path, str]:
             request = make_request(framework=line.framework, cuda=line.cuda, version=line.version, with_=with_)
             text = render_dockerfile(resolve(request, catalog), catalog)
             files[GOLDEN / f"{line.framework}-{line.cuda_tag}{suffix}.Dockerfile"] = text
-    schemas: dict[str, type[Record]] = {"plan": Plan, "record": BuildRecord}
-    for name, model in schemas.items():
+    for name, model in DOCUMENTS.items():
         schema = json.dumps(model.model_json_schema(by_alias=True), indent=1, sort_keys=True)
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     return files

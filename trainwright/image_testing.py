@@ -145,6 +145,14 @@ class ShellBackend(DockerBackend):  # type: ignore[misc] # testinfra ships no ty
         return self.result(status, self.encode(text), out, err)
 
 
+class ContainerHost(testinfra.host.Host):  # type: ignore[misc] # testinfra ships no types
+    """testinfra's host; a command that fails says which and why, in words for a person."""
+
+    def check_output(self, command: str, *args: str, **kwargs: Any) -> str:
+        """What a command prints, without the last line end; the test fails where the command does."""
+        return cast(str, _do(self, command, *args, **kwargs).stdout.rstrip("\r\n"))
+
+
 class TrainingJob:
     """A job's ``/opt/ml`` in the container: the three files of the platform, code, and what ``train`` leaves.
 
@@ -200,11 +208,13 @@ class TrainingJob:
         return bool(self._host.run("test -e %s", f"/opt/ml/{path}").rc == 0)
 
 
-def _do(host: Any, command: str, *args: str) -> None:
+def _do(host: Any, command: str, *args: str, **kwargs: Any) -> Any:
     """Run a command that a test takes for granted."""
-    done = host.run(command, *args)
+    done = host.run(command, *args, **kwargs)
     if done.rc != 0:
-        pytest.fail(f"exit status {done.rc} of {command}: {done.stderr.strip()[-500:]}")
+        words = command % args if args else command
+        pytest.fail(f"exit status {done.rc} of {words[:200]}: {(done.stderr or done.stdout).strip()[-500:]}")
+    return done
 
 
 def load_data(environment: Mapping[str, str] = os.environ) -> ImageTestData:
@@ -270,7 +280,7 @@ def host(image_test: ImageTestData) -> Iterator[Any]:
     """The container, as testinfra sees it."""
     with ContainerShell(image_test["docker"], image_test["container"]) as shell:
         backend = ShellBackend(shell, image_test["container"])
-        opened = testinfra.host.Host(backend)
+        opened = ContainerHost(backend)
         backend.set_host(opened)
         yield opened
 
@@ -295,7 +305,9 @@ def python(within: Within) -> Callable[..., str]:
     def run(script: str, seconds: float = COMMAND_SECONDS) -> str:
         done = within(seconds, "cd /tmp && python3 -c %s", script)
         if done.rc != 0:
-            pytest.fail(f"exit status {done.rc}: {(done.stderr or done.stdout).strip()[-2000:]}")
+            said = (done.stderr or done.stdout).strip()
+            # A traceback says what it is about in its last line; that line comes first.
+            pytest.fail(f"{said.splitlines()[-1] if said else 'no output'}\nexit status {done.rc}:\n{said[-2000:]}")
         return cast(str, done.stdout.strip())
 
     return run

@@ -244,11 +244,7 @@ def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Di
     """What no training image should hold: driver libraries, compilers nobody asked for, left-overs of the build."""
     for path in found.get("driver_libraries", ()):
         yield Difference(
-            "driver",
-            path,
-            "not in the image",
-            path,
-            "The host's driver brings this library; one in the image hides it.",
+            "driver", path, "absent", "this file", "The host's driver brings this library; one in the image hides it."
         )
     components = {component["name"] for component in plan.get("components", ())}
     if not components & COMPILER_COMPONENTS:
@@ -256,7 +252,7 @@ def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Di
             yield Difference(
                 "compilers",
                 name,
-                "not in the image",
+                "absent",
                 path,
                 "A build package got into the final image: move it from apt.run to apt.build, or use --with compiler.",
             )

@@ -34,7 +34,7 @@ def test_python_and_python3_are_one(host):
 
 
 def test_train_uses_that_interpreter(host, probe):
-    first = host.check_output("head -n 1 $(command -v train)").removeprefix("#!").strip()
+    first = host.check_output("head -n 1 %s", host.check_output("command -v train")).removeprefix("#!").strip()
     prefix = host.check_output("%s -c 'import sys; print(sys.prefix)'", first.split()[0])
     assert prefix == probe["interpreter"]["prefix"]
 

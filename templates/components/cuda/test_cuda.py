@@ -6,13 +6,14 @@ import pytest
 
 
 def test_runtime_loads_by_name(python, plan):
+    # CUDA 11's library gives 0 where there is no driver; the probe then asks the wheel it belongs to.
     script = """
 import ctypes
 number = ctypes.c_int()
 ctypes.CDLL("libcudart.so").cudaRuntimeGetVersion(ctypes.byref(number))
 print(f"{number.value // 1000}.{number.value % 1000 // 10}")
 """
-    assert python(script) == plan["cuda"]
+    assert python(script) in ({plan["cuda"], "0.0"} if plan["cuda"].startswith("11.") else {plan["cuda"]})
 
 
 @pytest.mark.parametrize("library", ["libcublas.so", "libcublasLt.so", "libcudnn.so", "libnvrtc.so"])

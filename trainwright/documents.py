@@ -1,0 +1,193 @@
+"""The shapes of the JSON documents that verbs print; the schemas in ``schemas/`` are made from them.
+
+The plan and the build record are records of their own (:mod:`trainwright.plan`, :mod:`trainwright.store`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from trainwright.catalog import Evidence
+from trainwright.ledger import LedgerRow
+from trainwright.plan import Plan
+from trainwright.records import Record
+from trainwright.store import BuildRecord
+
+
+class FailureDocument(Record):
+    """Any failure; what else there is to know of it stands beside (``component``, ``last_lines``, ``log``, …)."""
+
+    model_config = ConfigDict(extra="allow")
+
+    schema_: Literal["trainwright/failure/1"] = Field(alias="schema")
+    error: Literal["failure", "request", "engine", "build", "proof", "registry", "source", "rehearsal", "tests"]
+    message: str
+    remedy: str
+    exit_code: int
+
+
+class ConflictRow(Record):
+    """A constraint that cannot be met, and how that is known."""
+
+    constraint: str
+    evidence: str
+
+
+class Offer(Record):
+    """A command line that does resolve, and the id of its plan."""
+
+    command: str
+    plan_id: str = Field(alias="plan id")
+
+
+class ConflictDocument(Record):
+    """A request whose words are known but do not hold together."""
+
+    schema_: Literal["trainwright/conflict/1"] = Field(alias="schema")
+    error: Literal["conflict"]
+    message: str
+    remedy: str
+    exit_code: Literal[3]
+    rows: tuple[ConflictRow, ...]
+    offers: tuple[Offer, ...]
+
+
+class LineRow(Record):
+    """An image line of the catalog."""
+
+    framework: str
+    version: str
+    cuda: str
+    python: str
+    base: str
+    status: str
+    needs: Literal["packages", "network"]
+    components: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+class ListDocument(Record):
+    """``list --json``."""
+
+    schema_: Literal["trainwright/list/1"] = Field(alias="schema")
+    lines: tuple[LineRow, ...]
+
+
+class BuiltRow(Record):
+    """An image that was built here."""
+
+    image_id: str
+    tags: tuple[str, ...]
+    plan: str
+    size_bytes: int
+    seconds: float
+    built_at: str
+    smoke: Literal["not run", "passed", "failed"]
+    record: str
+
+
+class BuiltDocument(Record):
+    """``list --built --json``."""
+
+    schema_: Literal["trainwright/built/1"] = Field(alias="schema")
+    images: tuple[BuiltRow, ...]
+
+
+class ExplainRow(Record):
+    """Why a component is in the plan as it is."""
+
+    name: str
+    version: str
+    provider: str
+    why: str
+    packages: tuple[str, ...]
+    download_bytes: int
+    evidence: tuple[Evidence, ...]
+    rebuilds: tuple[str, ...]
+
+
+class ExplainDocument(Record):
+    """``explain --json``."""
+
+    schema_: Literal["trainwright/explain/1"] = Field(alias="schema")
+    plan: str
+    components: tuple[ExplainRow, ...]
+    notices: tuple[str, ...]
+    site: dict[str, Any]
+
+
+class SmokeCounts(Record):
+    """How many image tests ended how."""
+
+    passed: int
+    failed: int
+    skipped: int
+
+
+class BuildDocument(Record):
+    """``build --json``."""
+
+    schema_: Literal["trainwright/build/1"] = Field(alias="schema")
+    plan: str
+    image_id: str
+    tags: tuple[str, ...]
+    size_bytes: int
+    seconds: float
+    cached: bool
+    components: tuple[LedgerRow, ...]
+    probe: dict[str, Any]
+    smoke: SmokeCounts | None
+    record: str
+
+
+class SmokeDocumentRow(Record):
+    """One image test."""
+
+    component: str
+    check: str
+    outcome: Literal["passed", "failed", "skipped"]
+    reason: str
+    seconds: float
+
+
+class SmokeDocument(SmokeCounts):
+    """``smoke --json``."""
+
+    schema_: Literal["trainwright/smoke/1"] = Field(alias="schema")
+    image: str
+    image_id: str
+    plan: str
+    seconds: float
+    rows: tuple[SmokeDocumentRow, ...]
+
+
+class FindingRow(Record):
+    """One check of the machine."""
+
+    check: str
+    severity: Literal["ok", "warning", "error"]
+    message: str
+    remedy: str
+
+
+class DoctorDocument(Record):
+    """``doctor --json``."""
+
+    schema_: Literal["trainwright/doctor/1"] = Field(alias="schema")
+    findings: tuple[FindingRow, ...]
+
+
+DOCUMENTS: dict[str, type[Record]] = {
+    "plan": Plan,
+    "record": BuildRecord,
+    "failure": FailureDocument,
+    "conflict": ConflictDocument,
+    "list": ListDocument,
+    "built": BuiltDocument,
+    "explain": ExplainDocument,
+    "build": BuildDocument,
+    "smoke": SmokeDocument,
+    "doctor": DoctorDocument,
+}
