@@ -9,12 +9,14 @@ OPTIONS = (
     "-mca pml ob1 -mca btl ^openib -mca orte_abort_on_non_zero_status 1 -mca btl_vader_single_copy_mechanism none "
     "-x NCCL_MIN_NRINGS=4 -x NCCL_SOCKET_IFNAME=lo -x NCCL_DEBUG=INFO -x PATH"
 )
+# Each rank writes its line at once: what print() writes in two pieces mixes with the lines of the others.
 RANKS = """
+import os
 import socket
 from mpi4py import MPI
 world = MPI.COMM_WORLD
 total = world.allreduce(world.Get_rank() + 1)
-print(f"rank {world.Get_rank()} of {world.Get_size()} on {socket.gethostname()} total {total}", flush=True)
+os.write(1, f"rank {world.Get_rank()} of {world.Get_size()} on {socket.gethostname()} total {total}\\n".encode())
 """
 
 

@@ -108,6 +108,42 @@ def test_smoke_is_all_green(built, program):
     assert record["smoke"]["failed"] == 0
 
 
+def test_packages_and_code_of_the_user(built, program, docker, tmp_path):
+    """They come last, on top of what is there; `train` then runs the baked script."""
+    (tmp_path / "requirements.txt").write_text("tqdm>=4.60\n")
+    source = tmp_path / "src"
+    (source / "sub").mkdir(parents=True)
+    (source / "train.py").write_text("import os, tqdm\nopen(os.environ['SM_MODEL_DIR'] + '/done', 'w').write('yes')\n")
+    (source / "sub" / "helper.py").write_text("")
+    words = ["--with-requirements", str(tmp_path / "requirements.txt"), "--code", str(source)]
+    done = program("build", *REQUEST, *words, "--entry-point", "train.py", "--smoke", "--json")
+    tag = f"{built['tags'][0]}-user"
+    try:
+        assert done.code == 0, done.err[-4000:]
+        document = done.json
+        assert document["tags"][0] == tag
+        assert document["smoke"]["failed"] == 0
+        assert document["smoke"]["passed"] > 25
+        assert "tqdm" in document["probe"]["distributions"]
+        rows = {row["name"]: row for row in document["components"]}
+        assert rows["pytorch"]["cached"]
+        listing = docker("run", "--rm", "--network", "none", "--entrypoint", "find", tag, "/opt/ml/code", "-type", "f")
+        assert sorted(listing.split()) == ["/opt/ml/code/sub/helper.py", "/opt/ml/code/train.py"]
+        again = program("build", *REQUEST, *words, "--entry-point", "train.py", "--smoke", "--json")
+        assert again.json["cached"]
+        assert again.json["smoke"] == document["smoke"], "a passed smoke run is not run again"
+    finally:
+        docker("rmi", tag, check=False)
+
+
+def test_a_package_that_would_change_the_locked_set_is_refused(program, tmp_path):
+    (tmp_path / "requirements.txt").write_text("numpy<1.20\n")
+    done = program("build", *REQUEST, "--with-requirements", str(tmp_path / "requirements.txt"), "--json")
+    assert done.code == 5
+    assert done.json["component"] == "user"
+    assert "numpy" in "".join(done.json["last_lines"])
+
+
 def test_smoke_of_an_image_that_was_not_built_here(program):
     done = program("smoke", "--image", "trainwright/pytorch:nothing", "--json")
     assert done.code == 2

@@ -4,12 +4,13 @@ import json
 
 import pytest
 
+# Each rank writes its line at once: what print() writes in two pieces mixes with the lines of the others.
 GLOO = """
 import os, torch, torch.distributed as dist
 dist.init_process_group("gloo")
 value = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(value)
-print(f"rank {dist.get_rank()} of {dist.get_world_size()} sum {value.item():g}", flush=True)
+os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} sum {value.item():g}\\n".encode())
 dist.destroy_process_group()
 """
 
