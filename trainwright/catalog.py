@@ -179,8 +179,10 @@ class Catalog:
             RequestError: there is none; ``where`` says who named it.
         """
         if name not in self.components:
+            givers = [n for n, folder in self.components.items() if name in folder.component.provides]
+            hint = f"{' and '.join(givers)} provides {name}." if givers else did_you_mean(name, self.components)
             raise RequestError(
-                f"{where}: no component {name!r}. {did_you_mean(name, self.components)}",
+                f"{where}: no component {name!r}. {hint}",
                 remedy="./invoke list --components shows every component.",
             )
         return self.components[name]

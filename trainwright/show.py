@@ -66,7 +66,7 @@ def plan_text(plan: Plan) -> str:
         table(
             [("component", "version", "provider", "download")]
             + [
-                (c.name, c.version, c.provider, size(sum(s.size or 0 for s in c.sources)) if c.sources else "packages")
+                (c.name, c.version, c.provider, size(known) if (known := sum(s.size or 0 for s in c.sources)) else "-")
                 for c in plan.components
             ]
         ),
