@@ -49,7 +49,8 @@ _GB200 = (
     "MaximumEfaInterfaces 16 with 17 network cards (github.com/NVIDIA/aicr/issues/1256, comment of 2026-08-25)"
 )
 _GRACE = (
-    "no source says; the CPU is NVIDIA Grace (docs.aws.amazon.com/eks/latest/userguide/ml-eks-nvidia-ultraserver.html)"
+    "no package says: its CPU is NVIDIA Grace, which is Arm (AWS Containers blog, Unlocking next-generation AI "
+    "performance with Dynamic Resource Allocation on Amazon EKS and Amazon EC2 P6e-GB200)"
 )
 CORRECTIONS = (
     Correction(
