@@ -6,6 +6,7 @@ The verbs are plain invoke tasks, so ``invoke build`` in an activated environmen
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import json
@@ -24,7 +25,7 @@ from invoke.program import Program
 from invoke.tasks import Task, task
 
 from trainwright import __version__
-from trainwright.errors import Failure, nearest
+from trainwright.errors import BuildFailed, Failure, RequestError, nearest
 
 P = ParamSpec("P")
 
@@ -77,6 +78,10 @@ def verb(**options: Any) -> Callable[[Callable[P, None]], Task[Callable[P, None]
                 # The reader of a pipe went away: `./invoke list | head`.
                 sys.stderr.close()
                 raise Exit(code=0) from None
+            except OSError as refused:
+                failure = _system_failure(refused)
+                report_failure(failure, bool(kwargs.get("json")))
+                raise Exit(code=failure.exit_code) from None
             except KeyboardInterrupt:
                 print("interrupted", file=sys.stderr)
                 raise Exit(code=130) from None
@@ -84,6 +89,17 @@ def verb(**options: Any) -> Callable[[Callable[P, None]], Task[Callable[P, None]
         return task(auto_shortflags=False, **options)(guarded)  # type: ignore[no-any-return]
 
     return decorate
+
+
+def _system_failure(refused: OSError) -> Failure:
+    """What to say where the system refuses a file: a full disk, a folder that cannot be written."""
+    what = f"{refused.filename}: {refused.strerror}" if refused.filename else str(refused)
+    if refused.errno in (errno.ENOSPC, errno.EDQUOT):
+        return BuildFailed(
+            f"the disk is full ({what}); nothing half-made was kept",
+            remedy="df -h shows which disk; docker system df what the engine holds; then run the command again.",
+        )
+    return RequestError(what, remedy="TRAINWRIGHT_STATE and TRAINWRIGHT_CACHE name folders that can be written.")
 
 
 # The flags by which every verb that takes a request names it.

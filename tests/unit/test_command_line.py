@@ -174,6 +174,31 @@ def test_an_engine_that_is_stopped_ends_with_4_and_the_command(tmp_path):
     assert document["remedy"]
 
 
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    done = invoke("list", "--built", "--json", cwd=tmp_path, TRAINWRIGHT_STATE="/proc/trainwright")
+    assert done.returncode == 2
+    assert "/proc/trainwright" in json.loads(done.stdout)["message"]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_is_told_as_such(monkeypatch, capsys):
+    import errno
+
+    from invoke.context import Context
+    from invoke.exceptions import Exit
+
+    from trainwright.cli import verb
+
+    @verb()
+    def fills(c: Context, json: bool = False) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/record.json")
+
+    with pytest.raises(Exit) as ended:
+        fills(Context(), json=True)
+    assert ended.value.code == 5
+    assert "disk is full" in json.loads(capsys.readouterr().out)["message"]
+
+
 @pytest.mark.parametrize("words", [["--tag", "Not A Tag"], ["--progress", "loud"]])
 def test_build_options_are_checked_before_anything_is_done(words, tmp_path):
     done = invoke("build", "--framework", "pytorch", "--cuda", "cpu", "--json", *words, cwd=tmp_path)
