@@ -79,9 +79,9 @@ def verb(**options: Any) -> Callable[[Callable[P, None]], Task[Callable[P, None]
                 sys.stderr.close()
                 raise Exit(code=0) from None
             except OSError as refused:
-                failure = _system_failure(refused)
-                report_failure(failure, bool(kwargs.get("json")))
-                raise Exit(code=failure.exit_code) from None
+                told = _system_failure(refused)
+                report_failure(told, bool(kwargs.get("json")))
+                raise Exit(code=told.exit_code) from None
             except KeyboardInterrupt:
                 print("interrupted", file=sys.stderr)
                 raise Exit(code=130) from None
