@@ -39,7 +39,6 @@ def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
     """Everything that keeps a draft from answering the request, what is quick to see first; nothing where it does."""
     if request.framework != draft.line.framework:
         yield Objection(frozenset({f"--framework {request.framework}"}))
-        return
     yield from _not_in_line(request, catalog, draft)
     yield from _broken_requirements(request, catalog, draft)
     for rule, words in ruling.broken(catalog.rules.rules, facts_of(request, draft)):
@@ -48,7 +47,7 @@ def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
 
 
 def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    for word in words_of(request):
+    for word in words_of(request)[1:]:  # the framework is first
         if _has(word, draft):
             continue
         flag, _, value = word.partition(" ")
@@ -117,7 +116,7 @@ def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> It
 
 
 def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Row] | None:
-    """A smallest set of words and facts that no draft escapes, found by leaving out one after the other.
+    """Words and facts that no draft escapes and of which none can be spared, found by leaving out one after the other.
 
     Args:
         per_draft: the objections of each draft.

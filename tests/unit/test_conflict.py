@@ -40,7 +40,8 @@ def conflict_of(*pins: str, catalog: Catalog = CATALOG, **words) -> Conflict:
 
 
 def constraints(conflict: Conflict) -> list[str]:
-    return [row["constraint"] for row in conflict.details["rows"]]
+    """The rows, without that of the framework: whether it plays a part depends on which other frameworks there are."""
+    return [row["constraint"] for row in conflict.details["rows"] if not row["constraint"].startswith("--framework")]
 
 
 def request_of(command: str) -> Request:
@@ -187,6 +188,24 @@ def test_a_foreseen_component_is_refused_by_its_rules():
     assert_offers_resolve(conflict)
 
 
+def test_the_framework_is_a_reason_where_another_one_would_do(tmp_path):
+    shutil.copytree(images_dir(), tmp_path / "images")
+    (tmp_path / "images" / "tensorflow").mkdir()
+    (tmp_path / "images" / "tensorflow" / "cu125.yaml").write_text(
+        "framework: tensorflow\nversion: 2.18.0\ncuda: '12.5'\npython: '3.11'\nbase: debian-12\nstatus: supported\n"
+        "components: {ssh: {provider: debian, version: '9.2'}}\nevidence: []\n"
+    )
+    catalog = load_catalog(tmp_path / "images", templates_dir())
+
+    def rows(**words) -> list[str]:
+        return [row["constraint"] for row in conflict_of(catalog=catalog, **words).details["rows"]]
+
+    assert rows(version="2.18") == ["--framework pytorch", "--version 2.18"]
+    assert rows(cuda="cu125") == ["--framework pytorch", "--cuda cu125"]
+    assert rows(cuda="cu999") == ["--cuda cu999"]
+    assert rows(cuda="cu113", python="3.8") == rows(cuda="cu113")
+
+
 def test_offers_are_complete(tmp_path):
     (tmp_path / "my requirements.txt").write_text("tqdm\n")
     conflict = conflict_of(cuda="cu113", requirements=str(tmp_path / "my requirements.txt"))
@@ -254,7 +273,7 @@ def test_any_request_gives_a_sound_plan_or_the_smallest_reasons(words):
     rows = set(constraints(result))
     assert rows
     for constraint in rows:
-        if constraint.startswith("--") and not constraint.startswith("--framework"):
+        if constraint.startswith("--"):
             changed = outcome(without_word(words, constraint))
             assert not isinstance(changed, Conflict) or set(constraints(changed)) != rows - {constraint}
 
