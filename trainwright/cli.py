@@ -111,6 +111,8 @@ REQUEST_FLAGS = {
     "base": "kind of base image: debian",
     "with": "components to add, comma-separated: cuda-compiler",
     "without": "components to leave out, comma-separated: rmm,metis",
+    "set": "pin a component to another version, NAME=VERSION: nccl=2.21.5 (may be repeated)",
+    "allow-unproven": "try a version that is newer than the data, from the nearest image line",
     "with-requirements": "a requirements file; its packages are installed last",
     "code": "a folder that is baked into /opt/ml/code (an estimator's source_dir is then ignored)",
     "entry-point": "the script in --code that `train` runs",
@@ -132,7 +134,9 @@ def request_verb(
 
     def decorate(function: Callable[..., None]) -> Task[Callable[..., None]]:
         parameters = list(inspect.signature(function).parameters.values())
-        flags = [flag.replace("-", "_") + ("_" if flag == "with" else "") for flag in REQUEST_FLAGS]
+        flags = [flag.replace("-", "_") + ("_" if flag in ("with", "set") else "") for flag in REQUEST_FLAGS]
+        defaults = {"allow_unproven": False}
+        iterable = [*options.pop("iterable", ()), "set_"]
 
         def takes_flags(c: Any, **given: Any) -> None:
             words = {name: given.pop(name) for name in flags}
@@ -141,9 +145,9 @@ def request_verb(
         takes_flags.__name__, takes_flags.__doc__ = function.__name__, function.__doc__
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         takes_flags.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [parameters[0], *(inspect.Parameter(n, kind, default=None) for n in flags), *parameters[2:]]
+            [parameters[0], *(inspect.Parameter(n, kind, default=defaults.get(n)) for n in flags), *parameters[2:]]
         )
-        return verb(help={**REQUEST_FLAGS, **(help or {})}, **options)(takes_flags)
+        return verb(help={**REQUEST_FLAGS, **(help or {})}, iterable=iterable, **options)(takes_flags)
 
     return decorate
 

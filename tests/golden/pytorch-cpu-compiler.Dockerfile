@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 35ca133d47a6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 348b6cc58876; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -212,7 +212,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=35ca133d47a6cc5769bf605868e7a3155f1efedf654ba1bee4b85dbc98045535 \
+    io.trainwright.plan=348b6cc588769a7e1b2a61e7ff8fb7f13dd1475256ebf8c81d55ac8f07a5505d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

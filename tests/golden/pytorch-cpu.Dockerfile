@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 882227a66db4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 84c7c70afd9b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -206,7 +206,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=882227a66db410b598b54b6e53f46ffff73ed8f2bdb4f89013b2bafbcdba3741 \
+    io.trainwright.plan=84c7c70afd9b93d85acaafb162541304676ab4984a6e172970038017f37cf0e9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 177ad355f605; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 38ae798a9913; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -236,7 +236,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=177ad355f60587d92d8dd066b07d599114f03faadff64f2f95c35655a053be78 \
+    io.trainwright.plan=38ae798a991322e30a2ab9240a45cc45b489838f2160cb7531dbf8ef44b8299b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d0e51ca8a91d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a74547b03195; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -230,7 +230,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=d0e51ca8a91d0f1c1d5bbbf70764dab8a760057e5102f53c2a9844a4b9c99cc8 \
+    io.trainwright.plan=a74547b03195ed7c40ff563501e7524bd60b8653b9871e952ae2d4e277b78ae1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

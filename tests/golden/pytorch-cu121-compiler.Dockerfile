@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9d3b615bdb21; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d37ba5e32568; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=9d3b615bdb21e2fddd53ac61ae3adb133ba73d5d3e3e51f1300910be2b932361 \
+    io.trainwright.plan=d37ba5e325681b9522e10e1090e3e721310bc89c81e60bbf688c3dff0837bc27 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan bbacacaa5fda; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b20ae5ad3700; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -239,7 +239,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=bbacacaa5fda5fd17a48caf76daccb7b23906609c9e170df6528c399bd2348e9 \
+    io.trainwright.plan=b20ae5ad3700d7017c87fbb85c8690e2dc1588a981b43706d739073475448abb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

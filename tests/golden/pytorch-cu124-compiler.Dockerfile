@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 8b806bcf3c3c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 22fbbb99c319; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=8b806bcf3c3ce7c8e681f103d449d9ee6c7fe3389c24f6d3e9b4fbcce23a1627 \
+    io.trainwright.plan=22fbbb99c31922a66be5388be28a69253079deaa14a84b85585cbaa6e3553b13 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 135036f483aa; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 34ed83de168b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -270,7 +270,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=135036f483aaaa2dc858e0ccdd87cdb911124cd340762138543bc0ae993fb756 \
+    io.trainwright.plan=34ed83de168b0cfd83cfd2adf90573d962baff2a125c9da6fa32a9f83bc80b49 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

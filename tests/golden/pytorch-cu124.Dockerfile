@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ab8d38089ad6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e5a1a843b6ee; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -239,7 +239,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=ab8d38089ad6268e7905fcfba7647d7e439d69414d84f65abdacd72d13fa30ea \
+    io.trainwright.plan=e5a1a843b6ee4a1fb7b0aa9c0111ffd089c36ea3c7afaf160bf512b4466e6d2e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 8e6bc657197f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 604fcf4413f3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=8e6bc657197f78842abcea8f5ec8ffdf9ac245d12c76fb43f7deeecf611bf337 \
+    io.trainwright.plan=604fcf4413f3fbe31b1f5e979fdd861b5eaa8f1f093335f97184d7658b8aea07 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

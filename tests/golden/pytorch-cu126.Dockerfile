@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9f2591c2754e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2c0752ca66b5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -239,7 +239,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=9f2591c2754e82367ac6ee782389d0bbe5cdd74eceb34781ad719a24929ebee5 \
+    io.trainwright.plan=2c0752ca66b52f8aa09c57dfa14b59c3631f4868e52f795c8c67dd6f12a021d7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1278ba49a423; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2e0942cb1c51; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=1278ba49a423f09547bd4feb205515573a5aadcec73b916639638769cf5ea228 \
+    io.trainwright.plan=2e0942cb1c51f777ae9d1cf4748fc9a6808fafae540ca3f517e3a1fdb2ccb5f1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 10a2d12a9559; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 91c872de2205; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -239,7 +239,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=10a2d12a9559279d6ae0d84d9c0eeecb4b149306716d467a50c4e96d7754631c \
+    io.trainwright.plan=91c872de2205aae72643d3f64bd81e16e3e431f3ef294393921d95fec2b0047b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 212e9570538f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ea0744bc1cc0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=212e9570538fef1500b396a36baf2d95819232fc7d8769b9363e70e83a96b441 \
+    io.trainwright.plan=ea0744bc1cc0e62c25e4389921015a00dd7f5a3004c232237e834ceae4879418 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1f2cd28bd8a4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ace7d4977fc9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=1f2cd28bd8a4e1fb886119ab0bf12b242f7d65c84a802213db8dec9dd117f570 \
+    io.trainwright.plan=ace7d4977fc9c676252d5b2ccfddb75d351c3b0b50ef6931947442c83b35ea41 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

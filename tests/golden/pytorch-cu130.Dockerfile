@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 52654890c463; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c850199e49d1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -239,7 +239,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=52654890c46382799a8683958251f196dd39174d3b0a3c40d6ea86aa3e8a15e8 \
+    io.trainwright.plan=c850199e49d19f241a5304aab9d2e7b9586e2b0f0b16902df3f141e2f0b8aae6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

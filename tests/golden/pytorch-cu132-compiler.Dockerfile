@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fb50e371ee61; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1a7ce8bd377e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=fb50e371ee618f418fd0bc5deebfd6cd05e7b8e97e01d4ea27f58e597fbc8b47 \
+    io.trainwright.plan=1a7ce8bd377e592d51173186c9fe1c1587c1e23b0597583d2ead4b0f44ce1ee6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e6a6b80e9a0a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c9eea1405d95; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=e6a6b80e9a0aefffd26960e30802ff8a0d0780fff39a27500c81832d0f6ba136 \
+    io.trainwright.plan=c9eea1405d954fa429a382ad081cf242619280b9e4f095ee4bafc19ec4523a30 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

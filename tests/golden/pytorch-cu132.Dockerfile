@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 479ed1a7fe12; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4153d5acff2b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -239,7 +239,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=479ed1a7fe128e4cb4c585769c27701fe3a5ab16e06d479e422ad92d6e16b71a \
+    io.trainwright.plan=4153d5acff2b36628ff9c48ff9a067d37f0a66939987c9d3716e9c8fd1c83647 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
