@@ -167,7 +167,10 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     rows = [(word, _evidence(word, words, catalog, own)) for word in words] + facts
     message = f"no image line for {request.flags()}"
     if open_ is not None:
-        message = f"{request.flags()}: {'; '.join(constraint for constraint, _ in facts)}"
+        # Where no line has a word anyway, the rule says why none can.
+        held = all(word.startswith("--without") or any(_has(word, draft) for draft in own) for word in words)
+        told = request.flags() if held else message
+        message = f"{told}: {'; '.join(constraint for constraint, _ in facts)}"
     return Conflict(
         message,
         remedy=_remedy(request, own, closed=open_ is None, attempt=attempt),
