@@ -56,6 +56,17 @@ def _check_names(request: Request, catalog: Catalog) -> None:
         raise RequestError(f"{', '.join(both)}: named by both --with and --without")
 
 
+def nearest_from_packages(plan: Plan, catalog: Catalog) -> str | None:
+    """The command line of the image line nearest to a plan that package registries alone can build, if there is one."""
+    like = Request(framework=plan.framework, cuda=plan.cuda, version=plan.version)
+    fitting = [entry for entry in catalog.lines if catalog.from_packages(entry)]
+    best = min(fitting, key=lambda e: (e.line.framework != plan.framework, _distance(like, e)), default=None)
+    if best is None:
+        return None
+    line = best.line
+    return f"./invoke build --framework {line.framework} --cuda {line.cuda_tag} --version {line.version.split('+')[0]}"
+
+
 def _mismatches(request: Request, entry: Line) -> list[tuple[str, str]]:
     """What keeps a line from answering the request: (constraint, what the line has)."""
     line = entry.line
@@ -346,6 +357,6 @@ def _skeleton_recipe() -> str:
     import hashlib
 
     digest = hashlib.sha256()
-    for path in sorted(templates_dir().glob("*.j2")):
+    for path in sorted(p for p in templates_dir().iterdir() if p.suffix in (".j2", ".sh")):
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()
