@@ -124,6 +124,7 @@ def lock(c: Context, framework: str | None = None, cuda: str | None = None, chec
         "progress": PROGRESS_HELP,
         "no-cache": "build every step anew",
         "fresh-base": "make the Debian base anew, from today's packages",
+        "skip-source-check": "build without asking first whether every source answers",
         "smoke": "run the smoke tests, too, unless this image has passed them",
         "json": JSON_HELP,
     },
@@ -137,6 +138,7 @@ def build(
     progress: str = "auto",
     no_cache: bool = False,
     fresh_base: bool = False,
+    skip_source_check: bool = False,
     smoke: bool = False,
     json: bool = False,
 ) -> None:
@@ -144,7 +146,9 @@ def build(
     from trainwright import show, workflow
 
     resolved, catalog, site = _resolve(words)
-    options = workflow.build_options(tuple(tag), progress, no_cache=no_cache, fresh_base=fresh_base)
+    options = workflow.build_options(
+        tuple(tag), progress, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
+    )
     document = workflow.build_image(resolved, catalog, site, options, smoke=smoke, say=say)
     if json:
         print_json(document)
