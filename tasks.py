@@ -24,6 +24,15 @@ def generate(c: Context, check: bool = False) -> None:
     make(check=check)
 
 
+@verb(help={"check": "change nothing; fail where the file would change"})
+def refresh_instances(c: Context, check: bool = False) -> None:
+    """Make the table of instance types anew from the packages that know them (needs the package index)."""
+    from devtools.refresh_instances import refresh_instances as make
+
+    make(check=check)
+
+
 namespace.add_task(test)
+namespace.add_task(refresh_instances)
 namespace.add_task(generate)
 namespace = checked(namespace)

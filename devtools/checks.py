@@ -12,7 +12,7 @@ from trainwright.cli import say
 from trainwright.errors import EngineError, Failure
 
 ROOT = Path(__file__).resolve().parent.parent
-CODE = ["trainwright", "devtools", "tests", "templates", "tasks.py"]
+CODE = ["trainwright", "devtools", "tests", "templates", "bench", "tasks.py"]
 
 
 class ChecksFailed(Failure):

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.paths import images_dir, templates_dir
@@ -149,6 +149,13 @@ class Notice(Record):
     unless: str | None = None
 
 
+class Tied(Record):
+    """A component whose version another one decides: it changes only together with that."""
+
+    to: str
+    why: str
+
+
 class Component(Record):
     """A folder of ``templates/components``: what it is, needs, provides and how it is proven."""
 
@@ -159,6 +166,7 @@ class Component(Record):
     requires: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
+    tied: Tied | None = None
     probe: tuple[ProbeStep, ...] = ()
     notices: tuple[Notice, ...] = ()
 
@@ -181,12 +189,71 @@ class ComponentFolder(Record):
         return digest.hexdigest()
 
 
-class Catalog:
-    """All lines and components; asks for a name that does not exist are errors with the nearest one."""
+# A version range in pip's words, such as ">=2.1, <3". Checked by its form here; read only where a rule needs it.
+_RANGE = r"(==|!=|<=|>=|<|>|~=) ?\d+(\.\d+)*(\.\*)?"
+Range = Annotated[str, StringConstraints(pattern=rf"^{_RANGE}( ?, ?{_RANGE})*$")]
 
-    def __init__(self, lines: list[Line], components: dict[str, ComponentFolder]) -> None:
+
+class Match(Record):
+    """A component of an image: there at all, and where named of this provider and in this range of versions."""
+
+    version: Range | None = None
+    provider: str | None = None
+
+
+class When(Record):
+    """The conditions of a rule; all that are named must hold. ``cuda`` is a range or ``cpu``; ``os`` holds patterns;
+    ``packages`` are Python packages that the line or a component pins."""
+
+    framework: str | None = None
+    version: Range | None = None
+    cuda: Range | Literal["cpu"] | None = None
+    python: Range | None = None
+    os: tuple[str, ...] = ()
+    components: dict[str, Match] = {}
+    packages: dict[str, Range] = {}
+
+    @model_validator(mode="after")
+    def _not_empty(self) -> When:
+        if not self.model_fields_set:
+            raise ValueError("a rule without conditions would hold for every image")
+        return self
+
+
+class Rule(Record):
+    """An incompatibility that holds beyond single lines: what it refuses, or what it has a user know, and why."""
+
+    name: str
+    when: When
+    refuse: str | None = None
+    notice: str | None = None
+    why: str
+    evidence: Evidence
+
+    @model_validator(mode="after")
+    def _one_effect(self) -> Rule:
+        if (self.refuse is None) == (self.notice is None):
+            raise ValueError("a rule has either refuse or notice")
+        return self
+
+
+class RuleBook(Record):
+    """``templates/rules.yaml``. ``foreseen`` are frameworks and components that rules name and that have no line or
+    folder yet; any other unknown name in a rule is an error."""
+
+    foreseen: tuple[str, ...] = ()
+    rules: tuple[Rule, ...] = ()
+
+
+class Catalog:
+    """All lines, components and rules; asks for a name that does not exist are errors with the nearest one."""
+
+    def __init__(
+        self, lines: list[Line], components: dict[str, ComponentFolder], rules: RuleBook | None = None
+    ) -> None:
         self.lines = lines
         self.components = components
+        self.rules = rules or RuleBook()
 
     def component(self, name: str, where: str) -> ComponentFolder:
         """The component of that name.
@@ -195,8 +262,10 @@ class Catalog:
             RequestError: there is none; ``where`` says who named it.
         """
         if name not in self.components:
+            givers = [n for n, folder in self.components.items() if name in folder.component.provides]
+            hint = f"{' and '.join(givers)} provides {name}." if givers else did_you_mean(name, self.components)
             raise RequestError(
-                f"{where}: no component {name!r}. {did_you_mean(name, self.components)}",
+                f"{where}: no component {name!r}. {hint}",
                 remedy="./invoke list --components shows every component.",
             )
         return self.components[name]
@@ -214,11 +283,11 @@ class Catalog:
 
 
 def load_catalog(images: Path | None = None, templates: Path | None = None) -> Catalog:
-    """Read every image line and component.
+    """Read every image line, component and rule.
 
     Args:
         images: the folder of image lines; the shipped one by default.
-        templates: the folder that holds ``components/``; the shipped one by default.
+        templates: the folder that holds ``components/`` and ``rules.yaml``; the shipped one by default.
 
     Raises:
         RequestError: a file is malformed, or names a component, provider or version that does not exist.
@@ -233,9 +302,12 @@ def load_catalog(images: Path | None = None, templates: Path | None = None) -> C
         Line(line=parse_record(ImageLine, read_yaml(path), str(path)), path=path)
         for path in sorted((images or images_dir()).glob("*/*.yaml"))
     ]
-    catalog = Catalog(sorted(lines, key=_order), components)
+    rules_file = (templates or templates_dir()) / "rules.yaml"
+    rules = parse_record(RuleBook, read_yaml(rules_file), str(rules_file))
+    catalog = Catalog(sorted(lines, key=_order), components, rules)
     for entry in catalog.lines:
         _check_line(catalog, entry)
+    _check_rules(catalog, rules_file)
     return catalog
 
 
@@ -258,6 +330,20 @@ def _check_line(catalog: Catalog, entry: Line) -> None:
             raise RequestError(
                 f"{entry.path}: {name} ({chosen.provider}) has no version {chosen.version!r}. "
                 f"{did_you_mean(chosen.version, known)}"
+            )
+
+
+def _check_rules(catalog: Catalog, file: Path) -> None:
+    known = {*catalog.frameworks(), *catalog.components, *catalog.rules.foreseen}
+    for rule in catalog.rules.rules:
+        for name in (rule.when.framework, *rule.when.components):
+            if name is not None and name not in known:
+                raise RequestError(f"{file}: rule {rule.name} names {name!r}. {did_you_mean(name, known)}")
+    for folder in catalog.components.values():
+        tied = folder.component.tied
+        if tied is not None and tied.to not in catalog.components:
+            raise RequestError(
+                f"{folder.path / 'component.yaml'}: tied to {tied.to!r}. {did_you_mean(tied.to, catalog.components)}"
             )
 
 

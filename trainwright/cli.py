@@ -6,6 +6,7 @@ The verbs are plain invoke tasks, so ``invoke build`` in an activated environmen
 
 from __future__ import annotations
 
+import errno
 import functools
 import inspect
 import json
@@ -24,7 +25,7 @@ from invoke.program import Program
 from invoke.tasks import Task, task
 
 from trainwright import __version__
-from trainwright.errors import Failure, nearest
+from trainwright.errors import BuildFailed, Failure, RequestError, nearest
 
 P = ParamSpec("P")
 
@@ -77,6 +78,10 @@ def verb(**options: Any) -> Callable[[Callable[P, None]], Task[Callable[P, None]
                 # The reader of a pipe went away: `./invoke list | head`.
                 sys.stderr.close()
                 raise Exit(code=0) from None
+            except OSError as refused:
+                told = _system_failure(refused)
+                report_failure(told, bool(kwargs.get("json")))
+                raise Exit(code=told.exit_code) from None
             except KeyboardInterrupt:
                 print("interrupted", file=sys.stderr)
                 raise Exit(code=130) from None
@@ -84,6 +89,17 @@ def verb(**options: Any) -> Callable[[Callable[P, None]], Task[Callable[P, None]
         return task(auto_shortflags=False, **options)(guarded)  # type: ignore[no-any-return]
 
     return decorate
+
+
+def _system_failure(refused: OSError) -> Failure:
+    """What to say where the system refuses a file: a full disk, a folder that cannot be written."""
+    what = f"{refused.filename}: {refused.strerror}" if refused.filename else str(refused)
+    if refused.errno in (errno.ENOSPC, errno.EDQUOT):
+        return BuildFailed(
+            f"the disk is full ({what}); nothing half-made was kept",
+            remedy="df -h shows which disk; docker system df what the engine holds; then run the command again.",
+        )
+    return RequestError(what, remedy="TRAINWRIGHT_STATE and TRAINWRIGHT_CACHE name folders that can be written.")
 
 
 # The flags by which every verb that takes a request names it.
@@ -95,6 +111,8 @@ REQUEST_FLAGS = {
     "base": "kind of base image: debian",
     "with": "components to add, comma-separated: cuda-compiler",
     "without": "components to leave out, comma-separated: rmm,metis",
+    "set": "pin a component to another version, NAME=VERSION: nccl=2.21.5 (may be repeated)",
+    "allow-unproven": "try a version that is newer than the data, from the nearest image line",
     "with-requirements": "a requirements file; its packages are installed last",
     "code": "a folder that is baked into /opt/ml/code (an estimator's source_dir is then ignored)",
     "entry-point": "the script in --code that `train` runs",
@@ -116,7 +134,9 @@ def request_verb(
 
     def decorate(function: Callable[..., None]) -> Task[Callable[..., None]]:
         parameters = list(inspect.signature(function).parameters.values())
-        flags = [flag.replace("-", "_") + ("_" if flag == "with" else "") for flag in REQUEST_FLAGS]
+        flags = [flag.replace("-", "_") + ("_" if flag in ("with", "set") else "") for flag in REQUEST_FLAGS]
+        defaults = {"allow_unproven": False}
+        iterable = [*options.pop("iterable", ()), "set_"]
 
         def takes_flags(c: Any, **given: Any) -> None:
             words = {name: given.pop(name) for name in flags}
@@ -125,9 +145,9 @@ def request_verb(
         takes_flags.__name__, takes_flags.__doc__ = function.__name__, function.__doc__
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         takes_flags.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [parameters[0], *(inspect.Parameter(n, kind, default=None) for n in flags), *parameters[2:]]
+            [parameters[0], *(inspect.Parameter(n, kind, default=defaults.get(n)) for n in flags), *parameters[2:]]
         )
-        return verb(help={**REQUEST_FLAGS, **(help or {})}, **options)(takes_flags)
+        return verb(help={**REQUEST_FLAGS, **(help or {})}, iterable=iterable, **options)(takes_flags)
 
     return decorate
 

@@ -45,7 +45,8 @@ def refresh_locks(framework: str | None, cuda: str | None, *, check: bool, say: 
     chosen = [e for e in lines if framework in (None, e.line.framework) and wanted in (None, e.line.cuda)]
     if not chosen:
         names = {f"{e.line.framework} {e.line.cuda_tag}" for e in lines}
-        raise RequestError(f"no image line {framework or ''} {cuda or ''}. {did_you_mean(str(framework), names)}")
+        asked = " ".join(filter(None, (framework, cuda)))
+        raise RequestError(f"no image line for {asked}. {did_you_mean(asked, names)}")
     faults = []
     for entry in chosen:
         name = f"{entry.line.framework} {entry.line.cuda_tag}"

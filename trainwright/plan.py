@@ -99,6 +99,7 @@ class Plan(Record):
     python: str
     base: Base
     flavour: str = Field(default="", description="what sets it apart from its image line, as tags spell it")
+    unproven: tuple[str, ...] = Field(default=(), description="what of it no image line has, such as pytorch 2.16.0")
     components: tuple[PlannedComponent, ...]
     environment: dict[str, str]
     labels: dict[str, str]
@@ -113,6 +114,12 @@ class Plan(Record):
         """The document of ``plan --json``, without the fields that say nothing."""
         data: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
         return data
+
+    @property
+    def unlocked(self) -> bool:
+        """Whether the lock of its Python packages is still to be made; such a plan cannot be built."""
+        python = any(s.package and "==" in s.package for c in self.components for s in c.sources)
+        return bool(self.unproven) and not python
 
     def component(self, name: str) -> PlannedComponent | None:
         """The component of that name, or nothing."""
@@ -148,6 +155,8 @@ def _labels(plan: Plan, identity: str) -> dict[str, str]:
     }
     for component in plan.components:
         labels[f"{LABEL}.component.{component.name}"] = f"{component.version} ({component.provider})"
+    if plan.unproven:
+        labels[f"{LABEL}.unproven"] = ", ".join(plan.unproven)
     if plan.user.entry_point:
         labels[f"{LABEL}.entry-point"] = plan.user.entry_point
     return labels

@@ -8,6 +8,7 @@ from typing import Any
 import jinja2
 
 from trainwright.catalog import Catalog
+from trainwright.errors import RequestError
 from trainwright.paths import templates_dir
 from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent
 from trainwright.steps import diagram
@@ -24,8 +25,11 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
         catalog: where the components' templates lie.
 
     Raises:
+        RequestError: the plan has no lock.
         jinja2.TemplateError: a template is broken or names something that does not exist (``StrictUndefined``).
     """
+    if plan.unlocked:
+        raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([templates_dir(), *{f.path.parent for f in catalog.components.values()}]),
         undefined=jinja2.StrictUndefined,

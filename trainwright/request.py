@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
+from trainwright.catalog import cuda_tag
 from trainwright.errors import RequestError
 from trainwright.records import Record
 
@@ -25,7 +28,11 @@ class UserFiles(Record):
 
 
 class Request(Record):
-    """A request for an image. ``cuda`` is ``cpu`` or a version such as ``12.4``; ``None`` means: not asked for."""
+    """A request for an image. ``cuda`` is ``cpu`` or a version such as ``12.4``; ``None`` means: not asked for.
+
+    ``set_`` are components in another version than their image line has, sorted by name. ``allow_unproven`` lets a
+    version be tried that no image line has.
+    """
 
     framework: str
     cuda: str | None = None
@@ -34,7 +41,32 @@ class Request(Record):
     base: str | None = None
     with_: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    set_: tuple[tuple[str, str], ...] = ()
+    allow_unproven: bool = False
     user: UserFiles = UserFiles()
+
+    def flags(self) -> str:
+        """The request as the command line spells it, without the verb."""
+        words = [f"--framework {self.framework}"]
+        if self.cuda is not None:
+            words.append(f"--cuda {cuda_tag(self.cuda)}")
+        for flag, value in (("--version", self.version), ("--python", self.python), ("--base", self.base)):
+            if value is not None:
+                words.append(f"{flag} {value}")
+        if self.with_:
+            words.append(f"--with {','.join(self.with_)}")
+        if self.without:
+            words.append(f"--without {','.join(self.without)}")
+        words += [f"--set {name}={version}" for name, version in self.set_]
+        user = self.user
+        for flag, path in (("--with-requirements", user.requirements), ("--code", user.code)):
+            if path is not None:
+                words.append(f"{flag} {shlex.quote(str(path))}")
+        if user.entry_point is not None:
+            words.append(f"--entry-point {user.entry_point}")
+        if self.allow_unproven:
+            words.append("--allow-unproven")
+        return " ".join(words)
 
 
 def make_request(
@@ -46,6 +78,8 @@ def make_request(
     base: str | None = None,
     with_: str | None = None,
     without: str | None = None,
+    set_: Iterable[str] = (),
+    allow_unproven: bool = False,
     requirements: str | None = None,
     code: str | None = None,
     entry_point: str | None = None,
@@ -60,6 +94,8 @@ def make_request(
         base: kind of base image.
         with_: comma-separated components to add.
         without: comma-separated components to leave out.
+        set_: components to pin, each as ``name=version``.
+        allow_unproven: try a version that no image line has.
         requirements: a requirements file of the user's.
         code: a folder with the user's code, baked into ``/opt/ml/code``.
         entry_point: the script to run, inside ``code``.
@@ -82,6 +118,8 @@ def make_request(
         base=base,
         with_=_names("--with", with_),
         without=_names("--without", without),
+        set_=_pins(set_),
+        allow_unproven=allow_unproven,
         user=_user_files(requirements, code, entry_point),
     )
 
@@ -112,6 +150,17 @@ def _names(flag: str, text: str | None) -> tuple[str, ...]:
     if not all(names):
         raise RequestError(f"{flag} {text!r}: an empty name", remedy=f"For example: {flag} cuda-compiler,rmm")
     return tuple(dict.fromkeys(names))
+
+
+def _pins(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    pins: dict[str, str] = {}
+    for word in words:
+        name, _, version = (part.strip() for part in word.partition("="))
+        if not name or not _VERSION.fullmatch(version):
+            raise RequestError(f"--set {word}: not NAME=VERSION", remedy="For example: --set nccl=2.21.5")
+        if pins.setdefault(name, version) != version:
+            raise RequestError(f"--set {name}={pins[name]} and --set {name}={version}: which one?")
+    return tuple(sorted(pins.items()))
 
 
 def _user_files(requirements: str | None, code: str | None, entry_point: str | None) -> UserFiles:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from trainwright.plan import Plan
+from trainwright.plan import Plan, PlannedComponent
 
 
 def size(count: float) -> str:
@@ -65,16 +65,20 @@ def plan_text(plan: Plan) -> str:
         "",
         table(
             [("component", "version", "provider", "download")]
-            + [
-                (c.name, c.version, c.provider, size(sum(s.size or 0 for s in c.sources)) if c.sources else "packages")
-                for c in plan.components
-            ]
+            + [(c.name, c.version, c.provider, _download(c, unlocked=plan.unlocked)) for c in plan.components]
         ),
         "",
         *(f"tag   {tag}" for tag in plan.tags),
         *(f"note  {notice}" for notice in plan.notices),
     ]
     return "\n".join(lines)
+
+
+def _download(component: PlannedComponent, *, unlocked: bool) -> str:
+    if component.packages and unlocked:
+        return f"no lock: {', '.join(component.packages)}"
+    known = sum(s.size or 0 for s in component.sources)
+    return size(known) if known else "-"
 
 
 def explain_text(document: dict[str, Any]) -> str:

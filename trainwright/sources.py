@@ -21,11 +21,10 @@ from typing import Literal, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from trainwright import archives
-from trainwright.catalog import Catalog
+from trainwright.catalog import Catalog, ImageLine, version_key
 from trainwright.engine import Engine, sdk
 from trainwright.errors import EngineError, SourceError
 from trainwright.plan import Plan
-from trainwright.resolve import nearest_from_packages
 from trainwright.runner import run
 from trainwright.site import Site, mask
 
@@ -219,6 +218,23 @@ def _ask_registry(engine: Engine, image: str) -> str:
     except (DockerException, EngineError, OSError) as failed:
         return str(getattr(failed, "explanation", None) or failed).strip()[:300]
     return ""
+
+
+def nearest_from_packages(plan: Plan, catalog: Catalog) -> str | None:
+    """The command line of the image line nearest to a plan that package registries alone can build, if there is one."""
+
+    def apart(line: ImageLine) -> tuple[bool, bool, int, list[int]]:
+        cuda, version = version_key(plan.cuda), version_key(plan.version)
+        other = version_key(line.cuda)
+        steps = abs(cuda[0] * 10 + cuda[1] - other[0] * 10 - other[1]) if cuda and other else 0
+        versions = [abs(a - b) for a, b in zip(version, version_key(line.version), strict=False)]
+        return line.framework != plan.framework, bool(cuda) != bool(other), steps, versions
+
+    lines = [entry.line for entry in catalog.lines if catalog.from_packages(entry)]
+    best = min(lines, key=apart, default=None)
+    if best is None:
+        return None
+    return f"./invoke build --framework {best.framework} --cuda {best.cuda_tag} --version {best.version.split('+')[0]}"
 
 
 def _failure(missing: list[tuple[Source, dict[str, str]]], plan: Plan, catalog: Catalog, site: Site) -> SourceError:

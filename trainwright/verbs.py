@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from invoke.collection import Collection
 from invoke.context import Context
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
     from trainwright.plan import Plan
     from trainwright.site import Site
 
-Words = Mapping[str, str | None]
+Words = Mapping[str, Any]
 PROGRESS_HELP = "auto, live, plain, json or none"
 
 
-def _resolve(words: Words) -> tuple[Plan, Catalog, Site]:
+def _resolve(words: Words, *, to_build: bool = False) -> tuple[Plan, Catalog, Site]:
+    """The plan for the words of a command line; ``to_build``: an unproven one gets its lock made where it has none."""
+    from trainwright import unproven
     from trainwright.catalog import load_catalog
     from trainwright.request import make_request
     from trainwright.resolve import resolve
@@ -33,7 +35,8 @@ def _resolve(words: Words) -> tuple[Plan, Catalog, Site]:
     request = make_request(requirements=named.pop("with_requirements"), **named)
     site = load_site(Path(site_file) if site_file else None)
     catalog = load_catalog()
-    return resolve(request, catalog, site.base_image), catalog, site
+    locks = unproven.make_lock(say) if to_build else unproven.stored_lock
+    return resolve(request, catalog, site.base_image, locks), catalog, site
 
 
 @verb(
@@ -86,7 +89,7 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
     from trainwright.errors import RequestError
     from trainwright.render import render_dockerfile
 
-    resolved, catalog, site = _resolve(words)
+    resolved, catalog, site = _resolve(words, to_build=True)
     if output is None:
         text = render_dockerfile(resolved, catalog)
         if json:
@@ -145,7 +148,7 @@ def build(
     """Build the image through BuildKit, probe it against the plan, tag it."""
     from trainwright import show, workflow
 
-    resolved, catalog, site = _resolve(words)
+    resolved, catalog, site = _resolve(words, to_build=True)
     options = workflow.build_options(
         tuple(tag), progress, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
     )

@@ -264,7 +264,8 @@ def rows(progress: BuildProgress) -> Iterator[Row]:
         finished = current.step == current.total and not by_state["waiting"]
         known = state or ("waiting" if not finished else "done" if by_state["done"] else "cached")
         count = f"{current.step}/{current.total}" if current.step is not None else ""
-        what, last = (short(current.text), current.last_line) if state else ("", "")
+        whose = f"{current.component}: " if current.component not in (None, current.stage) else ""
+        what, last = (short(whose + readable(current.text)), current.last_line) if state else ("", "")
         if not state and by_state["cached"]:
             what = f"{len(by_state['cached'])} from the cache"
         since = current.started if state == "running" else None

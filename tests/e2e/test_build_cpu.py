@@ -133,7 +133,7 @@ def test_packages_and_code_of_the_user(built, program, docker, tmp_path):
         assert again.json["cached"]
         assert again.json["smoke"] == document["smoke"], "a passed smoke run is not run again"
     finally:
-        docker("rmi", tag, check=False)
+        docker("rmi", tag, *(done.json["tags"] if done.code == 0 else ()), check=False)
 
 
 def test_a_package_that_would_change_the_locked_set_is_refused(program, tmp_path):

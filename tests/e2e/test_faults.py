@@ -59,15 +59,17 @@ def test_a_planted_difference_fails_the_build_and_moves_no_tag(small_catalog, do
     assert refused.value.exit_code == 6
     assert "3.99" in refused.value.message
     assert tagged(docker) == good.image_id
+    docker("rmi", refused.value.details["image_id"])
 
 
 def test_a_library_that_the_plan_does_not_hold_fails_the_build(small_catalog, docker):
     path = small_catalog.components["ssh"].path / "Dockerfile.j2"
     text = path.read_text().replace("{% endmacro %}", "ENV FI_PROVIDER=efa\n{% endmacro %}")
     path.write_text(text)
-    with pytest.raises(ProofFailed, match="FI_PROVIDER"):
+    with pytest.raises(ProofFailed, match="FI_PROVIDER") as refused:
         build(small_plan(small_catalog), small_catalog)
     assert not tagged(docker)
+    docker("rmi", refused.value.details["image_id"])
 
 
 def test_a_failing_step_names_component_step_and_last_lines(small_catalog, docker):

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0486e5ca8b81; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 166e40a971c9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -213,7 +213,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=0486e5ca8b813f7313d08df7d0f90d0e26129b5097528df68b4403fc405cbf86 \
+    io.trainwright.plan=166e40a971c91a508528ae431aa98df175a17c235a3f272517c0e221a81cdf58 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

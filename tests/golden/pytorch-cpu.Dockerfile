@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan cb7ea24179f8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f9c05a39953f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -207,7 +207,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=cb7ea24179f84aa9772f848e748822d268017d8338b4b1a685c454bc8d8190b5 \
+    io.trainwright.plan=f9c05a39953f06a16a6806933f19943e6ba6d5c89ffc13d8f329349fd4baa7e9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1a71842744d1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1d98536789c0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -237,7 +237,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=1a71842744d1d38f49d2f0600c276b9cdd84b94f6276e53fc20bbf1453f8c3dd \
+    io.trainwright.plan=1d98536789c04805520ec8bbea39692232ea9b2e9b14949525e7a9e13d49eb22 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 33b8407e5e37; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 45daba8bd4cd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -231,7 +231,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=33b8407e5e3771ff74fb768ba273fb248630fd62da509427c699cefaa0c87dce \
+    io.trainwright.plan=45daba8bd4cd24a1b7d270681d3866231e698d4235428ff33866729dc307d85b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

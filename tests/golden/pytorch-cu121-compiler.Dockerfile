@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 73b336a738d7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a0ad2f83df3b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=73b336a738d7d054f500afc41cc97d5d993de4f3007c1adafc29feee138d4016 \
+    io.trainwright.plan=a0ad2f83df3b852c32a221131243b3afaa124f0954a0f7368dc51c4ab9afb699 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a0cc2e125fda; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d76506c2dbe9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=a0cc2e125fdaac63c420adbb8cbe4306d55da89196eafa0a2374305938a90b4e \
+    io.trainwright.plan=d76506c2dbe9f753aa848fd0baa8540dd52d375f7bdd25055358e1ab985b6400 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 8df2f2012371; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 88b9809ff6e9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=8df2f2012371f7394393c76095f4de3f27e5d541638e1103aa11009b05505f46 \
+    io.trainwright.plan=88b9809ff6e954fb2499e573e3616de21a6080778085d34fa442bb2c4de242ed \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

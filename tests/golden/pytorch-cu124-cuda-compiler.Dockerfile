@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5d553df702be; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cd458d204e0e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=5d553df702be8e5216caffd7c39915799c843b2b828549a73096c86c5e609360 \
+    io.trainwright.plan=cd458d204e0edf1f504d93565f247164d2b83c34cf1e476c24ac8b1b2935449f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

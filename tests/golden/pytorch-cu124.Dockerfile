@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 29215f61117a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7d6a87d40be1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=29215f61117addff790d045d25d74f7faca8ac61f0a50b0e8c1afb7fc079e298 \
+    io.trainwright.plan=7d6a87d40be1cd7dddebfed52c721aedcd6c4cb7e89a83f3d86c11667f7526d7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

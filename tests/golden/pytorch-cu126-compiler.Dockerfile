@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 90b0df1e82aa; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 58f959e7f3db; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=90b0df1e82aa14f80b1a5a063bc1711e7fe6426ef9fabfb8d2dc67369b6eb511 \
+    io.trainwright.plan=58f959e7f3db34f4a16626dd7e8d7dedca1cd4be342539cbf6ba6e5948d59e98 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

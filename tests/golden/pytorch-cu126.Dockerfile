@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9bf8954bfea6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b31260e1c299; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=9bf8954bfea6319980948a5e49f412f8c96077d25fe106a2e88cf03f0a9622e3 \
+    io.trainwright.plan=b31260e1c2991c71b224010176b9943c9ba67808b2d84fd693a7c0f179821799 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 558a9960ca28; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f423b9873100; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=558a9960ca2811c671dde6f64050064ebb14c5e4e6605b2319c79af4f76c142a \
+    io.trainwright.plan=f423b9873100fcd82741f3ae71ee7f93dc05eda6bdb2ae7686305283d0d4d8a4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan bfb4dbbf95e9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 29f23f620948; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=bfb4dbbf95e9c2ddf105e48243fb084c2f53b2e604c4cafa17712e141001488f \
+    io.trainwright.plan=29f23f620948dc0223dd259884bdc6852afe0420d25861c91452aa4ed0cc7649 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 02b4e0ac4db0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 673ba42a2474; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=02b4e0ac4db0a7a53172190c46e83682ae55b1892a700c24bb8dde9ffaeba327 \
+    io.trainwright.plan=673ba42a24749c3e80a215bde9664b1bc957182c448d0b7e63961e8df9cb8fcd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

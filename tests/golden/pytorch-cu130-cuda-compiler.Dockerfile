@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan dbdffd1999d9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7313b14c8284; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=dbdffd1999d91bcebcc8fbe425d6550170e8ffc9034065b3ddddb8c71b4149d6 \
+    io.trainwright.plan=7313b14c8284ad4a864149d1d323c2046b5a8a0fa85fd186a6da8ee3ba69e943 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 03aa83b61d67; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 02a63916aaed; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=03aa83b61d67f747293c432f81a91f16efad69d63ab97a1c5b188c1601414943 \
+    io.trainwright.plan=02a63916aaedc334e6cacc72c3f4cbda6fd2889f1d52e00cabbb77a1a76753e8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 92ca0f7bf3c3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d8f847bba5e5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=92ca0f7bf3c3863781659ac450e115e7cdd6bb7d6e5991fbb029e26ab25b523c \
+    io.trainwright.plan=d8f847bba5e5e88280c087c9fa9cb7ec33130daac44ee25d1adcda26cfbe9233 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3b944ed10824; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 999e682c03b5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=3b944ed10824576bfcee0b710db73d929649915e531f854cb96070dae713d665 \
+    io.trainwright.plan=999e682c03b53adb0e0275886a30706c56c8a66c3232d1f1cd6fb1b7ca7c44bb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

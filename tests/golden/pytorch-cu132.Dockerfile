@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 954965eca75c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a97efa4e1d7b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=954965eca75cdd8eac430f140a0dffec174b503992676e24cf14c2e80fe31717 \
+    io.trainwright.plan=a97efa4e1d7bff8d83cb4d54a806e7a3abee5220b0ec7eae21f0180a76213ab7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -20,9 +20,10 @@ from trainwright.plan import Plan, PlannedSource
 from trainwright.records import parse_record
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
-from trainwright.resolve import nearest_from_packages, resolve
+from trainwright.resolve import resolve
 from trainwright.site import Site
 from trainwright.source_failures import FETCH_EXIT, source_failure
+from trainwright.sources import nearest_from_packages
 from trainwright.steps import steps
 
 GOOD = b"the right bytes" * 100
@@ -154,7 +155,9 @@ def test_a_line_with_archives_needs_more_than_package_registries(catalog, plan):
     offer = nearest_from_packages(plan, catalog)
     assert offer is not None
     assert "cpu" not in offer
-    assert offer.startswith("./invoke build --framework pytorch --cuda cu13")
+    assert offer.startswith("./invoke build --framework pytorch --cuda cu")
+    near = plan.model_copy(update={"cuda": "12.3", "version": "2.5.0"})
+    assert nearest_from_packages(near, catalog) == "./invoke build --framework pytorch --cuda cu124 --version 2.6.0"
 
 
 Fetch = Callable[..., subprocess.CompletedProcess[str]]

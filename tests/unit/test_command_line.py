@@ -85,6 +85,9 @@ def test_the_installed_program_is_the_same():
         (["--cuda", "cpu"], 2, "request"),
         (["--framework", "pytorch", "--cuda", "banana"], 2, "request"),
         (["--framework", "pytorch", "--site", "nothing.toml"], 2, "request"),
+        (["--framework", "pytorch", "--set", "openmpi=5.0.7", "--set", "nccl=2.21.5"], 3, "conflict"),
+        (["--framework", "pytorch", "--set", "opnmpi=5.0.7"], 2, "request"),
+        (["--framework", "pytorch", "--version", "2.99.0"], 3, "conflict"),
     ],
 )
 def test_a_failure_with_json_is_one_document(words, code, error):
@@ -150,6 +153,23 @@ def test_quick_verbs_import_nothing_heavy(words):
     assert done.stdout.splitlines()[-1] == "heavy: []", done.stdout + done.stderr
 
 
+@pytest.mark.parametrize("verb", ["plan", "explain", "render"])
+def test_a_pin_of_what_the_line_has_changes_nothing(verb):
+    words = (verb, "--framework", "pytorch", "--cuda", "cu124")
+    plain, pinned = invoke(*words), invoke(*words, "--set", "nccl=2.21.5", "--set=openmpi=4.1.4")
+    assert pinned.returncode == 0, pinned.stderr
+    assert pinned.stdout == plain.stdout
+
+
+def test_plan_tries_an_unproven_version_without_an_index(tmp_path):
+    words = ("plan", "--framework", "pytorch", "--version", "2.99.0", "--allow-unproven", "--json")
+    done = invoke(*words, cwd=tmp_path, UV_OFFLINE="1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["labels"]["io.trainwright.unproven"] == "pytorch 2.99.0"
+    refused = invoke("build", *words[1:], cwd=tmp_path, UV_OFFLINE="1")
+    assert refused.returncode in (3, 8), "the lock comes before the engine"
+
+
 def test_render_writes_a_context_only_into_a_folder_of_its_own(tmp_path):
     (tmp_path / "precious.txt").write_text("keep me")
     done = invoke("render", "--framework", "pytorch", "--cuda", "cpu", "--output", str(tmp_path))
@@ -172,6 +192,31 @@ def test_an_engine_that_is_stopped_ends_with_4_and_the_command(tmp_path):
     document = json.loads(done.stdout)
     assert document["error"] == "engine"
     assert document["remedy"]
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    done = invoke("list", "--built", "--json", cwd=tmp_path, TRAINWRIGHT_STATE="/proc/trainwright")
+    assert done.returncode == 2
+    assert "/proc/trainwright" in json.loads(done.stdout)["message"]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_is_told_as_such(monkeypatch, capsys):
+    import errno
+
+    from invoke.context import Context
+    from invoke.exceptions import Exit
+
+    from trainwright.cli import verb
+
+    @verb()
+    def fills(c: Context, json: bool = False) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/record.json")
+
+    with pytest.raises(Exit) as ended:
+        fills(Context(), json=True)
+    assert ended.value.code == 5
+    assert "disk is full" in json.loads(capsys.readouterr().out)["message"]
 
 
 @pytest.mark.parametrize("words", [["--tag", "Not A Tag"], ["--progress", "loud"]])

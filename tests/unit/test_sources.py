@@ -13,6 +13,7 @@ import pytest
 from tests.loopback import Loopback, dead_url, loopback, status, truncated
 from trainwright import sources
 from trainwright.catalog import load_catalog
+from trainwright.documents import FailureDocument
 from trainwright.engine import Client, Engine
 from trainwright.errors import SourceError
 from trainwright.plan import Plan, PlannedSource
@@ -80,10 +81,11 @@ def test_one_place_that_answers_is_enough(server, place):
     assert server.headers[0]["Range"] == "bytes=0-0"
 
 
-def test_the_mirror_of_the_site_is_enough(server):
-    server.pages = {f"/base/{FILE}": GOOD}
+@pytest.mark.parametrize("path", [FILE, f"{SHA[:2]}/{SHA}/{FILE}"])
+def test_the_mirror_of_the_site_is_enough(server, path):
+    server.pages = {f"/base/{path}": GOOD}
     check(plan_with(f"{dead_url()}/t"), Site(artifact_mirror=f"{server.url}/base"))
-    assert f"/base/{SHA[:2]}/{SHA}/{FILE}" in server.asked
+    assert f"/base/{path}" in server.asked
 
 
 def test_what_lies_in_the_folder_is_not_asked_for(server, tmp_path):
@@ -149,6 +151,7 @@ def test_the_failure_says_which_who_how_and_what_else():
     assert "./invoke build --framework pytorch --cuda cpu --version 2.13.0" in failure.remedy
     details = failure.details
     assert (details["component"], details["file"], details["urls"]) == ("metis", FILE, [f"{dead}/t"])
+    FailureDocument.model_validate(failure.as_json())
 
 
 def test_credentials_go_to_their_host_alone_and_are_not_shown(server, tmp_path):

@@ -1,0 +1,21 @@
+"""Rules for all tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Where the engine is required (CI), a test that needs it may not skip; a CUDA image may, for want of disk."""
+    report = yield
+    required = os.environ.get("CI") or os.environ.get("TRAINWRIGHT_REQUIRE_ENGINE")
+    if report.skipped and required and item.get_closest_marker("engine") and not item.get_closest_marker("cuda"):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        report.outcome = "failed"
+        report.longrepr = f"the engine is required here, but this test would skip: {reason}"
+    return report

@@ -1,0 +1,98 @@
+"""The same plan by another way: through buildx with machine-readable progress, and on a base image that is there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from trainwright import build as building
+from trainwright.base import make_base
+from trainwright.engine import connect
+from trainwright.request import make_request
+from trainwright.resolve import resolve
+from trainwright.site import load_site
+
+TAG = "trainwright-test/engines:1"
+BASE = "trainwright-test/base:12"
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch, docker):
+    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
+    yield
+    docker("rmi", "--force", TAG, check=False)
+    docker("rmi", "--force", BASE, check=False)
+
+
+def build(catalog, site=None, base_image=None):
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog, base_image)
+    plan = plan.model_copy(update={"tags": (TAG,)})
+    options = building.BuildOptions(progress="none")
+    return building.build(plan, catalog, site or load_site(), connect(setup=False), options=options, say=lambda _: None)
+
+
+@pytest.fixture
+def buildx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buildx plugin of Debian's release after bookworm, in a client configuration of the test's own."""
+    if shutil.which("apt-get") is None or os.geteuid() != 0:
+        pytest.skip("the plugin comes from Debian's archive")
+    lines = [p.read_text() for p in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*"))
+             if p.is_file() and p.suffix in (".list", ".sources")]  # fmt: skip
+    places = re.findall(r"(?m)^(?:deb (?:\[[^]]*\] )?|URIs: *)(\S+debian/?)(?: |$)", "\n".join(lines))
+    assert places, "no Debian archive in apt's sources"
+    folder = tmp_path / "apt"
+    for name in ("lists/partial", "cache/archives/partial"):
+        (folder / name).mkdir(parents=True)
+    keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+    (folder / "s.list").write_text(f"deb [signed-by={keyring}] {places[0]} trixie main\n")
+    apt = ["apt-get", "-q", "-o", f"Dir::Etc::sourcelist={folder}/s.list", "-o", "Dir::Etc::sourceparts=/dev/null",
+           "-o", f"Dir::State::lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache",
+           "-o", "APT::Sandbox::User=root"]  # fmt: skip
+    subprocess.run([*apt, "update"], check=True, capture_output=True)
+    subprocess.run([*apt, "download", "docker-buildx"], check=True, capture_output=True, cwd=folder)
+    (package,) = folder.glob("docker-buildx_*.deb")
+    subprocess.run(["dpkg", "-x", package, folder / "root"], check=True)
+    plugins = tmp_path / "client" / "cli-plugins"
+    plugins.mkdir(parents=True)
+    (plugin,) = (folder / "root").rglob("cli-plugins/docker-buildx")
+    shutil.move(plugin, plugins / "docker-buildx")
+    (plugins / "docker-buildx").chmod(0o755)
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "client"))
+
+
+@pytest.mark.usefixtures("buildx")
+def test_buildx_is_preferred_and_builds_the_same(small_catalog):
+    engine = connect(setup=False)
+    assert engine.client.buildkit == "buildx"
+    assert engine.client.progress == "rawjson"
+    record = build(small_catalog)
+    assert record.engine.buildkit == "buildx"
+    rows = {row.name: row for row in record.ledger}
+    assert rows["python"].bytes > 0
+    assert record.total_steps >= 10
+    assert build(small_catalog).cached
+    path = small_catalog.components["ssh"].path / "Dockerfile.j2"
+    path.write_text(path.read_text().replace("{% endmacro %}", "RUN echo the last words; exit 42\n{% endmacro %}"))
+    with pytest.raises(building.BuildFailed) as refused:
+        build(small_catalog)
+    assert refused.value.details["component"] == "ssh"
+    assert refused.value.details["step_exit_code"] == 42
+    assert any("the last words" in line for line in refused.value.details["last_lines"])
+
+
+def test_a_base_image_of_the_site(small_catalog, docker):
+    """What `base_image` in a site file does: FROM a reference, here one that the engine already has."""
+    docker("import", str(make_base("bookworm", load_site(), say=lambda _: None).path), BASE)
+    site = load_site().model_copy(update={"base_image": BASE})
+    record = build(small_catalog, site, BASE)
+    assert record.plan.base.image == BASE
+    assert f"FROM {BASE} AS base" in (record.folder / "Dockerfile").read_text()
+    rows = {row.name: row for row in record.ledger}
+    assert rows["base"].bytes > 50_000_000
+    assert sum(row.bytes for row in record.ledger) == pytest.approx(record.size_bytes, rel=0.01)
+    assert rows["ssh"].seconds > 0

@@ -1,0 +1,151 @@
+"""Rules as data: each is read strictly, decides what its conditions say, and refuses no shipped image line."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from trainwright.catalog import Line, RuleBook, load_catalog
+from trainwright.draft import facts_of, make_draft
+from trainwright.errors import RequestError
+from trainwright.paths import images_dir, templates_dir
+from trainwright.records import parse_record
+from trainwright.request import make_request
+from trainwright.rules import Fact, Facts, applies, broken, notices, within
+
+CATALOG = load_catalog()
+RULES = {rule.name: rule for rule in CATALOG.rules.rules}
+# Components without a version, and the framework whose lines are still to come.
+SMP = {"smdistributed_modelparallel": None}
+SMDDP = {"smdistributed_dataparallel": None}
+TF = {"framework": "tensorflow", "version": "2.18.0"}
+
+
+def facts(framework="pytorch", version="2.6.0", cuda="12.4", python="3.11", os="debian-12", **components) -> Facts:
+    packages = components.pop("packages", {})
+    return Facts(
+        framework=Fact(framework),
+        version=Fact(version),
+        cuda=Fact(cuda),
+        python=Fact(python),
+        os=Fact(os),
+        components={name.replace("_", "-"): Fact(has) for name, has in components.items()},
+        packages={name: Fact(has) for name, has in packages.items()},
+    )
+
+
+def refused(of: Facts) -> set[str]:
+    return {rule.name for rule, _ in broken(CATALOG.rules.rules, of)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "good"),
+    [
+        ("openmpi-5-toolkit", {"openmpi": "5.0.7"}, {"openmpi": "4.1.8"}),
+        ("toolkit-5-tensorflow", {**TF, "version": "2.17.1"}, TF),
+        ("numpy-2-torch", {"version": "2.2.2", "packages": {"numpy": "2.0.0"}}, {"packages": {"numpy": "2.0.0"}}),
+        ("numpy-2-torch", {"version": "2.2.2", "packages": {"numpy": "2.0.0"}}, {"version": "2.2.2"}),
+        ("torch-2-old-cuda", {"version": "2.0.1", "cuda": "11.3"}, {"version": "1.12.1", "cuda": "11.3"}),
+        ("torch-2-old-cuda", {"version": "2.0.1", "cuda": "11.6"}, {"version": "2.0.1", "cuda": "cpu"}),
+        ("smp-torch", {**SMP, "version": "2.1.0"}, {**SMP, "version": "2.0.1"}),
+        ("smp-cuda-12", {**SMP, "cuda": "12.1"}, {**SMP, "cuda": "11.8"}),
+        ("smp-cp38", {**SMP, "version": "1.10.2", "python": "3.9"}, {**SMP, "version": "1.10.2", "python": "3.8"}),
+        ("smp-cp39", {**SMP, "version": "1.13.1", "python": "3.10"}, {**SMP, "version": "1.13.1", "python": "3.9"}),
+        ("smp-cp310", {**SMP, "version": "2.0.1", "python": "3.9"}, {**SMP, "version": "2.0.1", "python": "3.10"}),
+        ("smddp-torch", {**SMDDP, "version": "2.6.0"}, {**SMDDP, "version": "2.5.1"}),
+        ("smddp-cp38", {**SMDDP, "version": "1.12.1"}, {**SMDDP, "version": "1.12.1", "python": "3.8"}),
+        ("smp-tensorflow", {**SMP, **TF}, TF),
+        ("smddp-tensorflow", {**SMDDP, **TF}, TF),
+        ("efa-1.43-focal", {"os": "ubuntu-20.04", "efa": "1.43.1"}, {"os": "ubuntu-20.04", "efa": "1.42.0"}),
+        ("efa-1.43-focal", {"os": "ubuntu-20.04", "efa": "1.100.0"}, {"os": "ubuntu-22.04", "efa": "1.43.1"}),
+        ("efa-1.23-bionic", {"os": "ubuntu-18.04", "efa": "1.24.0"}, {"os": "ubuntu-18.04", "efa": "1.22.1"}),
+    ],
+)
+def test_a_rule_decides_at_its_border(rule, bad, good):
+    assert rule in refused(facts(sagemaker_toolkit="5.1.4", **bad))
+    assert rule not in refused(facts(sagemaker_toolkit="5.1.4", **good))
+
+
+def test_a_notice_is_no_refusal():
+    odd = facts(python="3.14", sagemaker_toolkit="5.1.4")
+    assert not refused(odd)
+    assert notices(CATALOG.rules.rules, odd) == [RULES["toolkit-python"].notice]
+
+
+def test_every_refusal_is_tested_at_its_border():
+    marks = test_a_rule_decides_at_its_border.pytestmark  # type: ignore[attr-defined]
+    tested = {case[0] for mark in marks for case in mark.args[1]}
+    assert tested == {rule.name for rule in RULES.values() if rule.refuse}
+
+
+def test_every_rule_says_why_and_how_it_is_known():
+    for rule in RULES.values():
+        assert rule.why
+        assert rule.evidence.source
+        assert rule.evidence.date
+        assert rule.evidence.says
+    assert len(RULES) == len(CATALOG.rules.rules), "two rules of one name"
+
+
+@pytest.mark.parametrize("entry", CATALOG.lines, ids=lambda entry: entry.line.cuda_tag)
+def test_no_shipped_line_breaks_a_rule(entry: Line):
+    request = make_request(framework=entry.line.framework, with_=",".join(entry.line.options) or None)
+    assert not refused(facts_of(request, make_draft(request, CATALOG, entry)))
+
+
+def test_words_are_named_only_where_it_would_be_otherwise_without_them():
+    when = RULES["torch-2-old-cuda"].when
+    cuda = Fact("11.3", frozenset({"--cuda cu113"}), "12.4")
+    anyway = Facts(
+        Fact("pytorch"), Fact("2.5", frozenset({"--version 2.5"}), "2.6.0"), cuda, Fact("3.11"), Fact("debian-12")
+    )
+    assert applies(when, anyway) == {"--cuda cu113"}
+    by_it = Facts(
+        Fact("pytorch"), Fact("2.5", frozenset({"--version 2.5"}), "1.12.1"), cuda, Fact("3.11"), Fact("debian-12")
+    )
+    assert applies(when, by_it) == {"--cuda cu113", "--version 2.5"}
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "fits"),
+    [("2.13.0+cpu", ">=2", True), ("1.9", "<1.10", True), (None, ">=2", False), ("cpu", "<11.7", False),
+     ("cpu", "cpu", True), ("12.4", "cpu", False), ("2.16.0rc1", ">=2.1", True)],
+)  # fmt: skip
+def test_within(version, wanted, fits):
+    assert within(version, wanted) is fits
+
+
+RULE = {"name": "r", "refuse": "a with b", "why": "w", "evidence": {"source": "s", "date": "d", "says": "t"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"when": {}}, "without conditions"),
+        ({"when": {"pyhton": ">=3"}}, "python"),
+        ({"when": {"version": "=>2"}}, "version"),
+        ({"when": {"version": ">=2"}, "notice": "n"}, "either refuse or notice"),
+        ({"when": {"version": ">=2"}, "refuse": None}, "either refuse or notice"),
+        ({"when": {"components": {"efa": {"versions": ">=2"}}}}, "version"),
+    ],
+)
+def test_a_malformed_rule_is_refused(change, told):
+    with pytest.raises(RequestError, match=told):
+        parse_record(RuleBook, {"rules": [{**RULE, **change}]}, "rules.yaml")
+
+
+def test_a_rule_about_something_unknown_is_refused(tmp_path):
+    shutil.copytree(templates_dir(), tmp_path / "templates")
+    path = tmp_path / "templates" / "rules.yaml"
+    path.write_text(path.read_text().replace("{openmpi: {version", "{openmpy: {version"))
+    with pytest.raises(RequestError, match="openmpi"):
+        load_catalog(images_dir(), tmp_path / "templates")
+
+
+def test_a_tie_to_something_unknown_is_refused(tmp_path):
+    shutil.copytree(templates_dir(), tmp_path / "templates")
+    path = tmp_path / "templates" / "components" / "nccl" / "component.yaml"
+    path.write_text(path.read_text().replace("to: pytorch", "to: pytorhc"))
+    with pytest.raises(RequestError, match="pytorch"):
+        load_catalog(images_dir(), tmp_path / "templates")
