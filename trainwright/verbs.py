@@ -137,7 +137,7 @@ def build(
     c: Context,
     words: Words,
     *,
-    tag: tuple[str, ...] = (),
+    tag: list[str] | None = None,  # invoke takes the kind of a flag from its default, so none that is a tuple
     progress: str = "auto",
     no_cache: bool = False,
     fresh_base: bool = False,
@@ -150,7 +150,7 @@ def build(
 
     resolved, catalog, site = _resolve(words, to_build=True)
     options = workflow.build_options(
-        tuple(tag), progress, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
+        tuple(tag or ()), progress, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
     )
     document = workflow.build_image(resolved, catalog, site, options, smoke=smoke, say=say)
     if json:
