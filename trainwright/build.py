@@ -20,13 +20,15 @@ from trainwright import store
 from trainwright.catalog import Catalog
 from trainwright.context import write_context
 from trainwright.engine import Engine
-from trainwright.errors import BuildFailed, EngineError, ProofFailed
+from trainwright.errors import BuildFailed, EngineError, ProofFailed, SourceError
 from trainwright.ledger import make_ledger, owner_of
 from trainwright.paths import locked, state_dir
 from trainwright.plan import DEBIAN_SUITES, Plan
 from trainwright.progress import BuildProgress
 from trainwright.runner import run, stream
 from trainwright.site import Site
+from trainwright.source_failures import source_failure
+from trainwright.sources import check_sources
 from trainwright.steps import steps
 from trainwright.store import BuildRecord, EngineUsed
 from trainwright.view import Mode, make_view, readable
@@ -38,12 +40,13 @@ _KEY_LINE = re.compile(r"error|fail|denied|not found|no space|mismatch|unable|ca
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build, as opposed to what: extra tags, the shape of the progress, what to make anew."""
+    """How to build, as opposed to what: extra tags, the shape of the progress, what to make anew, what not to ask."""
 
     tags: tuple[str, ...] = ()
     progress: Mode = "auto"
     no_cache: bool = False
     fresh_base: bool = False
+    skip_source_check: bool = False
 
 
 def build(
@@ -63,9 +66,11 @@ def build(
         BuildFailed: a step failed or the build was interrupted; no tag was moved.
         ProofFailed: the image is not what the plan says; it keeps no tag.
         EngineError: the engine went away.
-        SourceError: an input could not be had.
+        SourceError: an input could not be had, or had another checksum; no tag was moved.
     """
     started = time.monotonic()
+    if not options.skip_source_check:
+        check_sources(plan, catalog, site, engine)
     folder = state_dir() / "contexts" / plan.id[:16]
     with locked(folder.with_suffix(".lock")):
         base = write_context(plan, catalog, site, folder, say=say, fresh_base=options.fresh_base)
@@ -149,7 +154,7 @@ def _run_build(
                 progress.close()
                 view.close()
         if not done.ok or not id_file.is_file():
-            raise _failure(engine, progress, log_path, done.returncode)
+            raise _failure(plan, engine, progress, log_path, done.returncode)
         return id_file.read_text().strip(), progress
 
 
@@ -169,7 +174,9 @@ def _argv(engine: Engine, site: Site, options: BuildOptions, id_file: Path, secr
     return argv
 
 
-def _failure(engine: Engine, progress: BuildProgress, log_path: Path, code: int) -> BuildFailed | EngineError:
+def _failure(
+    plan: Plan, engine: Engine, progress: BuildProgress, log_path: Path, code: int
+) -> BuildFailed | EngineError | SourceError:
     """What to tell of a build that failed: which component, which step, its last lines."""
     alive = run([engine.client.path, "version", "--format", "{{.Server.Version}}"], env=engine.cli_env, timeout=20)
     if not alive.ok:
@@ -182,6 +189,8 @@ def _failure(engine: Engine, progress: BuildProgress, log_path: Path, code: int)
     failed = progress.failed
     component = progress.vertices[failed.id].component if failed is not None else None
     last = list(failed.log)[-20:] if failed is not None and failed.log else text.splitlines()[-20:]
+    if failed is not None and (source := source_failure(plan, component, failed.exit_code, last, str(log_path))):
+        return source
     remedy = f"The whole log: {log_path}"
     if "no space left on device" in text:
         remedy = f"The disk is full: `docker system df` shows by what, `docker builder prune` frees the cache. {remedy}"

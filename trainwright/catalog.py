@@ -73,14 +73,25 @@ class Line(Record):
         return self.path.with_suffix(".lock.json")
 
 
-class Source(Record):
-    """One downloaded input of a build stage."""
+# What a shell leaves alone between single quotes, and BuildKit and curl anywhere.
+Url = Annotated[str, Field(pattern=r"^https?://[^\s'\"\\`$<>]+$")]
 
-    file: str
-    sha256: str
-    url: str | None = None
-    mirrors: tuple[str, ...] = ()
+
+class Source(Record):
+    """One downloaded input of a build stage: an archive (``url``, ``mirrors``: further places of the same bytes, tried
+    in this order) or a file of a Debian source package (``package``: apt knows where)."""
+
+    file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]*$")
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    url: Url | None = None
+    mirrors: tuple[Url, ...] = ()
     package: str | None = None
+
+    @model_validator(mode="after")
+    def _comes_from_somewhere(self) -> Source:
+        if bool(self.package) == bool(self.url or self.mirrors):
+            raise ValueError(f"{self.file}: name where it comes from: either package, or url and mirrors")
+        return self
 
 
 class Version(Record):
@@ -88,6 +99,11 @@ class Version(Record):
 
     sources: tuple[Source, ...] = ()
     values: dict[str, str] = {}
+
+    @property
+    def archives(self) -> tuple[Source, ...]:
+        """The sources that are downloaded from a URL."""
+        return tuple(source for source in self.sources if source.package is None)
 
 
 class Apt(Record):
@@ -253,6 +269,13 @@ class Catalog:
                 remedy="./invoke list --components shows every component.",
             )
         return self.components[name]
+
+    def from_packages(self, entry: Line) -> bool:
+        """Whether package registries alone are enough for an image line: a base of Debian's packages, no archives."""
+        chosen = entry.line.components.items()
+        providers = [(self.components[name].component.providers[s.provider], s.version) for name, s in chosen]
+        archives = [a for p, version in providers if version in p.versions for a in p.versions[version].archives]
+        return entry.line.base.startswith("debian") and not archives
 
     def frameworks(self) -> list[str]:
         """The names of the frameworks that have lines."""

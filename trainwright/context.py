@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from trainwright import archives
 from trainwright.base import Base as BaseFileSystem
 from trainwright.base import make_base
 from trainwright.catalog import Catalog
 from trainwright.lock import Lock
-from trainwright.paths import data_root, write_atomically
+from trainwright.paths import data_root, templates_dir, write_atomically
 from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent, PlannedSource
 from trainwright.render import render_dockerfile
 from trainwright.request import user_code
@@ -51,7 +52,7 @@ def write_context(
     Args:
         plan: the resolved record.
         catalog: where the components' files lie.
-        site: where wheels of a local folder and the base file system come from; nothing of it is written.
+        site: where wheels and archives of a local folder and the base file system come from; nothing of it is written.
         folder: made when missing; files that are not part of the context are removed from it.
         say: told of long steps before they begin.
         fresh_base: make the base root file system anew, from today's packages.
@@ -65,12 +66,17 @@ def write_context(
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, str | Path] = {"Dockerfile": render_dockerfile(plan, catalog), "tools/env": UV_ENVIRONMENT}
     files["tools/compile-jobs"] = COMPILE_JOBS
+    files["tools/fetch"] = (templates_dir() / "fetch.sh").read_text()
     base = None
     if plan.base.image is None:
         base = make_base(DEBIAN_SUITES[plan.base.os], site, say=say, refresh=fresh_base)
         files["base/rootfs.tar"] = base.path
     for component in plan.components:
         files |= _component_files(component, catalog)
+        here, passed_over = archives.in_folder(component.archives, site)
+        files |= {f"archives/{component.name}/{file}": path for file, path in here.items()}
+        for note in passed_over:
+            say(note)
     packages = {c.name: [s for s in c.sources if s.package and "==" in s.package] for c in plan.components}
     packages["tools"] = [
         PlannedSource(package=f"{p.name}=={p.version}", file=p.file, sha256=p.sha256) for p in tools_lock().packages
@@ -84,7 +90,8 @@ def write_context(
         files["requirements/user.txt"] = plan.user.requirements
     if plan.user.code is not None:
         files |= {f"user/code/{path.relative_to(plan.user.code)}": path for path in user_code(plan.user.code)}
-    _fill(folder, files, directories=[f"wheels/{name}" for name in packages])
+    directories = [f"archives/{component.name}" for component in plan.components if component.archives]
+    _fill(folder, files, directories=[*directories, *(f"wheels/{name}" for name in packages)])
     return base
 
 

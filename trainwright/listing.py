@@ -11,6 +11,7 @@ from trainwright.site import Site
 
 def lines() -> dict[str, Any]:
     """A row per image line."""
+    catalog = load_catalog()
     rows = [
         {
             "framework": entry.line.framework,
@@ -19,12 +20,11 @@ def lines() -> dict[str, Any]:
             "python": entry.line.python,
             "base": entry.line.base,
             "status": entry.line.status,
-            # A base of Debian's packages and components from wheels and packages need no other network.
-            "needs": "packages" if entry.line.base.startswith("debian") else "network",
+            "needs": "packages" if catalog.from_packages(entry) else "network",
             "components": sorted(entry.line.components),
             "options": sorted(entry.line.options),
         }
-        for entry in load_catalog().lines
+        for entry in catalog.lines
     ]
     return {"schema": "trainwright/list/1", "lines": rows}
 

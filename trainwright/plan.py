@@ -58,6 +58,11 @@ class PlannedComponent(Record):
     evidence: tuple[Evidence, ...] = ()
 
     @property
+    def archives(self) -> tuple[PlannedSource, ...]:
+        """What is downloaded from a URL into a build stage."""
+        return tuple(s for s in self.sources if s.url or s.mirrors)
+
+    @property
     def wheels(self) -> tuple[PlannedSource, ...]:
         """The Python packages that are installed from a wheel."""
         return tuple(s for s in self.sources if (s.file or "").endswith(".whl"))

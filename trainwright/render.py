@@ -75,7 +75,10 @@ def _call(module: Any, macro: str, component: PlannedComponent) -> str:
 
 
 def _packages(plan: Plan, kind: str) -> list[str]:
-    return sorted({name for c in plan.components for name in getattr(c.apt, kind)})
+    names = {name for c in plan.components for name in getattr(c.apt, kind)}
+    if kind == "build" and any(c.archives for c in plan.components):
+        names |= {"ca-certificates", "curl"}
+    return sorted(names)
 
 
 def _pairs(values: dict[str, str]) -> str:

@@ -291,6 +291,6 @@ def _skeleton_recipe() -> str:
     import hashlib
 
     digest = hashlib.sha256()
-    for path in sorted(templates_dir().glob("*.j2")):
+    for path in sorted(p for p in templates_dir().iterdir() if p.suffix in (".j2", ".sh")):
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()

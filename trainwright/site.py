@@ -8,7 +8,6 @@ arguments alone.
 from __future__ import annotations
 
 import configparser
-import hashlib
 import html
 import json
 import os
@@ -22,7 +21,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from trainwright.errors import RequestError, SourceError, did_you_mean
-from trainwright.paths import cache_dir, write_atomically
+from trainwright.hashes import KnownHashes
 
 SITE_FILE = "trainwright.toml"
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -80,7 +79,8 @@ class Site(BaseModel):
             machine's own apt says is not read: it need not be Debian.
         apt_security_mirror: the same for the security suite; by default beside ``apt_mirror``, named ``-security``.
         base_image: what stands for the Debian base image here, for example an image of a local registry.
-        artifact_mirror: base URL under which pinned archives are mirrored.
+        artifact_mirror: base URL under which pinned archives are mirrored; may hold credentials.
+        artifact_folder: the same as a folder of this machine.
         build_network: ``host`` to build in the machine's own network.
         builder: name of the buildx builder.
         aws: account and region.
@@ -101,6 +101,7 @@ class Site(BaseModel):
     apt_security_mirror: str | None = _Url
     base_image: str | None = Field(default=None, pattern=r"^[a-z0-9][\w./:@-]*$")
     artifact_mirror: str | None = _Url
+    artifact_folder: Path | None = None
     build_network: Literal["host"] | None = None
     builder: str | None = None
     aws: Aws = Aws()
@@ -167,15 +168,18 @@ class Site(BaseModel):
             suite: Debian suite of ``apt-sources``.
 
         Returns:
-            Those that the site has of ``ca`` (the bundle), ``netrc``, ``uv`` (a uv.toml) and ``apt-sources``.
+            Those that the site has of ``ca`` (the bundle), ``netrc``, ``uv`` (a uv.toml), ``pip`` (a pip.conf),
+            ``apt-sources`` and ``artifacts`` (the base URL of the artifact mirror).
         """
         found = {id: path for id, path in (("ca", self.ca_bundle), ("netrc", self.netrc)) if path is not None}
-        texts = {"uv": self.uv_config(), "pip": self.pip_config(), "apt-sources": self.apt_sources(suite)}
+        texts = {"uv.toml": ("uv", self.uv_config()), "pip.conf": ("pip", self.pip_config())}
+        texts["sources.list"] = ("apt-sources", self.apt_sources(suite))
+        texts["artifacts"] = ("artifacts", f"{self.artifact_mirror}\n" if self.artifact_mirror else "")
         dest.mkdir(mode=0o700, parents=True, exist_ok=True)
         dest.chmod(0o700)
-        for id, text in texts.items():
+        for name, (id, text) in texts.items():
             if text:
-                path = dest / {"uv": "uv.toml", "pip": "pip.conf", "apt-sources": "sources.list"}[id]
+                path = dest / name
                 path.unlink(missing_ok=True)
                 with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
                     out.write(text)
@@ -199,7 +203,7 @@ class Site(BaseModel):
         Raises:
             SourceError: a file has the right name, but none with this name has the right content.
         """
-        known = _Hashes()
+        known = KnownHashes()
         found: dict[str, Path] = {}
         for name, sha256 in names.items():
             expected = sha256.removeprefix("sha256:").lower()
@@ -230,29 +234,6 @@ class Site(BaseModel):
                     if parts.scheme == "file" and unquote(parts.path).endswith("/" + name):
                         paths.append(Path(unquote(parts.path)))
         return [path for path in dict.fromkeys(paths) if path.is_file()]
-
-
-class _Hashes:
-    """The sha256 of large files, remembered by path, size and time of change."""
-
-    def __init__(self) -> None:
-        self._file = cache_dir() / "wheelhouse.json"
-        try:
-            self._rows: dict[str, list[Any]] = dict(json.loads(self._file.read_text()))
-        except (OSError, ValueError, TypeError):
-            self._rows = {}
-
-    def sha256(self, path: Path) -> str:
-        stat = path.stat()
-        row = [stat.st_size, stat.st_mtime_ns]
-        known = self._rows.get(str(path))
-        if isinstance(known, list) and known[:2] == row and len(known) == 3:
-            return str(known[2])
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        self._rows[str(path)] = [*row, digest]
-        write_atomically(self._file, json.dumps(self._rows, indent=0))
-        return digest
 
 
 def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> Site:
@@ -363,11 +344,13 @@ def _places(data: Mapping[str, Any]) -> dict[str, Any]:
             here = [_path(one) for one in data[key] if one not in remote]
             placed |= {key: here, urls: remote + data.get(urls, [])} if key == "find_links" else {key: remote}
             local += here if key == "extra_index_urls" else []
+    if _is_local(mirror := data.get("artifact_mirror"), paths=True):
+        placed |= {"artifact_mirror": None, "artifact_folder": _path(str(mirror))}
     return placed | ({"local_indexes": local} if local else {})
 
 
-def _is_local(url: object) -> bool:
-    return isinstance(url, str) and url.startswith("file:")
+def _is_local(url: object, *, paths: bool = False) -> bool:
+    return isinstance(url, str) and (url.startswith("file:") or (paths and url != "" and "://" not in url))
 
 
 def _path(place: str) -> str:
@@ -382,7 +365,9 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
         raise RequestError(f"{path}: {wrong}", remedy="correct the file; it is TOML") from wrong
     try:
-        Site.model_validate({**data, "index_url": None} if _is_local(data.get("index_url")) else data)
+        may_be_local = {"index_url": False, "artifact_mirror": True}
+        local = {key: None for key, paths in may_be_local.items() if _is_local(data.get(key), paths=paths)}
+        Site.model_validate({**data, **local})
     except ValidationError as wrong:
         error = wrong.errors(include_url=False, include_input=False)[0]
         keys = [str(part) for part in error["loc"] if isinstance(part, str)]
@@ -392,11 +377,12 @@ def _read_toml(path: Path) -> dict[str, Any]:
             what, remedy = "unknown key", did_you_mean(keys[-1], model.model_fields)
         raise RequestError(f"{_where(path, text, *keys)}: {'.'.join(keys)}: {what}", remedy=remedy) from None
     data = _places(data)
-    for key in {"local_indexes", "find_links", "ca_bundle", "netrc"} & data.keys():
+    for key in {"local_indexes", "find_links", "ca_bundle", "netrc", "artifact_folder"} & data.keys():
         many = data[key] if isinstance(data[key], list) else [data[key]]
         paths = [path.parent / Path(one).expanduser() for one in many]
         for missing in (one for one in paths if not one.exists()):
-            raise RequestError(f"{_where(path, text, key)}: {key}: there is no {missing}")
+            name = "artifact_mirror" if key == "artifact_folder" else key  # as the file has it
+            raise RequestError(f"{_where(path, text, name)}: {name}: there is no {missing}")
         data[key] = paths if isinstance(data[key], list) else paths[0]
     return data
 

@@ -127,6 +127,7 @@ def lock(c: Context, framework: str | None = None, cuda: str | None = None, chec
         "progress": PROGRESS_HELP,
         "no-cache": "build every step anew",
         "fresh-base": "make the Debian base anew, from today's packages",
+        "skip-source-check": "build without asking first whether every source answers",
         "smoke": "run the smoke tests, too, unless this image has passed them",
         "json": JSON_HELP,
     },
@@ -136,10 +137,11 @@ def build(
     c: Context,
     words: Words,
     *,
-    tag: tuple[str, ...] = (),
+    tag: list[str] | None = None,  # invoke takes the kind of a flag from its default, so none that is a tuple
     progress: str = "auto",
     no_cache: bool = False,
     fresh_base: bool = False,
+    skip_source_check: bool = False,
     smoke: bool = False,
     json: bool = False,
 ) -> None:
@@ -147,7 +149,9 @@ def build(
     from trainwright import show, workflow
 
     resolved, catalog, site = _resolve(words, to_build=True)
-    options = workflow.build_options(tuple(tag), progress, no_cache=no_cache, fresh_base=fresh_base)
+    options = workflow.build_options(
+        tuple(tag or ()), progress, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
+    )
     document = workflow.build_image(resolved, catalog, site, options, smoke=smoke, say=say)
     if json:
         print_json(document)

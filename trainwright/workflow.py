@@ -22,7 +22,9 @@ from trainwright.store import BuildRecord
 from trainwright.view import Mode
 
 
-def build_options(tags: tuple[str, ...], progress: str, *, no_cache: bool, fresh_base: bool) -> BuildOptions:
+def build_options(
+    tags: tuple[str, ...], progress: str, *, no_cache: bool, fresh_base: bool, skip_source_check: bool = False
+) -> BuildOptions:
     """The options of a build from the words of the command line.
 
     Raises:
@@ -34,7 +36,9 @@ def build_options(tags: tuple[str, ...], progress: str, *, no_cache: bool, fresh
         if not building.TAG.fullmatch(tag):
             raise RequestError(f"--tag {tag}: not an image name", remedy="For example: --tag team/trainer:nightly")
     mode: Any = progress
-    return BuildOptions(tags=tags, progress=mode, no_cache=no_cache, fresh_base=fresh_base)
+    return BuildOptions(
+        tags=tags, progress=mode, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
+    )
 
 
 def build_image(

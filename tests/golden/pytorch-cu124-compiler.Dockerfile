@@ -1,9 +1,10 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 22fbbb99c319; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 88b9809ff6e9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
-# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror).
+# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
+# artifacts (the base URL of a mirror of archives).
 #
 # Stages, those in one row in parallel:
 #
@@ -114,10 +115,10 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         -o Dir::State::Lists=/mnt/lists -o APT::Sandbox::User=root \
     && apt-get "$@" update \
     && apt-get "$@" source --download-only metis \
-    && echo "c50a88b92b01fa3972c5c92cf50117f126c62589b8f793657c7d865c59c23615  metis_5.1.0.dfsg.orig.tar.xz" | sha256sum -c - \
-    && tar -xf metis_5.1.0.dfsg.orig.tar.xz --one-top-level=metis --strip-components=1
-# The programs lie outside the loader path, so they are told where their library is.
-RUN cd metis \
+    && echo "c50a88b92b01fa3972c5c92cf50117f126c62589b8f793657c7d865c59c23615  metis_5.1.0.dfsg.orig.tar.xz" | sha256sum -c -
+# Either archive has GKlib inside. The programs lie outside the loader path, so they are told where their library is.
+RUN tar -xf metis_5.1.0.dfsg.orig.tar.xz --one-top-level=metis --strip-components=1 \
+    && cd metis \
     && LDFLAGS=-Wl,-rpath,/opt/metis/lib make config shared=1 prefix=/opt/metis \
     && make -j"$(compile-jobs 0.5)" install \
     && strip /opt/metis/bin/* /opt/metis/lib/*.so
@@ -245,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=22fbbb99c31922a66be5388be28a69253079deaa14a84b85585cbaa6e3553b13 \
+    io.trainwright.plan=88b9809ff6e954fb2499e573e3616de21a6080778085d34fa442bb2c4de242ed \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

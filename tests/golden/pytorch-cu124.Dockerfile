@@ -1,9 +1,10 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e5a1a843b6ee; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7d6a87d40be1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
-# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror).
+# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
+# artifacts (the base URL of a mirror of archives).
 #
 # Stages, those in one row in parallel:
 #
@@ -111,10 +112,10 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         -o Dir::State::Lists=/mnt/lists -o APT::Sandbox::User=root \
     && apt-get "$@" update \
     && apt-get "$@" source --download-only metis \
-    && echo "c50a88b92b01fa3972c5c92cf50117f126c62589b8f793657c7d865c59c23615  metis_5.1.0.dfsg.orig.tar.xz" | sha256sum -c - \
-    && tar -xf metis_5.1.0.dfsg.orig.tar.xz --one-top-level=metis --strip-components=1
-# The programs lie outside the loader path, so they are told where their library is.
-RUN cd metis \
+    && echo "c50a88b92b01fa3972c5c92cf50117f126c62589b8f793657c7d865c59c23615  metis_5.1.0.dfsg.orig.tar.xz" | sha256sum -c -
+# Either archive has GKlib inside. The programs lie outside the loader path, so they are told where their library is.
+RUN tar -xf metis_5.1.0.dfsg.orig.tar.xz --one-top-level=metis --strip-components=1 \
+    && cd metis \
     && LDFLAGS=-Wl,-rpath,/opt/metis/lib make config shared=1 prefix=/opt/metis \
     && make -j"$(compile-jobs 0.5)" install \
     && strip /opt/metis/bin/* /opt/metis/lib/*.so
@@ -239,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=e5a1a843b6ee4a1fb7b0aa9c0111ffd089c36ea3c7afaf160bf512b4466e6d2e \
+    io.trainwright.plan=7d6a87d40be1cd7dddebfed52c721aedcd6c4cb7e89a83f3d86c11667f7526d7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,9 +1,10 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2e0942cb1c51; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f423b9873100; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
-# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror).
+# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
+# artifacts (the base URL of a mirror of archives).
 #
 # Stages, those in one row in parallel:
 #
@@ -114,10 +115,10 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         -o Dir::State::Lists=/mnt/lists -o APT::Sandbox::User=root \
     && apt-get "$@" update \
     && apt-get "$@" source --download-only metis \
-    && echo "c50a88b92b01fa3972c5c92cf50117f126c62589b8f793657c7d865c59c23615  metis_5.1.0.dfsg.orig.tar.xz" | sha256sum -c - \
-    && tar -xf metis_5.1.0.dfsg.orig.tar.xz --one-top-level=metis --strip-components=1
-# The programs lie outside the loader path, so they are told where their library is.
-RUN cd metis \
+    && echo "c50a88b92b01fa3972c5c92cf50117f126c62589b8f793657c7d865c59c23615  metis_5.1.0.dfsg.orig.tar.xz" | sha256sum -c -
+# Either archive has GKlib inside. The programs lie outside the loader path, so they are told where their library is.
+RUN tar -xf metis_5.1.0.dfsg.orig.tar.xz --one-top-level=metis --strip-components=1 \
+    && cd metis \
     && LDFLAGS=-Wl,-rpath,/opt/metis/lib make config shared=1 prefix=/opt/metis \
     && make -j"$(compile-jobs 0.5)" install \
     && strip /opt/metis/bin/* /opt/metis/lib/*.so
@@ -245,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=2e0942cb1c51f777ae9d1cf4748fc9a6808fafae540ca3f517e3a1fdb2ccb5f1 \
+    io.trainwright.plan=f423b9873100fcd82741f3ae71ee7f93dc05eda6bdb2ae7686305283d0d4d8a4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,9 +1,10 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1a7ce8bd377e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d8f847bba5e5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
-# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror).
+# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
+# artifacts (the base URL of a mirror of archives).
 #
 # Stages, those in one row in parallel:
 #
@@ -114,10 +115,10 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         -o Dir::State::Lists=/mnt/lists -o APT::Sandbox::User=root \
     && apt-get "$@" update \
     && apt-get "$@" source --download-only metis \
-    && echo "c50a88b92b01fa3972c5c92cf50117f126c62589b8f793657c7d865c59c23615  metis_5.1.0.dfsg.orig.tar.xz" | sha256sum -c - \
-    && tar -xf metis_5.1.0.dfsg.orig.tar.xz --one-top-level=metis --strip-components=1
-# The programs lie outside the loader path, so they are told where their library is.
-RUN cd metis \
+    && echo "c50a88b92b01fa3972c5c92cf50117f126c62589b8f793657c7d865c59c23615  metis_5.1.0.dfsg.orig.tar.xz" | sha256sum -c -
+# Either archive has GKlib inside. The programs lie outside the loader path, so they are told where their library is.
+RUN tar -xf metis_5.1.0.dfsg.orig.tar.xz --one-top-level=metis --strip-components=1 \
+    && cd metis \
     && LDFLAGS=-Wl,-rpath,/opt/metis/lib make config shared=1 prefix=/opt/metis \
     && make -j"$(compile-jobs 0.5)" install \
     && strip /opt/metis/bin/* /opt/metis/lib/*.so
@@ -245,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=1a7ce8bd377e592d51173186c9fe1c1587c1e23b0597583d2ead4b0f44ce1ee6 \
+    io.trainwright.plan=d8f847bba5e5e88280c087c9fa9cb7ec33130daac44ee25d1adcda26cfbe9233 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -194,6 +194,16 @@ def test_an_engine_that_is_stopped_ends_with_4_and_the_command(tmp_path):
     assert document["remedy"]
 
 
+def test_tags_may_be_repeated(tmp_path):
+    """A good tag gets as far as the engine; the second is looked at as well."""
+    words = ("build", "--framework", "pytorch", "--cuda", "cpu", "--tag", "team/trainer:nightly")
+    silent = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "TRAINWRIGHT_ENGINE_SETUP": "never"}
+    assert invoke(*words, cwd=tmp_path, **silent).returncode == 4
+    refused = invoke(*words, "--tag", "Not A Tag", cwd=tmp_path, **silent)
+    assert refused.returncode == 2
+    assert "--tag Not A Tag: not an image name" in refused.stderr
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     done = invoke("list", "--built", "--json", cwd=tmp_path, TRAINWRIGHT_STATE="/proc/trainwright")
     assert done.returncode == 2

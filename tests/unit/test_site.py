@@ -269,3 +269,26 @@ def test_a_hash_is_taken_once_until_the_file_changes(tmp_path: Path, monkeypatch
     (tmp_path / "cache/wheelhouse.json").write_text("{broken")
     site.wheelhouse({"a-1.whl": digest(b"22")})
     assert len(taken) == 3
+
+
+def test_the_artifact_mirror_is_a_secret_of_the_build(tmp_path: Path, env: dict[str, str]) -> None:
+    site = load_site(cwd=toml(tmp_path, 'artifact_mirror = "https://me:s3cret@mirror.example/a"'), environ=env)
+    path = site.secrets(tmp_path / "s")["artifacts"]
+    assert path.read_text() == "https://me:s3cret@mirror.example/a\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "s3cret" not in str(site)
+
+
+@pytest.mark.parametrize("written", ["archives", "./archives", "{}", "file://{}"])
+def test_the_artifact_mirror_may_be_a_folder(tmp_path: Path, env: dict[str, str], written: str) -> None:
+    folder = tmp_path / "archives"
+    folder.mkdir()
+    site = load_site(cwd=toml(tmp_path, f'artifact_mirror = "{written.format(folder)}"'), environ=env)
+    assert (site.artifact_mirror, site.artifact_folder) == (None, folder)
+    assert "artifacts" not in site.secrets(tmp_path / "s")
+
+
+@pytest.mark.parametrize("written", ["", "ftp://mirror.example", "no-such-folder", "file:///no/such/folder"])
+def test_an_artifact_mirror_that_is_none_is_an_error(tmp_path: Path, env: dict[str, str], written: str) -> None:
+    with pytest.raises(RequestError, match=r"trainwright\.toml:1: artifact_mirror: "):
+        load_site(cwd=toml(tmp_path, f'artifact_mirror = "{written}"'), environ=env)

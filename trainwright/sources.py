@@ -1,0 +1,273 @@
+"""Whether the sources of a plan answer, asked before a build begins: a dead one is cheaper to find now than in a step.
+
+Asked are the archives, a base image of a registry, and (where there is one of these) the site's own indexes; all at
+the same time. A plan that needs package registries alone asks nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import netrc
+import queue
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NoReturn
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from trainwright import archives
+from trainwright.catalog import Catalog, ImageLine, version_key
+from trainwright.engine import Engine, sdk
+from trainwright.errors import EngineError, SourceError
+from trainwright.plan import Plan
+from trainwright.runner import run
+from trainwright.site import Site, mask
+
+SECONDS = 5.0  # for all sources together
+NO_ANSWER = "no answer"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One source: what it is, who needs it, and the places that have it, any of which will do.
+
+    A place is what to show of it (without credentials) and a question to it that gives nothing where it answers and
+    the reason where it does not.
+    """
+
+    kind: Literal["archive", "base image", "index"]
+    name: str
+    needed_by: str
+    places: tuple[tuple[str, Callable[[], str]], ...]
+    sha256: str = ""
+
+
+def check_sources(plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, seconds: float = SECONDS) -> None:
+    """Ask every source of a plan at the same time.
+
+    Args:
+        plan: what is about to be built.
+        catalog: where an image line is looked for that could be built instead.
+        site: mirrors, proxies, CA bundle and credentials.
+        engine: which pulls the base image, and may hold it already.
+        seconds: for everything together.
+
+    Raises:
+        SourceError: a source does not answer: which, who needs it, how to name a mirror.
+    """
+    sources = sources_of(plan, site, engine, seconds)
+    missing = ask(sources, seconds)
+    if missing:
+        raise _failure(missing, plan, catalog, site)
+
+
+def sources_of(plan: Plan, site: Site, engine: Engine, seconds: float = SECONDS) -> list[Source]:
+    """What a build has to reach; empty where package registries of no site's own are enough."""
+    asker = _Asker(site, seconds)
+    found = []
+    for component in plan.components:
+        here, _ = archives.in_folder(component.archives, site)
+        found += [
+            Source(
+                "archive",
+                archive.file or "",
+                component.name,
+                tuple((mask(url), asker.archive(url)) for url in archives.places(archive, site)),
+                archive.sha256,
+            )
+            for archive in component.archives
+            if archive.file not in here
+        ]
+    if plan.base.image is not None and not _has_image(engine, plan.base.image):
+        image = plan.base.image
+        found.append(Source("base image", image, "the base", ((image, lambda: _ask_registry(engine, image)),)))
+    if found:
+        indexes = [url for url in (site.index_url, *site.extra_index_urls, *site.find_links_urls) if url]
+        found += [Source("index", mask(u), "Python packages", ((mask(u), asker.index(u)),)) for u in indexes]
+    return found
+
+
+def ask(sources: Sequence[Source], seconds: float) -> list[tuple[Source, dict[str, str]]]:
+    """The sources of which no place answers in time, with the reason by place.
+
+    Every place is asked in a thread of its own, which ends by its own time limit: a name server or a server that
+    keeps silent delays nothing beyond ``seconds``.
+    """
+    answers: queue.SimpleQueue[tuple[int, str, str]] = queue.SimpleQueue()
+    reasons: dict[int, dict[str, str]] = {n: {} for n, source in enumerate(sources)}
+    asked = [(n, place, question) for n, source in enumerate(sources) for place, question in source.places]
+
+    def put(number: int, place: str, question: Callable[[], str]) -> None:
+        answers.put((number, place, question()))
+
+    for row in asked:
+        threading.Thread(target=put, args=row, daemon=True).start()
+    deadline = time.monotonic() + seconds
+    while any(len(reasons[n]) < len(sources[n].places) for n in reasons):
+        try:
+            number, place, why = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        if number in reasons and why:
+            reasons[number][place] = why
+        elif not why:
+            reasons.pop(number, None)
+    silent = f"{NO_ANSWER} within {seconds:g} s"
+    return [(sources[n], {p: why.get(p, silent) for p, _ in sources[n].places}) for n, why in reasons.items()]
+
+
+class _NoFtp(urllib.request.FTPHandler):
+    """A build step follows redirections to http and https alone."""
+
+    def ftp_open(self, req: urllib.request.Request) -> NoReturn:
+        raise urllib.error.URLError(f"leads to {mask(req.full_url)}, which is neither http nor https")
+
+
+class _Asker:
+    """Questions to web servers, as a build step would put them: the site's proxies, authorities and credentials."""
+
+    def __init__(self, site: Site, seconds: float) -> None:
+        self._site = site
+        self._seconds = seconds
+        self._context: ssl.SSLContext | None = None
+
+    def archive(self, url: str) -> Callable[[], str]:
+        """Whether a file can be had: its first byte is read."""
+
+        def question() -> str:
+            try:
+                with self._open(url) as answer:
+                    return "" if answer.read(1) else "its answer is empty"
+            except urllib.error.HTTPError as refused:
+                return f"status {refused.code} {refused.reason}".strip()
+            except (OSError, ValueError, http.client.HTTPException) as failed:
+                return _reason(failed)
+
+        return question
+
+    def index(self, url: str) -> Callable[[], str]:
+        """Whether an index answers. Not every one shows its root, so a 403 or 404 there is an answer as well."""
+
+        def question() -> str:
+            try:
+                with self._open(url):
+                    return ""
+            except urllib.error.HTTPError as refused:
+                bad = refused.code in (401, 407) or refused.code >= 500
+                return f"status {refused.code} {refused.reason}".strip() if bad else ""
+            except (OSError, ValueError, http.client.HTTPException) as failed:
+                return _reason(failed)
+
+        return question
+
+    def _open(self, url: str) -> http.client.HTTPResponse:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        # One byte is asked for: some servers refuse HEAD, and one that ignores the range is left after its first byte.
+        request = urllib.request.Request(address, headers={"Range": "bytes=0-0", "User-Agent": "trainwright"})  # noqa: S310
+        if credentials := _credentials(parts.username, parts.password, host, self._site):
+            # Not sent on to where a redirection leads.
+            request.add_unredirected_header("Authorization", f"Basic {credentials}")
+        proxies = {kind: url for kind in ("http", "https") if (url := getattr(self._site.proxies, kind))}
+        if self._site.proxies.no and urllib.request.proxy_bypass(host, {"no": self._site.proxies.no}):
+            proxies = {}
+        if self._context is None:
+            self._context = ssl.create_default_context(cafile=self._site.ca_bundle)
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=self._context), _NoFtp
+        )
+        answer: http.client.HTTPResponse = opener.open(request, timeout=self._seconds)
+        return answer
+
+
+def _credentials(user: str | None, password: str | None, host: str, site: Site) -> str:
+    if user is None and site.netrc is not None:
+        try:
+            found = netrc.netrc(site.netrc).authenticators(host)
+        except (OSError, netrc.NetrcParseError):
+            found = None
+        user, password = (found[0], found[2]) if found else (None, None)
+    if user is None:
+        return ""
+    return base64.b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()
+
+
+def _reason(failed: Exception) -> str:
+    cause = failed.reason if isinstance(failed, urllib.error.URLError) else failed
+    if isinstance(cause, TimeoutError):
+        return NO_ANSWER
+    return str(cause) or type(cause).__name__
+
+
+def _has_image(engine: Engine, image: str) -> bool:
+    return run([engine.client.path, "image", "inspect", "--format", "{{.Id}}", image], env=engine.cli_env).ok
+
+
+def _ask_registry(engine: Engine, image: str) -> str:
+    """Ask the engine for the manifest, for it is the engine that pulls: with its mirrors, proxies and credentials."""
+    from docker.errors import DockerException
+
+    try:
+        sdk(engine).images.get_registry_data(image)
+    except (DockerException, EngineError, OSError) as failed:
+        return str(getattr(failed, "explanation", None) or failed).strip()[:300]
+    return ""
+
+
+def nearest_from_packages(plan: Plan, catalog: Catalog) -> str | None:
+    """The command line of the image line nearest to a plan that package registries alone can build, if there is one."""
+
+    def apart(line: ImageLine) -> tuple[bool, bool, int, list[int]]:
+        cuda, version = version_key(plan.cuda), version_key(plan.version)
+        other = version_key(line.cuda)
+        steps = abs(cuda[0] * 10 + cuda[1] - other[0] * 10 - other[1]) if cuda and other else 0
+        versions = [abs(a - b) for a, b in zip(version, version_key(line.version), strict=False)]
+        return line.framework != plan.framework, bool(cuda) != bool(other), steps, versions
+
+    lines = [entry.line for entry in catalog.lines if catalog.from_packages(entry)]
+    best = min(lines, key=apart, default=None)
+    if best is None:
+        return None
+    return f"./invoke build --framework {best.framework} --cuda {best.cuda_tag} --version {best.version.split('+')[0]}"
+
+
+def _failure(missing: list[tuple[Source, dict[str, str]]], plan: Plan, catalog: Catalog, site: Site) -> SourceError:
+    lines = []
+    for source, reasons in missing:
+        lines.append(f"{source.kind} {source.name}, needed by {source.needed_by}, cannot be reached; nothing was built")
+        lines += [f"  {place}: {why}" for place, why in reasons.items()]
+    first, reasons = missing[0]
+    by_kind = {source.kind: source for source, _ in reversed(missing)}
+    ways = []
+    if "archive" in by_kind:
+        ways.append(archives.remedy(by_kind["archive"].name, by_kind["archive"].sha256))
+    if "base image" in by_kind:
+        ways.append(
+            "Name an image that this engine can pull (base_image in trainwright.toml), "
+            f"or bring {plan.base.image} here: docker load -i FILE"
+        )
+    if "index" in by_kind:
+        ways.append("Name an index that answers: index_url, extra_index_urls in trainwright.toml (docs/site.md).")
+    offer = nearest_from_packages(plan, catalog)
+    # With a base image of the site's the offer would need the same image.
+    if offer and "index" not in by_kind and not (site.base_image and "base image" in by_kind):
+        ways.append(f"The nearest image line that needs package registries alone: {offer}")
+    ways.append("--skip-source-check builds anyway: finished steps come from the cache.")
+    return SourceError(
+        "\n".join(lines),
+        remedy="\n".join(ways),
+        component=first.needed_by if first.kind == "archive" else None,
+        file=first.name,
+        urls=list(reasons),
+        sources=[
+            {"kind": source.kind, "name": source.name, "needed_by": source.needed_by, "places": why}
+            for source, why in missing
+        ],
+        offer=offer,
+    )
