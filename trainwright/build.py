@@ -160,6 +160,13 @@ def _run_build(
 
 def _argv(engine: Engine, site: Site, options: BuildOptions, id_file: Path, secrets: Mapping[str, Path]) -> list[str]:
     command = ["buildx", "build", "--load"] if engine.client.buildkit == "buildx" else ["build"]
+    if site.builder:
+        if engine.client.buildkit != "buildx":
+            raise EngineError(
+                f"the site names the builder {site.builder!r}, but {engine.client.path} has no buildx",
+                remedy="Install the docker-buildx plugin (0.13 or newer), or leave `builder` out of the site file.",
+            )
+        command += ["--builder", site.builder]
     argv = [engine.client.path, *command, "--progress", engine.client.progress, "--iidfile", str(id_file)]
     for name, path in secrets.items():
         argv += ["--secret", f"id={name},src={path}"]

@@ -13,6 +13,7 @@ import pytest
 from trainwright import build as building
 from trainwright.base import make_base
 from trainwright.engine import connect
+from trainwright.errors import EngineError
 from trainwright.request import make_request
 from trainwright.resolve import resolve
 from trainwright.site import load_site
@@ -76,6 +77,8 @@ def test_buildx_is_preferred_and_builds_the_same(small_catalog):
     assert rows["python"].bytes > 0
     assert record.total_steps >= 10
     assert build(small_catalog).cached
+    # The builder that a site names; "default" is the engine's own.
+    assert build(small_catalog, load_site().model_copy(update={"builder": "default"})).cached
     path = small_catalog.components["ssh"].path / "Dockerfile.j2"
     path.write_text(path.read_text().replace("{% endmacro %}", "RUN echo the last words; exit 42\n{% endmacro %}"))
     with pytest.raises(building.BuildFailed) as refused:
@@ -83,6 +86,13 @@ def test_buildx_is_preferred_and_builds_the_same(small_catalog):
     assert refused.value.details["component"] == "ssh"
     assert refused.value.details["step_exit_code"] == 42
     assert any("the last words" in line for line in refused.value.details["last_lines"])
+
+
+def test_a_builder_needs_buildx(small_catalog):
+    if connect(setup=False).client.buildkit == "buildx":
+        pytest.skip("this machine's client has buildx")
+    with pytest.raises(EngineError, match="buildx"):
+        build(small_catalog, load_site().model_copy(update={"builder": "farm"}))
 
 
 def test_a_base_image_of_the_site(small_catalog, docker):
