@@ -13,7 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from trainwright.errors import RequestError, did_you_mean
-from trainwright.paths import images_dir, templates_dir
+from trainwright.paths import images_dir, own_catalog, templates_dir
 from trainwright.records import Record, parse_record, read_yaml
 
 Status = Literal["supported", "unmaintained", "end-of-support"]
@@ -285,22 +285,36 @@ class Catalog:
 def load_catalog(images: Path | None = None, templates: Path | None = None) -> Catalog:
     """Read every image line, component and rule.
 
+    What the user's own folder (:func:`trainwright.paths.own_catalog`) holds comes on top of what is shipped; a line or
+    component with the path of a shipped one takes its place.
+
     Args:
-        images: the folder of image lines; the shipped one by default.
-        templates: the folder that holds ``components/`` and ``rules.yaml``; the shipped one by default.
+        images: the folder of image lines alone; by default the shipped one and the user's.
+        templates: the folder that holds ``components/`` and ``rules.yaml`` alone; by default the shipped one, and the
+            user's for components.
 
     Raises:
         RequestError: a file is malformed, or names a component, provider or version that does not exist.
     """
+    image_roots, template_roots = [images or images_dir()], [templates or templates_dir()]
+    own = own_catalog() if images is None and templates is None else None
+    if own is not None:
+        if not (own / "images").is_dir() and not (own / "templates" / "components").is_dir():
+            raise RequestError(
+                f"{own}: holds neither images/ nor templates/components/",
+                remedy="CONTRIBUTING.md says what a folder of your own image lines and components holds.",
+            )
+        image_roots.append(own / "images")
+        template_roots.append(own / "templates")
     components: dict[str, ComponentFolder] = {}
-    for path in sorted(((templates or templates_dir()) / "components").glob("*/component.yaml")):
+    for path in [p for root in template_roots for p in sorted((root / "components").glob("*/component.yaml"))]:
         component = parse_record(Component, read_yaml(path), str(path))
         if component.name != path.parent.name:
             raise RequestError(f"{path}: name is {component.name!r} but the folder is {path.parent.name!r}")
         components[component.name] = ComponentFolder(component=component, path=path.parent)
+    files = {path.relative_to(root): path for root in image_roots for path in sorted(root.glob("*/*.yaml"))}
     lines = [
-        Line(line=parse_record(ImageLine, read_yaml(path), str(path)), path=path)
-        for path in sorted((images or images_dir()).glob("*/*.yaml"))
+        Line(line=parse_record(ImageLine, read_yaml(path), str(path)), path=path) for path in sorted(files.values())
     ]
     rules_file = (templates or templates_dir()) / "rules.yaml"
     rules = parse_record(RuleBook, read_yaml(rules_file), str(rules_file))

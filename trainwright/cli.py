@@ -10,6 +10,7 @@ import errno
 import functools
 import inspect
 import json
+import os
 import re
 import signal
 import sys
@@ -28,6 +29,12 @@ from trainwright import __version__
 from trainwright.errors import BuildFailed, Failure, RequestError, nearest
 
 P = ParamSpec("P")
+
+
+def use_catalog(folder: str | None) -> None:
+    """Make a user's folder of image lines and components (``--catalog``) the one of this run."""
+    if folder:
+        os.environ["TRAINWRIGHT_CATALOG"] = folder
 
 
 def say(text: str) -> None:
@@ -116,8 +123,10 @@ REQUEST_FLAGS = {
     "with-requirements": "a requirements file; its packages are installed last",
     "code": "a folder that is baked into /opt/ml/code (an estimator's source_dir is then ignored)",
     "entry-point": "the script in --code that `train` runs",
+    "catalog": "a folder of your own with images/ and templates/components/, on top of the shipped ones",
     "site": "where things come from here, a TOML file (default: trainwright.toml, if there is one)",
 }
+CATALOG_HELP = REQUEST_FLAGS["catalog"]
 JSON_HELP = "print one JSON document on standard output"
 
 

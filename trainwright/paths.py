@@ -27,6 +27,15 @@ def templates_dir() -> Path:
     return data_root() / "templates"
 
 
+def own_catalog() -> Path | None:
+    """The user's own folder of ``images/`` and ``templates/components/`` beside the shipped ones, if there is one.
+
+    ``TRAINWRIGHT_CATALOG`` names it; ``--catalog`` sets that for one run.
+    """
+    named = os.environ.get("TRAINWRIGHT_CATALOG")
+    return Path(named).absolute() if named else None
+
+
 def state_dir() -> Path:
     """Records, contexts, logs and reports of this project: ``.trainwright/`` in the working folder.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -31,7 +32,7 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     if plan.unlocked:
         raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([templates_dir(), *{f.path.parent for f in catalog.components.values()}]),
+        loader=jinja2.FileSystemLoader(_search_path(catalog)),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -66,6 +67,13 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     )
     text = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
     return text.replace("@@diagram@@", diagram(text))
+
+
+def _search_path(catalog: Catalog) -> list[Path]:
+    """Where templates are looked for: a user's own components first, as they may stand for shipped ones."""
+    shipped = templates_dir() / "components"
+    parents = {folder.path.parent for folder in catalog.components.values()}
+    return [*sorted(parents - {shipped}), shipped, templates_dir()]
 
 
 def _call(module: Any, macro: str, component: PlannedComponent) -> str:

@@ -100,6 +100,7 @@ def smoke(
     *,
     gpus: bool = False,
     select: str | None = None,
+    folders: Mapping[str, Path] | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float = 1800,
 ) -> SmokeReport:
@@ -113,6 +114,7 @@ def smoke(
         report_dir: takes ``smoke.xml`` (JUnit).
         gpus: give the container all GPUs; without, the checks that need one are skipped.
         select: run only checks whose name (``components/metis/test_metis.py::test_...``) holds this word.
+        folders: the folder of each component, where it is not the shipped one of that name.
         env: variables for the client (``DOCKER_HOST`` and the like).
         timeout: seconds for all checks together.
 
@@ -126,7 +128,7 @@ def smoke(
     """
     started = time.monotonic()
     names = [component["name"] for component in plan.get("components", ())]
-    files, untested = collect(templates_dir(), names)
+    files, untested = collect(templates_dir(), names, folders)
     report_dir.mkdir(parents=True, exist_ok=True)
     junit = report_dir.absolute() / "smoke.xml"
     junit.unlink(missing_ok=True)
@@ -156,9 +158,12 @@ def smoke(
     return SmokeReport(image=image, rows=tuple(rows), seconds=time.monotonic() - started)
 
 
-def collect(templates: Path, components: list[str]) -> tuple[list[Path], list[str]]:
+def collect(
+    templates: Path, components: list[str], folders: Mapping[str, Path] | None = None
+) -> tuple[list[Path], list[str]]:
     """The test files for an image with these components, and the components that have none."""
-    own = {name: sorted((templates / "components" / name).glob("test_*.py")) for name in components}
+    places = {name: (folders or {}).get(name, templates / "components" / name) for name in components}
+    own = {name: sorted(place.glob("test_*.py")) for name, place in places.items()}
     files = [*sorted((templates / CONTRACT).glob("test_*.py")), *(file for tests in own.values() for file in tests)]
     return files, [name for name, tests in own.items() if not tests]
 

@@ -10,7 +10,7 @@ from invoke.collection import Collection
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from trainwright.cli import JSON_HELP, print_json, request_verb, say, verb
+from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, request_verb, say, use_catalog, verb
 from trainwright.errors import EngineError
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ def _resolve(words: Words, *, to_build: bool = False) -> tuple[Plan, Catalog, Si
 
     named = dict(words)
     site_file = named.pop("site")
+    use_catalog(named.pop("catalog"))
     request = make_request(requirements=named.pop("with_requirements"), **named)
     site = load_site(Path(site_file) if site_file else None)
     catalog = load_catalog()
@@ -44,13 +45,17 @@ def _resolve(words: Words, *, to_build: bool = False) -> tuple[Plan, Catalog, Si
     help={
         "built": "the images built here, newest first",
         "components": "the components and their providers",
+        "catalog": CATALOG_HELP,
         "json": JSON_HELP,
     },
 )
-def list_(c: Context, built: bool = False, components: bool = False, json: bool = False) -> None:
+def list_(
+    c: Context, built: bool = False, components: bool = False, catalog: str | None = None, json: bool = False
+) -> None:
     """Show the image lines of the catalog (or --components, or --built)."""
     from trainwright import listing, show
 
+    use_catalog(catalog)
     document = listing.built() if built else listing.components() if components else listing.lines()
     if json:
         print_json(document)
@@ -111,13 +116,21 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
     help={
         "framework": "only lines of this framework",
         "cuda": "only the line of this CUDA version",
+        "catalog": CATALOG_HELP,
         "check": "change nothing; fail where a lock does not fit its line any more",
     }
 )
-def lock(c: Context, framework: str | None = None, cuda: str | None = None, check: bool = False) -> None:
+def lock(
+    c: Context,
+    framework: str | None = None,
+    cuda: str | None = None,
+    catalog: str | None = None,
+    check: bool = False,
+) -> None:
     """Pin every Python package of the image lines, with hashes, from the configured index."""
     from trainwright.locking import refresh_locks
 
+    use_catalog(catalog)
     refresh_locks(framework, cuda, check=check, say=say)
 
 
@@ -163,13 +176,17 @@ def build(
     help={
         "image": "tag or id of an image built here",
         "select": "only checks whose name holds this word",
+        "catalog": CATALOG_HELP,
         "json": JSON_HELP,
     }
 )
-def smoke(c: Context, image: str = "", select: str | None = None, json: bool = False) -> None:
+def smoke(
+    c: Context, image: str = "", select: str | None = None, catalog: str | None = None, json: bool = False
+) -> None:
     """Run the image tests of every component inside the image, and the container contract."""
     from trainwright import show, workflow
 
+    use_catalog(catalog)
     document = workflow.smoke_image(image, select=select, say=say)
     if json:
         print_json(document)

@@ -10,7 +10,7 @@ from trainwright import build as building
 from trainwright import smoke as smoking
 from trainwright import store
 from trainwright.build import BuildOptions
-from trainwright.catalog import Catalog
+from trainwright.catalog import Catalog, load_catalog
 from trainwright.engine import Engine, connect
 from trainwright.engine_setup import ensure_tool
 from trainwright.errors import RequestError, did_you_mean
@@ -110,6 +110,7 @@ def _smoke(
         record.folder,
         gpus=engine.gpus,
         select=select,
+        folders={name: folder.path for name, folder in load_catalog().components.items()},
     )
     document = {**report.as_json(), "image": image, "image_id": record.image_id, "plan": record.plan.id}
     write_atomically(record.folder / "smoke.json", json.dumps(document, indent=1) + "\n")

@@ -1,0 +1,101 @@
+"""A user's own folder of image lines and components, beside the shipped ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from trainwright.catalog import load_catalog
+from trainwright.errors import RequestError
+from trainwright.paths import images_dir, templates_dir
+from trainwright.render import render_dockerfile
+from trainwright.request import make_request
+from trainwright.resolve import resolve
+from trainwright.smoke import collect
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with one component and one line that holds it."""
+    component = tmp_path / "own" / "templates" / "components" / "hello"
+    component.mkdir(parents=True)
+    (component / "component.yaml").write_text(
+        "name: hello\nsummary: says hello\norder: 70\nproviders:\n  debian:\n    about: hello\n"
+        "    versions: {'2.10': {}}\n    apt: {run: [hello]}\n"
+    )
+    (component / "Dockerfile.j2").write_text("{% macro residue(c) %}\nRUN hello\n{% endmacro %}\n")
+    (component / "test_hello.py").write_text("def test_hello(host):\n    assert host.run('hello').rc == 0\n")
+    lines = tmp_path / "own" / "images" / "pytorch"
+    lines.mkdir(parents=True)
+    text = (images_dir() / "pytorch" / "cpu.yaml").read_text()
+    (lines / "cpu-hello.yaml").write_text(
+        text.replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n").replace(
+            'python: "3.11"', 'python: "3.12"', 1
+        )
+    )
+    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", lines / "cpu-hello.lock.json")
+    monkeypatch.setenv("TRAINWRIGHT_CATALOG", str(tmp_path / "own"))
+    return tmp_path / "own"
+
+
+def test_own_lines_and_components_come_on_top(own):
+    catalog = load_catalog()
+    shipped = load_catalog(images_dir(), templates_dir())
+    assert {e.path for e in shipped.lines} < {e.path for e in catalog.lines}
+    assert set(catalog.components) - set(shipped.components) == {"hello"}
+    plan = resolve(make_request(framework="pytorch", cuda="cpu", python="3.12"), catalog)
+    assert "RUN hello" in render_dockerfile(plan, catalog)
+    unchanged = resolve(make_request(framework="pytorch", cuda="cu124"), catalog)
+    assert unchanged == resolve(make_request(framework="pytorch", cuda="cu124"), shipped)
+
+
+def test_an_own_component_takes_the_place_of_a_shipped_one(own):
+    folder = own / "templates" / "components" / "metis"
+    shutil.copytree(templates_dir() / "components" / "metis", folder)
+    template = folder / "Dockerfile.j2"
+    template.write_text(template.read_text().replace("{% macro residue(c) %}", "{% macro residue(c) %}\nRUN mine"))
+    catalog = load_catalog()
+    plan = resolve(make_request(framework="pytorch", cuda="cu124"), catalog)
+    assert "RUN mine" in render_dockerfile(plan, catalog)
+
+
+def test_image_tests_of_own_components_are_collected(own):
+    catalog = load_catalog()
+    folders = {name: folder.path for name, folder in catalog.components.items()}
+    files, untested = collect(templates_dir(), ["metis", "hello"], folders)
+    assert own / "templates" / "components" / "hello" / "test_hello.py" in files
+    assert not untested
+
+
+def test_an_empty_folder_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRAINWRIGHT_CATALOG", str(tmp_path))
+    with pytest.raises(RequestError, match="neither"):
+        load_catalog()
+
+
+def test_the_flag_does_what_the_variable_does(own, monkeypatch):
+    monkeypatch.delenv("TRAINWRIGHT_CATALOG")
+    words = ["plan", "--framework", "pytorch", "--cuda", "cpu", "--python", "3.12", "--json"]
+
+    def run(*more: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words, *more],
+            cwd=own,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert run().returncode == 3
+    done = run("--catalog", str(own))
+    assert done.returncode == 0, done.stderr
+    assert "hello" in [component["name"] for component in json.loads(done.stdout)["components"]]
