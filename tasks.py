@@ -32,7 +32,23 @@ def refresh_instances(c: Context, check: bool = False) -> None:
     make(check=check)
 
 
+@verb(
+    help={
+        "facts": "newer YAML files of AWS's image documents, comma-separated (default: what was recorded)",
+        "check": "change nothing; fail where the file would change",
+    }
+)
+def refresh_dlc(c: Context, facts: str | None = None, check: bool = False) -> None:
+    """Make the table of AWS's Deep Learning Containers anew (needs the package index)."""
+    from pathlib import Path
+
+    from devtools.refresh_dlc import refresh_dlc as make
+
+    make([Path(name) for name in facts.split(",")] if facts else [], check=check)
+
+
 namespace.add_task(test)
 namespace.add_task(refresh_instances)
+namespace.add_task(refresh_dlc)
 namespace.add_task(generate)
 namespace = checked(namespace)
