@@ -20,6 +20,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
+from trainwright.apt_sources import machine_mirrors
 from trainwright.errors import RequestError, SourceError, did_you_mean
 from trainwright.hashes import KnownHashes
 
@@ -75,8 +76,8 @@ class Site(BaseModel):
         ca_bundle: PEM file with the certificate authorities to trust in a build.
         netrc: credentials by host, in netrc form.
         proxies: proxies for a build.
-        apt_mirror: mirror of Debian's archive (the folder that holds ``dists``); ``None``: the default. What the
-            machine's own apt says is not read: it need not be Debian.
+        apt_mirror: mirror of Debian's archive (the folder that holds ``dists``); ``None``: the default. From
+            the machine's own apt where that names another mirror (:mod:`trainwright.apt_sources`).
         apt_security_mirror: the same for the security suite; by default beside ``apt_mirror``, named ``-security``.
         base_image: what stands for the Debian base image here, for example an image of a local registry.
         artifact_mirror: base URL under which pinned archives are mirrored; may hold credentials.
@@ -289,6 +290,9 @@ def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dic
     proxies = {
         kind: environ.get(f"{kind}_proxy") or environ.get(f"{kind}_proxy".upper()) for kind in Proxies.model_fields
     }
+    for name, mirror in zip(("apt_mirror", "apt_security_mirror"), machine_mirrors(), strict=True):
+        if mirror:
+            values[name], told[name] = mirror, "apt's sources"
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
     values["proxies"] = {kind: value for kind, value in proxies.items() if value}
     values["aws"] = {"region": region} if re.fullmatch(_REGION, region) else {}
