@@ -14,9 +14,9 @@ from trainwright.plan import PlannedSource
 from trainwright.site import Site
 
 
-def on_mirror(file: str, sha256: str) -> tuple[str, str]:
-    """The two paths below the base of a mirror at which an archive is looked for, in order."""
-    return f"{sha256[:2]}/{sha256}/{file}", file
+def on_mirror(file: str, sha256: str | None) -> tuple[str, ...]:
+    """The paths below the base of a mirror at which an archive is looked for, in order; the last is its name."""
+    return (f"{sha256[:2]}/{sha256}/{file}", file) if sha256 else (file,)
 
 
 def places(archive: PlannedSource, site: Site) -> list[str]:
@@ -50,18 +50,18 @@ def in_folder(archives: Iterable[PlannedSource], site: Site) -> tuple[dict[str, 
             if not candidate.is_file():
                 continue
             digest = known.sha256(candidate)
-            if digest == archive.sha256:
+            if archive.sha256 in (None, digest):
                 found[archive.file or ""] = candidate
                 break
             notes.append(f"{candidate} is passed over: its sha256 is {digest}, expected {archive.sha256}")
     return found, notes
 
 
-def remedy(archive_file: str, sha256: str) -> str:
+def remedy(archive_file: str, sha256: str | None) -> str:
     """How to name a place that holds an archive."""
-    path, plain = on_mirror(archive_file, sha256)
+    paths = " and as ".join(on_mirror(archive_file, sha256))
     return (
         "Put the file on a server or into a folder of yours and name it in trainwright.toml (docs/site.md):\n"
         '    artifact_mirror = "https://mirror.example/archives"   # or a folder\n'
-        f"It is looked for there as {path} and as {plain}."
+        f"It is looked for there as {paths}."
     )

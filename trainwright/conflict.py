@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainwright import rules as ruling
-from trainwright.catalog import Catalog, Line, cuda_tag, version_key
-from trainwright.draft import USER, Draft, begins, can_move, facts_of, make_draft, same_version
+from trainwright.catalog import Catalog
+from trainwright.draft import USER, Draft, can_move, facts_of, make_draft, same_version
 from trainwright.errors import Conflict
+from trainwright.lines import Line, begins, cuda_tag, version_key
 from trainwright.plan import Plan
 from trainwright.request import Request
 
@@ -88,7 +89,7 @@ def _has(word: str, draft: Draft) -> bool:
         "--framework": line.framework,
         "--cuda": line.cuda_tag,
         "--python": line.python,
-        "--base": line.base.split("-")[0],
+        "--base": line.base.kind,
     }
     return flag == "--without" or value == has[flag]
 
@@ -237,7 +238,7 @@ def _own(word: str, draft: Draft) -> str:
         "--cuda": line.cuda_tag,
         "--version": line.version,
         "--python": f"Python {line.python}" if flag == "--python" else line.python,
-        "--base": line.base,
+        "--base": line.base.os,
     }[flag]
 
 
@@ -310,7 +311,7 @@ def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: b
             "cuda": line.cuda,
             "version": line.version.split("+", maxsplit=1)[0],
             "python": None if request.python is None else line.python,
-            "base": None if request.base is None else line.base.split("-")[0],
+            "base": None if request.base is None else line.base.kind,
             "allow_unproven": False,
         }
     )

@@ -107,7 +107,7 @@ def _component_files(component: PlannedComponent, catalog: Catalog) -> dict[str,
 
 def _requirements(name: str, sources: list[PlannedSource], plan: Plan, site: Site) -> dict[str, str | Path]:
     """Hash-pinned requirement files of one component, and those of its wheels that lie in a folder of the site."""
-    local = site.wheelhouse({s.file: s.sha256 for s in sources if s.file})
+    local = site.wheelhouse({s.file: s.sha256 for s in sources if s.file and s.sha256})
     component = plan.component(name)
     index = component.index if component is not None else None
     head = ""

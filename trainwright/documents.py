@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from trainwright.catalog import Evidence
 from trainwright.ledger import LedgerRow
+from trainwright.lines import Evidence
 from trainwright.plan import Plan
 from trainwright.records import Record
 from trainwright.store import BuildRecord

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwright.catalog import Catalog, ImageLine, Line, Selection, cuda_tag, version_key
+from trainwright.catalog import Catalog
+from trainwright.lines import ImageLine, Line, Selection, begins, cuda_tag, version_key
 from trainwright.request import Request
 from trainwright.rules import Fact, Facts
 
@@ -66,7 +67,7 @@ def can_move(catalog: Catalog, name: str, selection: Selection, line: ImageLine)
     another component nor the framework decides it."""
     return (
         catalog.components[name].component.tied is None
-        and name != line.framework
+        and name != line.main
         and any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages)
     )
 
@@ -86,11 +87,11 @@ def is_whole(version: str, line: ImageLine) -> bool:
 
 def _follow(catalog: Catalog, name: str, selection: Selection, line: ImageLine, version: str) -> Selection:
     """A component of a line whose framework gets another version."""
-    if name == line.framework:
+    if name == line.main:
         # A build for the CPU is another local version of the same release: 2.13.0+cpu.
         return _moved(selection, version + "".join(selection.version.partition("+")[1:]))
     tied = catalog.components[name].component.tied
-    if tied is None or tied.to != line.framework or not selection.packages:
+    if tied is None or tied.to != line.main or not selection.packages:
         return selection
     # The framework's wheel decides. Where the pins are finer than the component's version (CUDA 13.2, runtime
     # 13.2.86), that version still holds; where they are that version (NCCL 2.30.7), it is open until the lock.
@@ -117,12 +118,6 @@ def _moved(selection: Selection, version: str) -> Selection:
 def same_version(version: str, wanted: str) -> bool:
     """Whether a version is the one asked for; a local part (``+cpu``) need not be named."""
     return wanted in (version, version.split("+", maxsplit=1)[0])
-
-
-def begins(version: str, prefix: str) -> bool:
-    """Whether a version is, or begins with, the parts of another: 2.6.0 begins with 2.6, not with 2.60."""
-    plain = version.split("+", maxsplit=1)[0]
-    return prefix in (version, plain) or plain.startswith(prefix + ".")
 
 
 def facts_of(request: Request, draft: Draft) -> Facts:
@@ -154,7 +149,7 @@ def facts_of(request: Request, draft: Draft) -> Facts:
         version=_asked(f"--version {request.version}", request.version, line.version),
         cuda=_asked(f"--cuda {cuda}", request.cuda, line.cuda),
         python=_asked(f"--python {request.python}", request.python, line.python),
-        os=Fact(line.base),
+        os=Fact(line.base.os),
         components=components,
         packages=packages,
     )

@@ -18,7 +18,7 @@ def lines() -> dict[str, Any]:
             "version": entry.line.version,
             "cuda": entry.line.cuda_tag,
             "python": entry.line.python,
-            "base": entry.line.base,
+            "base": entry.line.base.os,
             "status": entry.line.status,
             "needs": "packages" if catalog.from_packages(entry) else "network",
             "components": sorted(entry.line.components),

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from trainwright.catalog import ImageLine, Line, load_catalog
+from trainwright.catalog import load_catalog
 from trainwright.errors import RequestError, did_you_mean
+from trainwright.lines import ImageLine, Line
 from trainwright.lock import Lock, lock_line
 from trainwright.paths import write_atomically
 from trainwright.request import parse_cuda

@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import Field
 
-from trainwright.catalog import Apt, Evidence, ProbeStep
+from trainwright.components import ProbeStep, SystemPackages
+from trainwright.lines import Evidence
 from trainwright.records import Record
 from trainwright.request import UserFiles
 
@@ -20,24 +21,42 @@ DEBIAN_SUITES = {"debian-11": "bullseye", "debian-12": "bookworm", "debian-13": 
 
 
 class Base(Record):
-    """The base image. ``kind`` is ``debian``; ``image`` is a registry reference, or nothing where the root file
-    system is made on the spot; ``digest`` is known only for a registry reference that names one."""
+    """What the image starts from.
+
+    Attributes:
+        kind: ``debian``, ``nvidia`` or ``dlc``.
+        os: distribution and release.
+        image: a registry reference, or nothing where the root file system is made on the spot.
+        digest: of ``image``, where the reference names it or a lock holds it.
+        build_image: what build stages start from, where that is another image.
+        build_digest: of ``build_image``, where a lock holds it.
+    """
 
     kind: str
     os: str
     image: str | None = None
     digest: str | None = None
+    build_image: str | None = None
+    build_digest: str | None = None
+
+    @property
+    def family(self) -> str:
+        """How the distribution installs packages: ``apt`` or ``dnf``."""
+        return "dnf" if self.os.startswith("amazonlinux") else "apt"
 
 
 class PlannedSource(Record):
     """One input with its checksum: a Python package (``package`` and ``file``), an archive (``url``) or a file of a
-    Debian source package (``package`` and ``file``, no URL: apt knows where)."""
+    Debian source package (``package`` and ``file``, no URL: apt knows where).
+
+    ``sha256`` is missing where nobody publishes it and no lock holds it yet.
+    """
 
     package: str | None = None
     file: str | None = None
     url: str | None = None
     mirrors: tuple[str, ...] = ()
-    sha256: str
+    sha256: str | None
     size: int | None = None
 
 
@@ -52,7 +71,7 @@ class PlannedComponent(Record):
     index: str | None = None
     sources: tuple[PlannedSource, ...] = ()
     values: dict[str, str] = {}
-    apt: Apt = Apt()
+    system: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
     recipe: str
     evidence: tuple[Evidence, ...] = ()
@@ -65,7 +84,12 @@ class PlannedComponent(Record):
     @property
     def wheels(self) -> tuple[PlannedSource, ...]:
         """The Python packages that are installed from a wheel."""
-        return tuple(s for s in self.sources if (s.file or "").endswith(".whl"))
+        return tuple(s for s in self.sources if s.package and (s.file or "").endswith(".whl"))
+
+    @property
+    def wheel_archives(self) -> tuple[PlannedSource, ...]:
+        """The archives that are Python wheels; they are installed without their dependencies."""
+        return tuple(s for s in self.archives if (s.file or "").endswith(".whl"))
 
     @property
     def sdists(self) -> tuple[PlannedSource, ...]:
@@ -166,7 +190,7 @@ def variant(plan: Plan) -> str:
     """What distinguishes images of one framework, as tags spell it: ``2.6.0-cu124-py311-debian12``, and behind it
     what was added (``-compiler``) or left out (``-no-rmm``)."""
     # A tag may hold no "+"; a local version such as 2.13.0+cpu says only what the CUDA part says again.
-    from trainwright.catalog import cuda_tag
+    from trainwright.lines import cuda_tag
 
     version = plan.version.split("+", maxsplit=1)[0]
     name = f"{version}-{cuda_tag(plan.cuda)}-py{plan.python.replace('.', '')}-{plan.base.os.replace('-', '')}"

@@ -43,6 +43,7 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     environment.filters["debian_suite"] = lambda os_name: DEBIAN_SUITES[os_name]
     shared: dict[str, Any] = {"plan": plan, "user": plan.user, "epoch": EPOCH}
     parts = []
+    early = {"interpreter": "", "interpreter_copy": ""}
     for component in plan.components:
         module = environment.get_template(f"{component.name}/Dockerfile.j2").make_module(shared)
         parts.append(
@@ -54,11 +55,15 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
                 "residue": _call(module, "residue", component),
             }
         )
+        early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
     baked = {k: v for k, v in plan.environment.items() if k == "SAGEMAKER_PROGRAM"}
     text = environment.get_template("Dockerfile.j2").render(
         shared,
         components=parts,
+        **early,
+        python=plan.component("python"),
         run_packages=_packages(plan, "run"),
+        tools_packages=_tools_packages(plan),
         build_packages=_packages(plan, "build"),
         sdist_components=[c for c in plan.components if c.sdists],
         environment={k: v for k, v in plan.environment.items() if k not in baked},
@@ -83,10 +88,20 @@ def _call(module: Any, macro: str, component: PlannedComponent) -> str:
 
 
 def _packages(plan: Plan, kind: str) -> list[str]:
-    names = {name for c in plan.components for name in getattr(c.apt, kind)}
+    names = {name for c in plan.components for name in getattr(c.system, kind)}
     if kind == "build" and any(c.archives for c in plan.components):
         names |= {"ca-certificates", "curl"}
+    if plan.base.kind == "nvidia":
+        # NVIDIA's images lack them. Build stages start from another image there, so they need what the image has.
+        names |= {"ca-certificates"} if kind == "run" else set(_packages(plan, "run")) if names else set()
     return sorted(names)
+
+
+def _tools_packages(plan: Plan) -> list[str]:
+    """What `python -m venv` needs of the distribution."""
+    python = plan.component("python")
+    package = python.values.get("venv_package") if python else None
+    return [package] if package else []
 
 
 def _pairs(values: dict[str, str]) -> str:

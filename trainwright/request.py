@@ -8,8 +8,8 @@ import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
-from trainwright.catalog import cuda_tag
 from trainwright.errors import RequestError
+from trainwright.lines import cuda_tag
 from trainwright.records import Record
 
 # cu124, cuda-12.4 and 12.4.1; 124 is clear enough, 12 is not.

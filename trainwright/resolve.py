@@ -11,16 +11,19 @@ from typing import Any
 
 from trainwright import plan as planning
 from trainwright import rules
-from trainwright.catalog import Catalog, Provider, Selection, version_key
+from trainwright.catalog import BASE, Catalog, target_of
+from trainwright.components import Provider, SystemPackages, fill
 from trainwright.conflict import conflict, objections, offers
-from trainwright.draft import OPEN, Draft, begins, facts_of, is_whole, make_draft
+from trainwright.draft import OPEN, Draft, facts_of, is_whole, make_draft
 from trainwright.errors import Conflict, Failure, RequestError, did_you_mean
+from trainwright.lines import ImageLine, Selection, begins, version_key
 from trainwright.lock import Lock, LockedPackage, normalise
 from trainwright.paths import templates_dir
 from trainwright.plan import Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource
 from trainwright.request import Request
 
 BASES = {"debian": "Debian root file system", "nvidia": "nvidia/cuda image", "dlc": "AWS Deep Learning Container"}
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # The lock of a draft that is in no image line, where there is one.
 Locks = Callable[[Draft], Lock | None]
 
@@ -136,18 +139,20 @@ def _make_plan(request: Request, catalog: Catalog, draft: Draft, base_image: str
     owned = _share_out(lock, selections, providers)
     components: list[PlannedComponent] = []
     environment: dict[str, str] = {}
+    path: list[str] = []
     notices = list(line.notices)
     expect: list[Expectation] = []
     probes: list[PlannedProbe] = []
     for name, chosen in selections.items():
         folder, provider = catalog.components[name], providers[name]
-        known = provider.versions.get(chosen.version)
         values = {
             "version": chosen.version,
             "cuda": line.cuda,
             "python": line.python,
-            **(known.values if known else {}),
+            "architectures": " ".join(line.architectures),
+            **provider.values_for(chosen.version),
         }
+        sources = provider.sources_for(chosen.version, target_of(line, draft.version)) or ()
         components.append(
             PlannedComponent(
                 name=name,
@@ -156,20 +161,24 @@ def _make_plan(request: Request, catalog: Catalog, draft: Draft, base_image: str
                 order=folder.component.order,
                 packages=chosen.packages,
                 index=chosen.index,
-                sources=(*(_source(s) for s in (known.sources if known else ())), *(_locked(p) for p in owned[name])),
+                sources=(*(_source(s) for s in sources), *(_locked(p) for p in owned[name])),
                 values=values,
-                apt=provider.apt,
+                system=_system_packages(provider, line, values),
                 compile_memory_gb=provider.compile_memory_gb,
                 recipe=folder.recipe,
-                evidence=line.evidence if name == line.framework and not draft.unproven else (),
+                evidence=line.evidence if name == line.main and not draft.unproven else (),
             )
         )
-        environment |= {key: _fill(text, values) for key, text in provider.environment.items()}
+        environment |= {key: fill(text, values) for key, text in provider.environment.items()}
+        path += [directory for directory in provider.path if directory not in path]
         expect += [
-            Expectation(component=name, fact=fact, value=_fill(text, values)) for fact, text in provider.expect.items()
+            Expectation(component=name, fact=fact, value=fill(text, values)) for fact, text in provider.expect.items()
         ]
-        probes += [PlannedProbe(component=name, **step.model_dump()) for step in folder.component.probe]
+        steps = provider.probe or folder.component.probe if provider.expect or chosen.provider != BASE else ()
+        probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
         notices += [note.says for note in folder.component.notices if note.unless not in selections]
+    if path:
+        environment = {"PATH": ":".join([*path, DEFAULT_PATH]), **environment}
     if request.user.entry_point:
         environment["SAGEMAKER_PROGRAM"] = request.user.entry_point
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
@@ -179,16 +188,18 @@ def _make_plan(request: Request, catalog: Catalog, draft: Draft, base_image: str
         )
     notices += rules.notices(catalog.rules.rules, facts_of(request, draft))
     notices += _differences(draft, lock)
+    image = line.base.image or (base_image if line.base.kind == "debian" else None)
     fields: dict[str, Any] = {
         "framework": line.framework,
         "version": draft.version,
         "cuda": line.cuda,
         "python": line.python,
         "base": Base(
-            kind=line.base.split("-")[0],
-            os=line.base,
-            image=base_image,
-            digest=base_image.rpartition("@")[2] if base_image and "@" in base_image else None,
+            kind=line.base.kind,
+            os=line.base.os,
+            image=image,
+            digest=image.rpartition("@")[2] if image and "@" in image else None,
+            build_image=line.base.build_image if line.base.build_image != image else None,
         ),
         "flavour": _flavour(draft),
         "unproven": draft.unproven,
@@ -209,7 +220,7 @@ def _pinned(draft: Draft) -> dict[str, tuple[str, str]]:
     return {
         name: (own[name].version, chosen.version)
         for name, chosen in draft.selections.items()
-        if name in own and name != draft.line.framework and chosen.version not in (own[name].version, OPEN)
+        if name in own and name != draft.line.main and chosen.version not in (own[name].version, OPEN)
     }
 
 
@@ -280,10 +291,12 @@ def _source(source: Any) -> PlannedSource:
     return PlannedSource(**source.model_dump())
 
 
-def _fill(text: str, values: dict[str, str]) -> str:
-    for key, value in values.items():
-        text = text.replace("{" + key + "}", value)
-    return text
+def _system_packages(provider: Provider, line: ImageLine, values: dict[str, str]) -> SystemPackages:
+    """The packages of the distribution that the image has."""
+    chosen = provider.dnf if line.base.os.startswith("amazonlinux") else provider.apt
+    return SystemPackages(
+        build=tuple(fill(name, values) for name in chosen.build), run=tuple(fill(name, values) for name in chosen.run)
+    )
 
 
 def _skeleton_recipe() -> str:

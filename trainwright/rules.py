@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from trainwright.catalog import Rule, When
+from trainwright.rulebook import Rule, When, within
 
 if TYPE_CHECKING:
-    from packaging.specifiers import SpecifierSet
+    pass
 
 
 @dataclass(frozen=True)
@@ -82,17 +81,3 @@ def applies(when: When, facts: Facts) -> frozenset[str] | None:
         if not within(fact.otherwise, wanted):
             needed |= fact.words
     return frozenset(needed)
-
-
-def within(version: str | None, wanted: str) -> bool:
-    """Whether a version lies in a range; ``cpu`` lies in no range but the word itself."""
-    if version is None or not version[:1].isdigit() or not wanted.lstrip("=!<>~ ")[:1].isdigit():
-        return version == wanted
-    return bool(_range(wanted).contains(version, prereleases=True))
-
-
-@lru_cache
-def _range(text: str) -> SpecifierSet:
-    from packaging.specifiers import SpecifierSet
-
-    return SpecifierSet(text)

@@ -21,9 +21,10 @@ from typing import Literal, NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from trainwright import archives
-from trainwright.catalog import Catalog, ImageLine, version_key
+from trainwright.catalog import Catalog
 from trainwright.engine import Engine, sdk
 from trainwright.errors import EngineError, SourceError
+from trainwright.lines import ImageLine, version_key
 from trainwright.plan import Plan
 from trainwright.runner import run
 from trainwright.site import Site, mask
@@ -44,7 +45,7 @@ class Source:
     name: str
     needed_by: str
     places: tuple[tuple[str, Callable[[], str]], ...]
-    sha256: str = ""
+    sha256: str | None = None
 
 
 def check_sources(plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, seconds: float = SECONDS) -> None:

@@ -102,7 +102,7 @@ def test_smoke_is_all_green(built, program):
     assert report["failed"] == 0
     assert report["passed"] >= 25
     components = {row["component"] for row in report["rows"]}
-    assert {"contract", "pytorch", "metis", "openmpi", "ssh", "sagemaker-toolkit", "libfabric"} <= components
+    assert {"contract", "pytorch", "metis", "openmpi", "ssh", "sagemaker-toolkit", "efa"} <= components
     assert list(Path(built["record"]).parent.glob("*.xml"))
     record = json.loads(Path(built["record"]).read_text())
     assert record["smoke"]["failed"] == 0

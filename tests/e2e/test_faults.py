@@ -110,7 +110,7 @@ def test_a_wrong_checksum_fails_the_build(small_catalog, docker):
 
 def test_ctrl_c_ends_with_5_and_the_next_run_goes_on(state, environment, docker, tmp_path):
     """Through the program: the signal reaches the builder, which drops what it was at."""
-    words = ["build", "--framework", "pytorch", "--cuda", "cpu", "--without", "metis,libfabric", "--no-cache"]
+    words = ["build", "--framework", "pytorch", "--cuda", "cpu", "--without", "metis,efa", "--no-cache"]
     script = str(Path(sys.executable).with_name("invoke"))
     own = {**environment, "TRAINWRIGHT_STATE": str(tmp_path / "interrupted")}
     process = subprocess.Popen(
@@ -128,7 +128,7 @@ def test_ctrl_c_ends_with_5_and_the_next_run_goes_on(state, environment, docker,
     assert "interrupted" in err
     assert "Traceback" not in err
     assert not out
-    tag = "trainwright/pytorch:2.13.0-cpu-py311-debian12-no-libfabric-no-metis"
+    tag = "trainwright/pytorch:2.13.0-cpu-py311-debian12-no-efa-no-metis"
     assert not docker("images", "--quiet", tag)
 
 

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f9c05a39953f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 183fd33f8f89; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -18,7 +18,7 @@
 FROM scratch AS base
 ADD base/rootfs.tar /
 
-# Debian packages of the image itself.
+# The distribution's packages of the image itself.
 FROM base AS os
 ENV LANG=C.UTF-8
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
@@ -60,7 +60,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    python3 -m venv /opt/tools \
+    /usr/bin/python3 -m venv /opt/tools \
     && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
     /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
@@ -158,7 +158,7 @@ RUN mkdir -p -m 700 /root/.ssh \
     && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
     && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
-# libfabric 1.17.0 (debian)
+# efa 1.17.0 (debian)
 # libfabric, libefa and the verbs providers are Debian packages of the os stage.
 
 # openmpi 4.1.4 (debian)
@@ -207,7 +207,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=f9c05a39953f06a16a6806933f19943e6ba6d5c89ffc13d8f329349fd4baa7e9 \
+    io.trainwright.plan=183fd33f8f89f0259b48ef06d1b8247d02a2b368f2f411ddbab14ec0654907be \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \
@@ -215,7 +215,7 @@ LABEL org.opencontainers.image.title=pytorch-training \
     io.trainwright.base=debian-12 \
     io.trainwright.component.python="3.11 (debian)" \
     io.trainwright.component.ssh="9.2 (debian)" \
-    io.trainwright.component.libfabric="1.17.0 (debian)" \
+    io.trainwright.component.efa="1.17.0 (debian)" \
     io.trainwright.component.openmpi="4.1.4 (debian)" \
     io.trainwright.component.pytorch="2.13.0+cpu (wheel)" \
     io.trainwright.component.mpi4py="4.1.2 (wheel)" \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d76506c2dbe9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3713eb447236; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -18,7 +18,7 @@
 FROM scratch AS base
 ADD base/rootfs.tar /
 
-# Debian packages of the image itself.
+# The distribution's packages of the image itself.
 FROM base AS os
 ENV LANG=C.UTF-8
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
@@ -60,7 +60,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    python3 -m venv /opt/tools \
+    /usr/bin/python3 -m venv /opt/tools \
     && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
     /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
@@ -161,7 +161,7 @@ RUN mkdir -p -m 700 /root/.ssh \
     && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
     && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
-# libfabric 1.17.0 (debian)
+# efa 1.17.0 (debian)
 # libfabric, libefa and the verbs providers are Debian packages of the os stage.
 
 # openmpi 4.1.4 (debian)
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=d76506c2dbe9f753aa848fd0baa8540dd52d375f7bdd25055358e1ab985b6400 \
+    io.trainwright.plan=3713eb447236d89e68bd037e9ddcd297d0360a81cc2e18e8da2224a794ecf1ab \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \
@@ -248,7 +248,7 @@ LABEL org.opencontainers.image.title=pytorch-training \
     io.trainwright.base=debian-12 \
     io.trainwright.component.python="3.11 (debian)" \
     io.trainwright.component.ssh="9.2 (debian)" \
-    io.trainwright.component.libfabric="1.17.0 (debian)" \
+    io.trainwright.component.efa="1.17.0 (debian)" \
     io.trainwright.component.openmpi="4.1.4 (debian)" \
     io.trainwright.component.cuda="12.1 (wheel)" \
     io.trainwright.component.nccl="2.20.5 (wheel)" \

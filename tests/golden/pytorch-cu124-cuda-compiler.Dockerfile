@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan cd458d204e0e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 70511df382a9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -18,7 +18,7 @@
 FROM scratch AS base
 ADD base/rootfs.tar /
 
-# Debian packages of the image itself.
+# The distribution's packages of the image itself.
 FROM base AS os
 ENV LANG=C.UTF-8
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
@@ -62,7 +62,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    python3 -m venv /opt/tools \
+    /usr/bin/python3 -m venv /opt/tools \
     && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
     /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
@@ -189,7 +189,7 @@ RUN mkdir -p -m 700 /root/.ssh \
     && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
     && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
-# libfabric 1.17.0 (debian)
+# efa 1.17.0 (debian)
 # libfabric, libefa and the verbs providers are Debian packages of the os stage.
 
 # openmpi 4.1.4 (debian)
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=cd458d204e0edf1f504d93565f247164d2b83c34cf1e476c24ac8b1b2935449f \
+    io.trainwright.plan=70511df382a9bae88c0a5bcb9f9d10f570ed6a1cf6c8620296364e9943c5e48a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \
@@ -279,7 +279,7 @@ LABEL org.opencontainers.image.title=pytorch-training \
     io.trainwright.base=debian-12 \
     io.trainwright.component.python="3.11 (debian)" \
     io.trainwright.component.ssh="9.2 (debian)" \
-    io.trainwright.component.libfabric="1.17.0 (debian)" \
+    io.trainwright.component.efa="1.17.0 (debian)" \
     io.trainwright.component.openmpi="4.1.4 (debian)" \
     io.trainwright.component.cuda="12.4 (wheel)" \
     io.trainwright.component.nccl="2.21.5 (wheel)" \

@@ -12,7 +12,8 @@ import pytest
 
 from tests.loopback import Loopback, dead_url, loopback, status, truncated
 from trainwright import archives
-from trainwright.catalog import Source, load_catalog
+from trainwright.catalog import load_catalog
+from trainwright.components import Source
 from trainwright.context import write_context
 from trainwright.errors import RequestError
 from trainwright.paths import images_dir, templates_dir

@@ -114,7 +114,7 @@ def test_plan_json_has_the_documented_keys():
     documented = {"schema", "id", "framework", "version", "cuda", "python", "base", "components"}
     documented |= {"environment", "labels", "tags", "notices"}
     assert documented <= set(document)
-    assert set(document["base"]) == {"kind", "os", "image", "digest"}
+    assert set(document["base"]) == {"kind", "os", "image", "digest", "build_image", "build_digest"}
     for component in document["components"]:
         assert {"name", "version", "provider", "sources", "evidence"} <= set(component)
         for source in component["sources"]:

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainwright.catalog import Catalog, cuda_tag, load_catalog, version_key
+from trainwright.catalog import Catalog, load_catalog
 from trainwright.errors import Conflict, Failure, RequestError
+from trainwright.lines import cuda_tag, version_key
 from trainwright.paths import images_dir, templates_dir
 from trainwright.request import make_request
 from trainwright.resolve import resolve

@@ -6,12 +6,14 @@ import shutil
 
 import pytest
 
-from trainwright.catalog import Line, RuleBook, load_catalog
+from trainwright.catalog import load_catalog
 from trainwright.draft import facts_of, make_draft
 from trainwright.errors import RequestError
+from trainwright.lines import Line
 from trainwright.paths import images_dir, templates_dir
 from trainwright.records import parse_record
 from trainwright.request import make_request
+from trainwright.rulebook import RuleBook
 from trainwright.rules import Fact, Facts, applies, broken, notices, within
 
 CATALOG = load_catalog()

@@ -1,0 +1,130 @@
+"""Image lines (``images/<framework>/<line>.yaml``): known-good sets and where the knowledge comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field, field_validator
+
+from trainwright.records import Record
+
+Status = Literal["supported", "unmaintained", "end-of-support"]
+BaseKind = Literal["debian", "nvidia", "dlc"]
+# What an image is called in FROM: no digest, no tag named latest; a lock adds the digest.
+_REFERENCE = r"^[a-z0-9][\w.-]*(:\d+)?(/[\w.-]+)*:[\w][\w.-]*$"
+
+
+class Evidence(Record):
+    """How a row is known: where it was read or measured, when, and what it says."""
+
+    source: str
+    date: str
+    says: str
+
+
+class Selection(Record):
+    """One component of an image line: who provides it, in which version.
+
+    ``packages`` are Python requirements with exact versions (``torch==2.6.0``) that the component installs;
+    ``index`` names a further Python package index that holds them.
+    """
+
+    provider: str
+    version: str
+    packages: tuple[str, ...] = ()
+    index: str | None = None
+
+
+class LineBase(Record):
+    """What an image starts from.
+
+    Attributes:
+        kind: ``debian`` (a root file system made on the spot; CUDA comes with the wheels), ``nvidia`` (``nvidia/cuda``)
+            or ``dlc`` (an AWS Deep Learning Container that is extended).
+        os: distribution and release, such as ``ubuntu-20.04``.
+        image: what the image itself starts from; nothing where it is made on the spot.
+        build_image: what build stages start from, of the same distribution; by default ``image``.
+    """
+
+    kind: BaseKind
+    os: str = Field(pattern=r"^[a-z]+-[0-9.]+$")
+    image: str | None = Field(default=None, pattern=_REFERENCE)
+    build_image: str | None = Field(default=None, pattern=_REFERENCE)
+
+
+class ImageLine(Record):
+    """A known-good set for one framework version and one CUDA version.
+
+    Attributes:
+        component: the component whose version the framework's is; by default the one of the framework's name.
+        base: a record, or ``debian-12`` for a Debian root file system.
+        released: whether anybody published an image of this set; the resolver takes one that was not only when it is
+            asked for by its version.
+        architectures: compute capabilities of the GPUs that native code is compiled for, such as ``8.0``.
+        options: components that ``--with`` adds.
+        constraints: bounds for Python packages that nobody names.
+    """
+
+    framework: str
+    version: str
+    component: str | None = None
+    cuda: str
+    python: str
+    base: LineBase
+    status: Status
+    released: bool = True
+    architectures: tuple[str, ...] = ()
+    components: dict[str, Selection]
+    options: dict[str, Selection] = {}
+    constraints: tuple[str, ...] = ()
+    notices: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...]
+
+    @field_validator("base", mode="before")
+    @classmethod
+    def _short_base(cls, base: Any) -> Any:
+        return {"kind": base.split("-")[0], "os": base} if isinstance(base, str) else base
+
+    @property
+    def main(self) -> str:
+        """The component that is the framework."""
+        return self.component or self.framework
+
+    @property
+    def cuda_tag(self) -> str:
+        """The CUDA version as the command line spells it: ``cu124`` or ``cpu``."""
+        return cuda_tag(self.cuda)
+
+
+class Line(Record):
+    """An image line and the file it was read from (its lock lies beside it)."""
+
+    line: ImageLine
+    path: Path
+
+    @property
+    def lock_path(self) -> Path:
+        """The lock of every Python package of the line."""
+        return self.path.with_suffix(".lock.json")
+
+
+def cuda_tag(cuda: str) -> str:
+    """``12.4`` as ``cu124``; ``cpu`` stays."""
+    return cuda if cuda == "cpu" else "cu" + cuda.replace(".", "")
+
+
+def version_key(version: str) -> tuple[int, ...]:
+    """The numbers of a version, for an order that knows 1.9 from 1.10; ``cpu`` and other words give nothing."""
+    numbers = []
+    for part in version.split("+", maxsplit=1)[0].split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def begins(version: str, prefix: str) -> bool:
+    """Whether a version is, or begins with, the parts of another: 2.6.0 begins with 2.6, not with 2.60."""
+    plain = version.split("+", maxsplit=1)[0]
+    return prefix in (version, plain) or plain.startswith(prefix + ".")
