@@ -137,9 +137,12 @@ def _check_rules(catalog: Catalog, file: Path) -> None:
         for name in (rule.when.framework, *rule.when.components):
             if name is not None and name not in known:
                 raise RequestError(f"{file}: rule {rule.name} names {name!r}. {did_you_mean(name, known)}")
+    parts = [folder.component for folder in catalog.components.values()]
+    provided = {*catalog.components, *(name for part in parts for name in part.provides)}
     for folder in catalog.components.values():
-        tied = folder.component.tied
-        if tied is not None and tied.to not in catalog.components:
-            raise RequestError(
-                f"{folder.path / 'component.yaml'}: tied to {tied.to!r}. {did_you_mean(tied.to, catalog.components)}"
-            )
+        for provider in folder.component.providers.values():
+            names = (*provider.requires, *((provider.tied.to,) if provider.tied else ()))
+            for name in (*folder.component.requires, *names):
+                if name not in provided:
+                    where = folder.path / "component.yaml"
+                    raise RequestError(f"{where}: no component {name!r}. {did_you_mean(name, provided)}")

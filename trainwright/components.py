@@ -127,6 +127,13 @@ class ProbeStep(Record):
     match: dict[str, str] = {}
 
 
+class Tied(Record):
+    """A component whose version another one decides: it changes only together with that."""
+
+    to: str
+    why: str
+
+
 class Provider(Record):
     """One way to come by a component.
 
@@ -145,6 +152,7 @@ class Provider(Record):
         expect: what the probe must find, by fact; filled in, too, and ``*`` at the end leaves the rest open.
         probe: takes the place of the component's probe.
         owns: patterns of the Python packages that its layer holds.
+        tied: the component that decides its version, where one does.
     """
 
     about: str
@@ -161,6 +169,7 @@ class Provider(Record):
     expect: dict[str, str] = {}
     probe: tuple[ProbeStep, ...] = ()
     owns: tuple[str, ...] = ()
+    tied: Tied | None = None
 
     def values_for(self, version: str) -> dict[str, str]:
         """The values of a version: the provider's, those of the ranges it lies in, its own."""
@@ -201,13 +210,6 @@ class Notice(Record):
     unless: str | None = None
 
 
-class Tied(Record):
-    """A component whose version another one decides: it changes only together with that."""
-
-    to: str
-    why: str
-
-
 class Component(Record):
     """A folder of ``templates/components``: what it is, needs, provides and how it is proven."""
 
@@ -218,7 +220,6 @@ class Component(Record):
     requires: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
     provides: tuple[str, ...] = ()
-    tied: Tied | None = None
     probe: tuple[ProbeStep, ...] = ()
     notices: tuple[Notice, ...] = ()
 

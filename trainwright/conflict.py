@@ -55,8 +55,9 @@ def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[O
         facts: frozenset[Row] = frozenset()
         if flag == "--set":
             name = value.partition("=")[0]
-            tied = catalog.components[name].component.tied if name in draft.selections else None
-            if tied is not None:
+            has = draft.selections.get(name)
+            tied = has and catalog.components[name].component.providers[has.provider].tied
+            if tied:
                 facts = frozenset({(f"{name} is tied to {tied.to}", tied.why)})
         yield Objection(frozenset({word}), facts, closed=True)
 
@@ -101,7 +102,7 @@ def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> It
     offered = {other for name in draft.selections for other in stands_for[name]}
     for name in draft.selections:
         added = {f"--with {name}"} if name in request.with_ and name not in draft.line.components else set()
-        for need in known[name].requires:
+        for need in (*known[name].requires, *known[name].providers[draft.selections[name].provider].requires):
             if need not in offered:
                 gone = {f"--without {n}" for n in request.without if need in stands_for.get(n, ())}
                 fact = (f"{name} requires {need}", f"{name}: {known[name].summary}")

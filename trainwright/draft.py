@@ -66,7 +66,7 @@ def can_move(catalog: Catalog, name: str, selection: Selection, line: ImageLine)
     """Whether a lock of its own could give a component another version: its packages carry its version, and neither
     another component nor the framework decides it."""
     return (
-        catalog.components[name].component.tied is None
+        catalog.components[name].component.providers[selection.provider].tied is None
         and name != line.main
         and any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages)
     )
@@ -90,7 +90,7 @@ def _follow(catalog: Catalog, name: str, selection: Selection, line: ImageLine, 
     if name == line.main:
         # A build for the CPU is another local version of the same release: 2.13.0+cpu.
         return _moved(selection, version + "".join(selection.version.partition("+")[1:]))
-    tied = catalog.components[name].component.tied
+    tied = catalog.components[name].component.providers[selection.provider].tied
     if tied is None or tied.to != line.main or not selection.packages:
         return selection
     # The framework's wheel decides. Where the pins are finer than the component's version (CUDA 13.2, runtime

@@ -149,6 +149,7 @@ def _make_plan(request: Request, catalog: Catalog, draft: Draft, base_image: str
             "version": chosen.version,
             "cuda": line.cuda,
             "python": line.python,
+            "framework": line.main,
             "architectures": " ".join(line.architectures),
             **provider.values_for(chosen.version),
         }

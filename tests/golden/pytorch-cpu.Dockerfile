@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 183fd33f8f89; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 49f91a1b1e0d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -207,7 +207,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=183fd33f8f89f0259b48ef06d1b8247d02a2b368f2f411ddbab14ec0654907be \
+    io.trainwright.plan=49f91a1b1e0d9ea8fd7200e4ad0c6834792e4c7131ca54af726b9ecff3555a1b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

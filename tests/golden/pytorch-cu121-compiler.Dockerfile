@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5fd933dbe295; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2aa3bb564909; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=5fd933dbe295f4a85b70ced6a61b2266d8bcd18c8efc02e00f60ebcac0993d2d \
+    io.trainwright.plan=2aa3bb564909ec9a09bcb4b7f0d3796dfe3ad93269739187cb955b8a2af73150 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ae0d08abadc7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 456fbe4dfa4e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=ae0d08abadc7d2aadb7ed1f3600f97ca91767426d61e43bbe91e8294fe5ddf29 \
+    io.trainwright.plan=456fbe4dfa4e4250d66015597b7a8b9c4ad25c83131a197000119aedbdfa7cba \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

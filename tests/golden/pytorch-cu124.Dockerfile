@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ac482360b7c7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fcbf8133e5e2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=ac482360b7c7795e4f5ba1a881455ad7dd561377960e95945dd51d53f575a8e6 \
+    io.trainwright.plan=fcbf8133e5e27117d2a01f214269eca16cf3923d8b2e6cf1113590f3cf289a8f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

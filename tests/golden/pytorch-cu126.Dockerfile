@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 17924204823e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bed4c705313b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=17924204823e30b638c4f4146c0934db0644944a33535ea515cce28e59d5c1d4 \
+    io.trainwright.plan=bed4c705313b008ebab377d067e4cfbd4fc571df1a6c9f7c298105c5060392fa \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

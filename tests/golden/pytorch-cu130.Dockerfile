@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 629d2aec46d1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6512bcb350f5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=629d2aec46d14aa865f265b21025570c53ff4a7e320857c58128bc4e5f3ef3a8 \
+    io.trainwright.plan=6512bcb350f5dcc0909237ebb9c61487d0de92fce3fe51e93a64a4995590306a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

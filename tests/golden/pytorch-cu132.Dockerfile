@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 99ee8cfdc225; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6a25205b11b0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=99ee8cfdc225ed3bc524c9b926c02ceeb3c0274698dd01caa5bd38d130d1d21f \
+    io.trainwright.plan=6a25205b11b032404ced0241769b043f89df2c865c4c767eb4be22f08dcfd45a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
