@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainwright import rules as ruling
-from trainwright.catalog import Catalog
+from trainwright.catalog import Catalog, target_of
 from trainwright.draft import USER, Draft, can_move, facts_of, make_draft, same_version
 from trainwright.errors import Conflict
 from trainwright.lines import Line, begins, cuda_tag, version_key
@@ -42,6 +42,7 @@ def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
         yield Objection(frozenset({f"--framework {request.framework}"}))
     yield from _not_in_line(request, catalog, draft)
     yield from _broken_requirements(request, catalog, draft)
+    yield from _made_for_others(request, catalog, draft)
     for rule, words in ruling.broken(catalog.rules.rules, facts_of(request, draft)):
         evidence = f"{rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
         yield Objection(words, frozenset({(str(rule.refuse), evidence)}))
@@ -112,6 +113,21 @@ def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> It
                 held = {f"--with {n}" for n in request.with_ if other in stands_for.get(n, ())}
                 fact = (f"{name} excludes {other}", f"{name}: {known[name].summary}")
                 yield Objection(frozenset(held | added), frozenset({fact}))
+
+
+def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
+    """Every component whose files were made for another framework version, CUDA or Python than the draft's."""
+    target = target_of(draft.line, draft.version)
+    for name, chosen in draft.selections.items():
+        provider = catalog.components[name].component.providers[chosen.provider]
+        if provider.sources_for(chosen.version, target) is not None:
+            continue
+        made = " or ".join(build.made_for for build in provider.versions[chosen.version].builds)
+        words = {f"--set {n}={v}" for n, v in request.set_ if n == name}
+        words |= {f"--with {name}"} if name in request.with_ and name not in draft.line.components else set()
+        words |= {f"--version {request.version}"} if draft.version != draft.line.version else set()
+        fact = (f"{name} {chosen.version} is made for {made} alone", f"templates/components/{name}: {provider.about}")
+        yield Objection(frozenset(words), frozenset({fact}))
 
 
 # ---- the smallest set of reasons ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwright.catalog import Catalog
+from trainwright.extend import extended
 from trainwright.lines import ImageLine, Line, Selection, begins, cuda_tag, version_key
 from trainwright.request import Request
 from trainwright.rules import Fact, Facts
@@ -38,6 +39,8 @@ class Draft:
 
 def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     """The line with what the request adds, leaves out and pins, as far as the line can follow."""
+    if request.base == "dlc" and entry.line.base.kind != "dlc":
+        entry = extended(entry) or entry
     line = entry.line
     chosen = {n: s for n, s in line.components.items() if n not in request.without}
     chosen |= {name: line.options[name] for name in request.with_ if name in line.options}

@@ -61,6 +61,8 @@ class ImageLine(Record):
         base: a record, or ``debian-12`` for a Debian root file system.
         released: whether anybody published an image of this set; the resolver takes one that was not only when it is
             asked for by its version.
+        preferred: of several lines for one framework version and CUDA, the one to take where nothing tells them apart.
+        published_cuda: the CUDA version in the name of AWS's container, where it is not the one of the framework.
         architectures: compute capabilities of the GPUs that native code is compiled for, such as ``8.0``.
         options: components that ``--with`` adds.
         constraints: bounds for Python packages that nobody names.
@@ -74,6 +76,8 @@ class ImageLine(Record):
     base: LineBase
     status: Status
     released: bool = True
+    preferred: bool = False
+    published_cuda: str | None = Field(default=None, pattern=r"^cu\d+$")
     architectures: tuple[str, ...] = ()
     components: dict[str, Selection]
     options: dict[str, Selection] = {}

@@ -158,8 +158,11 @@ def finish(fields: Mapping[str, Any]) -> Plan:
     """
     draft = Plan(id="", labels={}, tags=(), **fields)
     body = draft.as_json()
-    for key in ("id", "labels", "tags"):
+    # Notices say what else there is, and a region says where the same container is pulled from.
+    for key in ("id", "labels", "tags", "notices"):
         del body[key]
+    if draft.base.kind == "dlc":
+        body["base"]["image"] = str(draft.base.image).rpartition("/")[2]
     for key in ("requirements", "code"):
         del body["user"][key]
     identity = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

@@ -110,6 +110,6 @@ def _pairs(values: dict[str, str]) -> str:
 
 
 def _quote(value: str) -> str:
-    """A value for ENV or LABEL. ``$`` would be expanded by the builder, so it is escaped."""
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$")
+    """A value for ENV or LABEL. ``$`` would be expanded by the builder, so it is escaped, but for ``${PATH}``."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("\\${PATH}", "${PATH}")
     return escaped if re.fullmatch(r"[\w./:@+-]+", value) else f'"{escaped}"'

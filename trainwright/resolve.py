@@ -16,6 +16,7 @@ from trainwright.components import Provider, SystemPackages, fill
 from trainwright.conflict import conflict, objections, offers
 from trainwright.draft import OPEN, Draft, facts_of, is_whole, make_draft
 from trainwright.errors import Conflict, Failure, RequestError, did_you_mean
+from trainwright.extend import registry_reference
 from trainwright.lines import ImageLine, Selection, begins, version_key
 from trainwright.lock import Lock, LockedPackage, normalise
 from trainwright.paths import templates_dir
@@ -28,7 +29,13 @@ DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 Locks = Callable[[Draft], Lock | None]
 
 
-def resolve(request: Request, catalog: Catalog, base_image: str | None = None, locks: Locks | None = None) -> Plan:
+def resolve(
+    request: Request,
+    catalog: Catalog,
+    base_image: str | None = None,
+    locks: Locks | None = None,
+    region: str | None = None,
+) -> Plan:
     """The plan for a request.
 
     Args:
@@ -37,17 +44,23 @@ def resolve(request: Request, catalog: Catalog, base_image: str | None = None, l
         base_image: a registry reference that stands for the Debian base, where the site names one.
         locks: asked for the lock of what no image line has (``--allow-unproven``); without one the plan names no
             Python packages and cannot be built.
+        region: whose registry a Deep Learning Container is pulled from; by default the public gallery or us-west-2.
 
     Raises:
         RequestError: a name that the catalog does not know, or a pin of a component that the plan does not hold.
         Conflict: names that are known but do not hold together; with the reasons and the nearest sets that do.
     """
 
+    def base(line: ImageLine) -> str | None:
+        if line.base.kind == "dlc" and line.base.image is not None:
+            return registry_reference(line.base.image, region)
+        return line.base.image or (base_image if line.base.kind == "debian" else None)
+
     def attempt(other: Request) -> Plan | None:
         try:
             _check_names(other, catalog)
             found = _find(other, catalog)
-            return None if found is None else _make_plan(other, catalog, found, base_image, None)
+            return None if found is None else _make_plan(other, catalog, found, _lock_of(found, None), base)
         except Failure:
             return None
 
@@ -57,7 +70,7 @@ def resolve(request: Request, catalog: Catalog, base_image: str | None = None, l
         _check_pins(request, catalog)
         raise conflict(request, catalog, [make_draft(request, catalog, entry) for entry in catalog.lines], attempt)
     try:
-        return _make_plan(request, catalog, draft, base_image, locks)
+        return _make_plan(request, catalog, draft, _lock_of(draft, locks), base)
     except Conflict as refused:
         # No image line is at fault here: uv found no packages for what was tried.
         own = [make_draft(request, catalog, e) for e in catalog.lines if e.line.framework == request.framework]
@@ -72,9 +85,33 @@ def resolve(request: Request, catalog: Catalog, base_image: str | None = None, l
 def _find(request: Request, catalog: Catalog) -> Draft | None:
     """The draft that answers the request; what an image line proves before what none has, CUDA before the CPU, and
     then the newest."""
-    # Lines are sorted oldest first; max() takes the first of equals.
-    fitting = reversed(_fitting(request, catalog))
-    return max(fitting, key=lambda draft: (not draft.unproven, draft.line.cuda != "cpu"), default=None)
+    return max(_fitting(request, catalog), key=_worth, default=None)
+
+
+def _lock_of(draft: Draft, locks: Locks | None) -> Lock | None:
+    """The lock of the line, or where the draft is in no line, the one that was made for it."""
+    if draft.unproven:
+        return None if locks is None else locks(draft)
+    return Lock.load(draft.entry.lock_path)
+
+
+def _worth(draft: Draft) -> tuple[Any, ...]:
+    """What makes one draft the better answer to a request, what counts most first: that an image of it was published,
+    that a line proves it, CUDA, newer versions, fewer components moved away from their line; then a base that can be
+    made from packages, and of AWS's own variants the line marked so, or the latest."""
+    line = draft.line
+    return (
+        not draft.unproven,
+        line.released,
+        line.cuda != "cpu",
+        version_key(line.cuda),
+        version_key(line.version),
+        -len(_pinned(draft)),
+        line.base.kind == "debian",
+        line.preferred,
+        max(each.date for each in line.evidence),
+        draft.file,
+    )
 
 
 def _fitting(request: Request, catalog: Catalog) -> list[Draft]:
@@ -131,9 +168,10 @@ def _check_pins(request: Request, catalog: Catalog) -> None:
         )
 
 
-def _make_plan(request: Request, catalog: Catalog, draft: Draft, base_image: str | None, locks: Locks | None) -> Plan:
+def _make_plan(
+    request: Request, catalog: Catalog, draft: Draft, lock: Lock | None, base: Callable[[ImageLine], str | None]
+) -> Plan:
     line = draft.line
-    lock = Lock.load(draft.entry.lock_path) if not draft.unproven else None if locks is None else locks(draft)
     selections = {name: _closed(chosen, lock) for name, chosen in draft.selections.items()}
     providers = {n: catalog.components[n].component.providers[s.provider] for n, s in selections.items()}
     owned = _share_out(lock, selections, providers)
@@ -179,7 +217,9 @@ def _make_plan(request: Request, catalog: Catalog, draft: Draft, base_image: str
         probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
         notices += [note.says for note in folder.component.notices if note.unless not in selections]
     if path:
-        environment = {"PATH": ":".join([*path, DEFAULT_PATH]), **environment}
+        # A Deep Learning Container has a PATH of its own, which stays.
+        rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
+        environment = {"PATH": ":".join([*path, rest]), **environment}
     if request.user.entry_point:
         environment["SAGEMAKER_PROGRAM"] = request.user.entry_point
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
@@ -189,7 +229,8 @@ def _make_plan(request: Request, catalog: Catalog, draft: Draft, base_image: str
         )
     notices += rules.notices(catalog.rules.rules, facts_of(request, draft))
     notices += _differences(draft, lock)
-    image = line.base.image or (base_image if line.base.kind == "debian" else None)
+    notices += _others(request, catalog, draft)
+    image = base(line)
     fields: dict[str, Any] = {
         "framework": line.framework,
         "version": draft.version,
@@ -213,6 +254,17 @@ def _make_plan(request: Request, catalog: Catalog, draft: Draft, base_image: str
         "skeleton": _skeleton_recipe(),
     }
     return planning.finish(fields)
+
+
+def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
+    """That the request, which names a CUDA version and none of the framework, would fit others as well."""
+    if request.version is not None or request.cuda is None:
+        return []
+    versions = {each.version for each in _fitting(request, catalog) if each.line.released} - {draft.version}
+    if not versions:
+        return []
+    named = ", ".join(sorted((v.partition("+")[0] for v in versions), key=version_key, reverse=True))
+    return [f"{draft.line.framework} {draft.version} is the newest for {draft.line.cuda_tag}; --version takes {named}"]
 
 
 def _pinned(draft: Draft) -> dict[str, tuple[str, str]]:
@@ -269,7 +321,7 @@ def _share_out(
     """
     owned: dict[str, list[LockedPackage]] = {name: [] for name in selections}
     for package in lock.packages if lock is not None else ():
-        needing = [name for name in selections if name in package.components]
+        needing = [n for n, chosen in selections.items() if n in package.components and chosen.provider != BASE]
         if not needing:
             continue
         patterns = [

@@ -37,7 +37,7 @@ def _resolve(words: Words, *, to_build: bool = False) -> tuple[Plan, Catalog, Si
     site = load_site(Path(site_file) if site_file else None)
     catalog = load_catalog()
     locks = unproven.make_lock(say) if to_build else unproven.stored_lock
-    return resolve(request, catalog, site.base_image, locks), catalog, site
+    return resolve(request, catalog, site.base_image, locks, site.aws.region), catalog, site
 
 
 @verb(

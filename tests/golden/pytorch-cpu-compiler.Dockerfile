@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f78d510e0bdc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 02da94b10add; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -213,7 +213,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=f78d510e0bdc4da34779914a56b25bedaca4b745fb543f646f5720dd976d5319 \
+    io.trainwright.plan=02da94b10add1d83255f9efbd3be150a6aa7dbeaca98a8bbd0807bef96c1b4f2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 49f91a1b1e0d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 95cdddb93889; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -207,7 +207,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=49f91a1b1e0d9ea8fd7200e4ad0c6834792e4c7131ca54af726b9ecff3555a1b \
+    io.trainwright.plan=95cdddb938892cde6cebcb6960a9d4f1e79f6ca8e7c3b9c551fde2f503da35ef \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

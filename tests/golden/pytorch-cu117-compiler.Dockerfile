@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 8ff8e91bc745; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 43c5975ce868; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -237,7 +237,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=8ff8e91bc74554b09ede8ee958d2a2ec14f41ef886a6a59325c691c823d69a5f \
+    io.trainwright.plan=43c5975ce868f63e35aecf5370a4c38ebfe48b74c7c4ae39bf6e801303138293 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0130c4504207; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7f32ca7b27e8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -231,7 +231,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=0130c4504207c2970c332fccdbd12039a1df7f29e8f0aae481375fa76d69fb77 \
+    io.trainwright.plan=7f32ca7b27e83d84574250b8728e1a2e8d20e799837d10799cd616371961df2b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

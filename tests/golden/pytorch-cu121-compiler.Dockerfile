@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2aa3bb564909; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7d7d2f48cf83; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=2aa3bb564909ec9a09bcb4b7f0d3796dfe3ad93269739187cb955b8a2af73150 \
+    io.trainwright.plan=7d7d2f48cf83df64153093e3d9c614bebc2b5b6b29a6c2a0dba3d505b2490ab1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 06a0c66b58d7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bdf7d9dc3042; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=06a0c66b58d73722b2b7a7ad6be94fdb3184561358e002b5bfd79ab40e20394b \
+    io.trainwright.plan=bdf7d9dc3042c6f22a263f800c5aa9322efd066644a855c4b3db708d30246a7b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 456fbe4dfa4e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b2fd5c5129f6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=456fbe4dfa4e4250d66015597b7a8b9c4ad25c83131a197000119aedbdfa7cba \
+    io.trainwright.plan=b2fd5c5129f65ffe97afe0bff959516538f45e8c6b8ec81daa7fb47c1ba1066a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c2f4c9fbd287; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan eac68dc4e6bf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=c2f4c9fbd287534257b9010e32e3cf828f86c30c32fd2802e18b75eea7d99f43 \
+    io.trainwright.plan=eac68dc4e6bfc17c328c12049e9fce8a559e4a6d5cb6947f80aea40b7278fa8d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

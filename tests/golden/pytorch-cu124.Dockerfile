@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fcbf8133e5e2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2e95eabb3fa7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=fcbf8133e5e27117d2a01f214269eca16cf3923d8b2e6cf1113590f3cf289a8f \
+    io.trainwright.plan=2e95eabb3fa761ce95951fa8e4efaef8494943b3413ce195a2e1e69e55403362 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

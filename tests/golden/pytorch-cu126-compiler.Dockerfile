@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 465c2b41bbf9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 353c399740e5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=465c2b41bbf9767413c41bc05f87ed21f74fb476243e0afa1be28c0bc1806b6f \
+    io.trainwright.plan=353c399740e5ba674efe847ef1d81c559823e52d9f7c6c4d19f44af6045e7b2a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

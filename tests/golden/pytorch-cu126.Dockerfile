@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan bed4c705313b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 976c8f411842; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=bed4c705313b008ebab377d067e4cfbd4fc571df1a6c9f7c298105c5060392fa \
+    io.trainwright.plan=976c8f4118421692ce88781b2e1ffb52aa53c9f566cfd29ecb6be8b56e2f744d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 03d580a5f688; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 74cbf9b59569; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=03d580a5f688fc32f88061a1148fe02370c54c8186f8a56cbf54724b158b2440 \
+    io.trainwright.plan=74cbf9b59569c1e0c30d92b58d3ef5eb017ec501096aba5bafb7da3ae77a9f6f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 33835a4ad9ea; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0d51ce9c33fe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=33835a4ad9ea600ae0175b6ed44e4756189225dc04a4d13aac61990f394f7bad \
+    io.trainwright.plan=0d51ce9c33fe3fd49ee9bcf149229b774aee0ae0617f685dda88d4063745851c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 746c9972cc7e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 47b6fb33770f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=746c9972cc7e99eda1ea7a5b85461f2bf696414a6de26760b5f7a9e5588c780a \
+    io.trainwright.plan=47b6fb33770f19409660b6e65105232bf939d52264a4793164811820793ed9ec \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 29e344b01bfd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 496d244ec4a3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=29e344b01bfd493aae0fe3b5689e6b4e645e8fe3c3515965d52fdd76156ae519 \
+    io.trainwright.plan=496d244ec4a3fe2813f62cf8cd5bb778082cb112d3f3bd67202e7df55f7512ea \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 6512bcb350f5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1a50e2c8c05a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=6512bcb350f5dcc0909237ebb9c61487d0de92fce3fe51e93a64a4995590306a \
+    io.trainwright.plan=1a50e2c8c05a037614170fcc776b272333913b7ebc4dd5e59b1e77d945101e64 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

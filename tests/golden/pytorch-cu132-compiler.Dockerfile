@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 8a0dea770225; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e347b3027ce0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=8a0dea77022501ba496929e649c89acfbfbec1f9fa8f296859ed3bc271719cc2 \
+    io.trainwright.plan=e347b3027ce04c915363dcdb4af4c973c3de944f7f248c78b36ad23f0386eff9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

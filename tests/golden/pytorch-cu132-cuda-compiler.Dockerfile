@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2659e2569514; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan dfd1fb92fdb9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=2659e2569514dd5d64a1e9645fba0518442e05ec3123d4745d6394911b671472 \
+    io.trainwright.plan=dfd1fb92fdb9f4ade0eebfc54156529dd06677c9c8b1f7fa893d656ccd12924e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

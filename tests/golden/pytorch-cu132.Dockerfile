@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 6a25205b11b0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 859c2fc55397; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=6a25205b11b032404ced0241769b043f89df2c865c4c767eb4be22f08dcfd45a \
+    io.trainwright.plan=859c2fc55397e8f1ff61767e507398a37d0dbe69424ae00f05b2e1e627b794f9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
