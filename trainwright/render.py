@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from trainwright.catalog import Catalog
+from trainwright.catalog import BASE, Catalog
 from trainwright.errors import RequestError
 from trainwright.paths import templates_dir
 from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent
@@ -45,6 +45,8 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     parts = []
     early = {"interpreter": "", "interpreter_copy": ""}
     for component in plan.components:
+        if component.provider == BASE:
+            continue
         module = environment.get_template(f"{component.name}/Dockerfile.j2").make_module(shared)
         parts.append(
             {
