@@ -215,7 +215,8 @@ def _make_plan(
         ]
         steps = provider.probe or folder.component.probe if provider.expect or chosen.provider != BASE else ()
         probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
-        notices += [note.says for note in folder.component.notices if note.unless not in selections]
+        if chosen.provider != BASE:
+            notices += [note.says for note in folder.component.notices if note.unless not in selections]
     if path:
         # A Deep Learning Container has a PATH of its own, which stays.
         rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
