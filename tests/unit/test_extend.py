@@ -106,7 +106,7 @@ def test_packages_of_the_user_go_into_the_container_s_interpreter(tmp_path: Path
     wanted.write_text("einops==0.8.1\n")
     catalog = catalog_of(tmp_path / "lines", one={})
     text = render_dockerfile(plan_of(catalog, base="dlc", requirements=str(wanted)), catalog)
-    assert "uv pip install --system --break-system-packages" in text
+    assert 'uv pip install --python "$(command -v python3)" --break-system-packages' in text
 
 
 @pytest.mark.parametrize(
