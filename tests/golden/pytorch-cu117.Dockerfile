@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9ab32f520b39; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 76e22b2f1455; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -231,7 +231,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=9ab32f520b39944c4ba89fc14435a22487e3933405ef3059a5544c52cbf6e462 \
+    io.trainwright.plan=76e22b2f145599315a8944ea354989766a201a59be38efb86a9e7e17279863b3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

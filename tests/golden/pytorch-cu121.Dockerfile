@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ce17d347a8f4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9a432adde96c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=ce17d347a8f42d77e71ef89bbfc26c054530fb3fa0523b3d5d5b0b86784ec996 \
+    io.trainwright.plan=9a432adde96c8c16a5ab2bb410130eda3d56e7ea9c43f679e75734504a7dd8ba \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 126ef70b5183; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fccee8f41b52; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=126ef70b51834f9bc1013f38cca1721f049481a9c271fdf5ba06cee722a86cb3 \
+    io.trainwright.plan=fccee8f41b523b148efda3f9c73d03248b0fc2efc5858bbfd4361b21cf6151f5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

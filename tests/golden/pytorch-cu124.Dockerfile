@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1c24e39a00ef; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c9044c6210b4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=1c24e39a00efd64da395be602f5543e2c56fcaca930100215ce125d87262824b \
+    io.trainwright.plan=c9044c6210b412ca39c2f81ca1973b79aae9f1d61e6aa6c28a0470be0849061a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

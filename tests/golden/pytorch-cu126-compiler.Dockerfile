@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7469bed1a005; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ac920b579cf7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=7469bed1a005fb542e703d1523e494c9ffc3896b9f2b370fecaab73eeb2ec73c \
+    io.trainwright.plan=ac920b579cf770b82bc177b8671a3ed4f0433ab266884facca9b6f7eeb946596 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f6b906c0b892; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 95ba9137f298; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=f6b906c0b8924f71a933d060bdf3458c3a1da87e241071cf5fe620372ced72e5 \
+    io.trainwright.plan=95ba9137f2984eb492f5647ac19ca74abad6ad175077746e04fa1cdc71b17aef \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 214b29e84bd3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2c2415c57d46; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=214b29e84bd37661c5f6f739e202e0e0f4d7963b6981bc293cd9563f338866ba \
+    io.trainwright.plan=2c2415c57d46a5939295976349f9d9acc950805ee4b71fc63d5b627dc5973db8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

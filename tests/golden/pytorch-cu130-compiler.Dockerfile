@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 264c6e108975; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 094abc74033a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=264c6e1089753cf7b6b3a3046c1bfdbb2f0b6e301315a4da4951b2d868507787 \
+    io.trainwright.plan=094abc74033a54c1c7d8463467e5e5a683b35d5ecb7a91b2e195ca44f8fb82d3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

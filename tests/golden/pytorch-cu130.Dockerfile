@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4259b0d114a4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fc8352c95d3b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=4259b0d114a49a9cb77cc552a7c0eb8de93ebeb463628f3dd9ab4fb8361a12ad \
+    io.trainwright.plan=fc8352c95d3bbe46f12903e3955fe034f0fe47a8b13a0ec71c210b9d9c3afc1f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7f2fa51344ad; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4ef42e802c23; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=7f2fa51344adbf9cba8a6b34353e71414856461d6e293ffac7ef88616398ce7f \
+    io.trainwright.plan=4ef42e802c23166c7a85252933d022677b245a74046a2ff58175b90011f1f07a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

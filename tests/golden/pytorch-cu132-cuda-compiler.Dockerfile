@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 90d8e76ed861; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3fb3c6ed89e8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=90d8e76ed861c82f3dd67a4bca93f7ef6a198436f40f62fc68120d52d16305c0 \
+    io.trainwright.plan=3fb3c6ed89e873d6b8e907ab8b6cbe52d63b8c10e771dc580e6d8165c59f44d8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

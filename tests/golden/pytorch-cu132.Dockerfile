@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9c07a3eb5ad9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4da18728b0ff; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=9c07a3eb5ad9275cccfb93a9876a08b5a71568718b279c83f88fc5e664bc1531 \
+    io.trainwright.plan=4da18728b0ff4d276d625180e43cdf697757f62c89bcf67fa5a7901769b60d99 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
