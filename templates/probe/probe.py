@@ -170,7 +170,12 @@ def walk(mounts: set[str]) -> tuple[dict[str, int], list[tuple[int, str]], list[
                 continue
             total += size
             files.append((size, path))
-            if name.startswith("lib") and DRIVER.match(name) and "/stubs" not in folder and not folder.startswith(APART):
+            if (
+                name.startswith("lib")
+                and DRIVER.match(name)
+                and "/stubs" not in folder
+                and not folder.startswith(APART)
+            ):
                 drivers.append(path)
             if name == "uv_cache.json":
                 traces.append(path)

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 010953d51f7c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 37579c711319; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -213,7 +213,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=010953d51f7cb2046dd6b320656db287b72bc2708712f7f27781fcc60ef2e564 \
+    io.trainwright.plan=37579c711319fc05f51e7bac6e745543724393e42b6bea666ae1f98a72848f26 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 8ec6d4b0de63; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8668a5e04529; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=8ec6d4b0de63186c675046ff7a2fd2f2f55582b1c112e39b5270675133ec4d2d \
+    io.trainwright.plan=8668a5e04529a7bad10ede661c059afad597d5d7a05337400657bddf8ab413b6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9a432adde96c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4670e762c3bd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=9a432adde96c8c16a5ab2bb410130eda3d56e7ea9c43f679e75734504a7dd8ba \
+    io.trainwright.plan=4670e762c3bd7e32bd4c2aa7c2e29f6e83aff20c75085d163191d6c0962eebb2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

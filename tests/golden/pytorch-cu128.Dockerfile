@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan cf3dd2e5c230; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6e2505952f2a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=cf3dd2e5c230d9402f26cf65abf71ff7153aa436c40a22a0fb325d96a649bb6f \
+    io.trainwright.plan=6e2505952f2ab15b270a46cb39c21209b7a51fd0789cd6db00301f2d140e64b1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

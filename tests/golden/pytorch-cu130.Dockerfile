@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fc8352c95d3b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2bd1e04d30b5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=fc8352c95d3bbe46f12903e3955fe034f0fe47a8b13a0ec71c210b9d9c3afc1f \
+    io.trainwright.plan=2bd1e04d30b563b7233d60bd34773fcaa872b60fe586dd857ea1974149f51be1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4da18728b0ff; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3a9001a2bdb6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=4da18728b0ff4d276d625180e43cdf697757f62c89bcf67fa5a7901769b60d99 \
+    io.trainwright.plan=3a9001a2bdb619968391e37b40783a368320ed2eee058f1e9ad838580d522572 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
