@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4670e762c3bd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan df2056d523bd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=4670e762c3bd7e32bd4c2aa7c2e29f6e83aff20c75085d163191d6c0962eebb2 \
+    io.trainwright.plan=df2056d523bdfa8d1f07d4845f9124f65368b48018c85035c06074924f5ac07f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan aea1a678ab83; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan deb7e88a5fa3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=aea1a678ab8391e0d3e3fb81d039a70f6d54a57a03cfdb7358caed80d6a06c60 \
+    io.trainwright.plan=deb7e88a5fa3e727403082dd64d248adbc955f801be501a23b40653c9772574e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d247725329f6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 24115833a26c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=d247725329f6f9d3a993ae7ab738a0fed0bc26aaccae88f3280a34d75ae2c95d \
+    io.trainwright.plan=24115833a26c2488f41a35800a921018e4f8a4ffe2cee2b8439f1d50901504c6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fdca51362692; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c1ac45a560f2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=fdca51362692dce81e9b79170c92782d50d6b652d5bbba38880b1eeb296d3858 \
+    io.trainwright.plan=c1ac45a560f20dd7e26372985475602fd5ef9ac0213d7b6f16e87a07b94bfe5e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f13257d9fae8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 051811023744; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=f13257d9fae8adf663f1a1e955e329bf7c2a400d90f2b17e119fb2c3be5f42e2 \
+    io.trainwright.plan=051811023744c4f44dd57c227086a0fb13d6784057142a8ef61e66bc80452146 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

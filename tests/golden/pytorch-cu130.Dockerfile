@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2bd1e04d30b5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan df86ca8e47e8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=2bd1e04d30b563b7233d60bd34773fcaa872b60fe586dd857ea1974149f51be1 \
+    io.trainwright.plan=df86ca8e47e8365f450b544306784972bc61dac8524326b1a7a66108a45851a7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

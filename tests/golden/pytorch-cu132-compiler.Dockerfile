@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 93bd4d2f488d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 957339dceee4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=93bd4d2f488d5f3158ca460da391c4c72a76e49c64b4e4722c74b3f0c7dcd5d6 \
+    io.trainwright.plan=957339dceee43b4f593c4fb69b6f98581b0cb68990fc0a9cc6d19f1f4845bb9e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3a9001a2bdb6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan afcdec1e2a76; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=3a9001a2bdb619968391e37b40783a368320ed2eee058f1e9ad838580d522572 \
+    io.trainwright.plan=afcdec1e2a765f3d80d891c3901e46cc7cf9e0ba9d9d8c0b10fce268a1f43334 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
