@@ -16,6 +16,9 @@ from trainwright.steps import diagram
 
 # The default time stamp of files that a build makes: 2023-11-14, any constant would do.
 EPOCH = 1_700_000_000
+# Variables that come last: the entry point, which changes often, and what bash reads at every start, which is about the
+# machine that runs the image and must not be asked on the one that builds it.
+LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV"})
 
 
 def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
@@ -58,7 +61,7 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
             }
         )
         early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
-    baked = {k: v for k, v in plan.environment.items() if k == "SAGEMAKER_PROGRAM"}
+    baked = {k: v for k, v in plan.environment.items() if k in LATE_ENVIRONMENT}
     text = environment.get_template("Dockerfile.j2").render(
         shared,
         components=parts,

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ee835c647fc4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 37579c711319; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -213,7 +213,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=ee835c647fc4a4021b7e71d377a23638691ddd63097fe1112afcd59915efba6d \
+    io.trainwright.plan=37579c711319fc05f51e7bac6e745543724393e42b6bea666ae1f98a72848f26 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

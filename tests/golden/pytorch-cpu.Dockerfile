@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3442285e3951; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ab6d8ce59ed2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -207,7 +207,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=3442285e39519d9c828453bad39d1e521a38f006dc5528dff045c8f0ba5d770d \
+    io.trainwright.plan=ab6d8ce59ed23f1252938fd941d14344c01a8da4d626dfeff4949f5f41883474 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c0b8c7d7b58a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f889e3a6b3e6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -237,7 +237,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=c0b8c7d7b58accea42ad1d6f90f9a275a4f84d6b85769bbf7f4373d18a4badea \
+    io.trainwright.plan=f889e3a6b3e66f6552826aa0fbfb1dc8322b91cf20c62d31e3735327603f23cb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 29a5f4e59ab7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5b7a7c2ef0ba; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -231,7 +231,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=29a5f4e59ab7bb6f70a34adff1ebabffb49f3ba6e6a09079f36da6fb281eacfd \
+    io.trainwright.plan=5b7a7c2ef0ba2cbd5d0d3e361a2756ffc1b4faca5cf300f54e5c61d5024b367d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

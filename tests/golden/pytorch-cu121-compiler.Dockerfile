@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 54023d7a7e49; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3ee0093c4196; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=54023d7a7e4987538c84168d576e88c8e6786d630b0660251cc3c6231b260aa0 \
+    io.trainwright.plan=3ee0093c41968f518925313b61d8c1906da6b460f6fc69942f92a833abff2857 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5493859de3ed; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan df2056d523bd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=5493859de3ed39b17fd4c2e6aa645dccd36dcbeeb6229d96203e12c4a64b5e0b \
+    io.trainwright.plan=df2056d523bdfa8d1f07d4845f9124f65368b48018c85035c06074924f5ac07f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

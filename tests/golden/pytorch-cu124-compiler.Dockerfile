@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 30d680af382c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan deb7e88a5fa3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=30d680af382c390a6f347b4c5e6d5f7cd565ac53baafe10bf851f6102cf559ca \
+    io.trainwright.plan=deb7e88a5fa3e727403082dd64d248adbc955f801be501a23b40653c9772574e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

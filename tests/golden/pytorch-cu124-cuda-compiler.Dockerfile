@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c2bda3bf63b5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 24115833a26c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=c2bda3bf63b5c6ef35ad3c321d2c580f63200bf9ed68c4aad193e7038d39acfc \
+    io.trainwright.plan=24115833a26c2488f41a35800a921018e4f8a4ffe2cee2b8439f1d50901504c6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4184674f5cd3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a1b64deac019; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=4184674f5cd349fc6051658e0176d2e054ada94454e7f4f3ca01dabddc9006f3 \
+    io.trainwright.plan=a1b64deac019fbcb53c8cc5b0379c55559b93349422b6d450ea154e5e9c7ef75 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

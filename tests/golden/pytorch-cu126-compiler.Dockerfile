@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2ea47da79960; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c1ac45a560f2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=2ea47da799607edc19ba5f9d0888c810239626244a96926e2295f2993850b90b \
+    io.trainwright.plan=c1ac45a560f20dd7e26372985475602fd5ef9ac0213d7b6f16e87a07b94bfe5e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

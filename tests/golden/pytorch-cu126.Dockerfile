@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1bcc8fe2d916; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2dee20000a2b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=1bcc8fe2d916db2bcaffa2f8778eff8a189bd1f1244770d126bfffef1c1ae348 \
+    io.trainwright.plan=2dee20000a2b7664a8a3dc7f0cebb3b6288777341523ebfc18cc3bc0ddce0e8b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 664a7af9be2f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0530022e0c54; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=664a7af9be2f83661ae83a9307c5223aa927bc15c9702c7a203d1494544b4559 \
+    io.trainwright.plan=0530022e0c54ecb2b1221bd6ee0f45ac2dfe3af8409253310ad1205f80a9f813 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

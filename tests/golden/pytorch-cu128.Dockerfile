@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 988578a19c88; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3d2ad1c0e8ce; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=988578a19c8895fbad9ca020b2eae987e86eff32402c8d9d7f0899df0d91dba9 \
+    io.trainwright.plan=3d2ad1c0e8ce89c04f5c48315f1d5adb18abc2cd9f67afdf4b9044ffaf8b596b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 06fc2c888148; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 051811023744; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=06fc2c8881489240ea8b2404e26157ac5e6b732fd252cce4b31082c29d9f9b1a \
+    io.trainwright.plan=051811023744c4f44dd57c227086a0fb13d6784057142a8ef61e66bc80452146 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 38f97ef4ff2f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ba3f2165a019; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=38f97ef4ff2f44c81a163c530c7a9f87a472309e784b9c38f5d3de5e597d8e16 \
+    io.trainwright.plan=ba3f2165a019eec57688e3f94fb235bfc33e834e4806af87a40f0de25b267e6b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

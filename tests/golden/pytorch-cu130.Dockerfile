@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 09016f57c596; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan df86ca8e47e8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=09016f57c596c1a0f132709957c180f6daa7b9a1d89789d508d8e8652295f038 \
+    io.trainwright.plan=df86ca8e47e8365f450b544306784972bc61dac8524326b1a7a66108a45851a7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e476f60e6f9a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 957339dceee4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=e476f60e6f9ad8fa626330afd23d1ef5ba8e453fbbcda5787780a3615eb55e49 \
+    io.trainwright.plan=957339dceee43b4f593c4fb69b6f98581b0cb68990fc0a9cc6d19f1f4845bb9e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3f06a611eedb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 361d1c88d7f2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=3f06a611eedb83e924db2fa87e5dd0c3e8df5bcaf74b03999e7b872c1988c24d \
+    io.trainwright.plan=361d1c88d7f2787288294d1203b29a32711f66155b601b3b2e72001981b55374 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

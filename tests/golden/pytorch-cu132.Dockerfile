@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 309ea97e7d18; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan afcdec1e2a76; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=309ea97e7d187fd172d58d3566a021b8072995808a838c8a62a3a7959307e6dc \
+    io.trainwright.plan=afcdec1e2a765f3d80d891c3901e46cc7cf9e0ba9d9d8c0b10fce268a1f43334 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
