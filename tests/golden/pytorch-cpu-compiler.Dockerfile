@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 37579c711319; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3d144103586b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -157,7 +157,7 @@ RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/
     && rmdir /tmp/ssh && mkdir -p /run/sshd \
     && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
 # One key pair for the hosts of a job: made at build, in a layer of its own, never the same in two people's images.
-RUN mkdir -p -m 700 /root/.ssh \
+RUN install -d -m 700 /root/.ssh \
     && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
     && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
@@ -213,7 +213,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=37579c711319fc05f51e7bac6e745543724393e42b6bea666ae1f98a72848f26 \
+    io.trainwright.plan=3d144103586b8bc136cd67805db244a7d24526caf6ea46b7fa98c756e530e094 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \
