@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5045e8e98e39; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ede7b81e6658; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -114,8 +114,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         -o Dir::State::Lists=/mnt/lists -o APT::Sandbox::User=root \
     && apt-get "$@" update \
     && apt-get "$@" download nvidia-cuda-toolkit \
-    && echo "cd5fe85aee38d108b315f408a688641478f2402622a10c677478eb7a6c4e5319  $(ls *.deb)" | sha256sum -c - \
-    && dpkg-deb -x *.deb deb
+    && echo "cd5fe85aee38d108b315f408a688641478f2402622a10c677478eb7a6c4e5319  $(ls ./*.deb)" | sha256sum -c - \
+    && dpkg-deb -x ./*.deb deb
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=requirements/cuda-compiler.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/cuda-compiler,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=5045e8e98e3942de8d122c4980095b981e2fbfbb1439710eeba02905b4ef8142 \
+    io.trainwright.plan=ede7b81e665898452a8384469371f2f969b94b41f0659eaf74829f83b4ebd100 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \
