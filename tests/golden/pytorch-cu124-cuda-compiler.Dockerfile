@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5045e8e98e39; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cdbee652b4a4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=5045e8e98e3942de8d122c4980095b981e2fbfbb1439710eeba02905b4ef8142 \
+    io.trainwright.plan=cdbee652b4a4a7ba007049c0c3b477d7f496701dae3960e240b9f01ce4d11a33 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fb4c88c8eef6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d578331f76e8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=fb4c88c8eef6a11f497cc185dddc1d10a20c46fe925b91570de4701d9c341fd2 \
+    io.trainwright.plan=d578331f76e8d963d1ba8a256618b839b9c61f98f641fc5c5652d8831ad1cada \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 54e8621a53b3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8454b6e67eca; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=54e8621a53b32d157242608cc72fb3eea8a789883dcd5ba07a3c41efba415be8 \
+    io.trainwright.plan=8454b6e67ecaeb79be0b7803adecf829f66bbf7f53965fd5f96ea588a6f191d2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
