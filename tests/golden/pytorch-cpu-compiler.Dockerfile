@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3d144103586b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cc1abdd0d85f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -213,7 +213,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=3d144103586b8bc136cd67805db244a7d24526caf6ea46b7fa98c756e530e094 \
+    io.trainwright.plan=cc1abdd0d85f5bf5fb61aa1a242d04a542e5f41fafd9b2d681a13d0cbd8a0665 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7a785a010e97; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 36613275611d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -207,7 +207,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=7a785a010e97366860ee08364f3665f1f7ffbc43125a0bb4b81c2ee1578afbb5 \
+    io.trainwright.plan=36613275611d4c33a0a88a484d3223c46c86740f47628085ff12aa599b01fb73 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d07deebc8134; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e1b085382c1b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -237,7 +237,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=d07deebc813463f448d53ea0f406b0376f27d3328abe7a7210653009b9ab816a \
+    io.trainwright.plan=e1b085382c1b9eb22b807bc99574af75f3b463008f441e5e7af43d0896c65ebd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e120891ba825; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9aa5e38b7704; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -231,7 +231,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=e120891ba8259500068dd9bb19cad06fd90e79b0d84bc64db56d1e190ebda979 \
+    io.trainwright.plan=9aa5e38b7704835d717ef8f3054e0d9fe983b515fae9bea5614084998f55ed6e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a43d36785dbc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 72408296b0a2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=a43d36785dbcedd48c5ed4d817e37f72e22ffaa8e9136d498592762638e24369 \
+    io.trainwright.plan=72408296b0a22d89ea1438a0106115904dcb77b11efb3f42d49847e2efdeffe5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

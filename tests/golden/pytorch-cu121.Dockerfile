@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e0e51d9bae59; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan baadfd09f30c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=e0e51d9bae59191cf61f6d69671e9b93ab6a0cee6f19334ab4f2df3cc452fe84 \
+    io.trainwright.plan=baadfd09f30c6ee643a693e231107421a5d5d3756df3c9b2ce80dbaaf1f014e4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

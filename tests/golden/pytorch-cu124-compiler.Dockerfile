@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5a70af1f3b93; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b2e583128b61; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=5a70af1f3b933ee41807a98f6fc0285c63d21bdf9656cd615d67e7af6a7c6943 \
+    io.trainwright.plan=b2e583128b61ca2ca422c4818e1d02064f458272abf7465153d49393986efd0b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ede7b81e6658; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bfa9f1aaec66; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=ede7b81e665898452a8384469371f2f969b94b41f0659eaf74829f83b4ebd100 \
+    io.trainwright.plan=bfa9f1aaec66a36335b9c0f7688513ae3450ab40bd97ff1e3eb262ef04d13efe \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

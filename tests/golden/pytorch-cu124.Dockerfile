@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 22eab00d31f9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f2cb88d98ede; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=22eab00d31f9005154ffb533799bf1d2d640f9fd3d90251a9c5989aa83d68568 \
+    io.trainwright.plan=f2cb88d98ede2a1df2cd23c4e64b8fa85a0fa7d12461a29e98f4a7f4e322e95e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d4ff7fff3c89; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0e4eb24c6ad8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=d4ff7fff3c89c5dab436d7c49b27c76d5efbd5c89dffa1c93cdf7250ad811dfd \
+    io.trainwright.plan=0e4eb24c6ad8fec13fe26ecf91f5511d3207789b79cc6f6065d1ff1d880359f5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f31a94e10cbc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 435a2b31761a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=f31a94e10cbc1806c1fd4ddb191c0abd523c4e9fe31aced9d8e21a8cb72edb4f \
+    io.trainwright.plan=435a2b31761a12c7f70345f16a864ea7467e15acc0023eded471a585bed26e09 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 311e1517ad42; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b8bdf02f2ffd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=311e1517ad422fc1dd66f82601a0fad003087e55ebfe1b50c7c83eb01bf37db8 \
+    io.trainwright.plan=b8bdf02f2ffd1f0f4b3452be8c942730e0b5b40fef4b0ec9797fa37c0dcd832c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

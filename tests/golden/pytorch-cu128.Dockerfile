@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 745432b59be2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 59254069a0fb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=745432b59be20a639d7570ffd31f49f943c3e3d4022b3788800853847335e948 \
+    io.trainwright.plan=59254069a0fbb28d4770cc871e355d5dd59a8993936e41338b094934a49d8393 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

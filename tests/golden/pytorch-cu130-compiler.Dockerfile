@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2632236de682; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 24fa9b7d3eea; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=2632236de6824d41de7e8735dafd7fcc6a649299d84b2442815b4071960eb091 \
+    io.trainwright.plan=24fa9b7d3eea980a010fd10e0a80ab07e3b9059ab028988ba809cf651c91fcdf \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f8d679509d1e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bf8c08327f89; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=f8d679509d1e21e4f948154dd3aa8cce002380721e869a4f398ca3574b952e04 \
+    io.trainwright.plan=bf8c08327f89fffde921ed647b75a9d1a954d835e79427028ddb4b7f51cba243 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

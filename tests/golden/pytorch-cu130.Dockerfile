@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c48159ed2703; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan eddd08404643; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=c48159ed2703c03743c05e4f4b9ca184f47ad6e9a0d522b76e0264f941ecb74f \
+    io.trainwright.plan=eddd084046439457447234c1b673c94575fe5a5138d6e3d2771701431ba2698a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

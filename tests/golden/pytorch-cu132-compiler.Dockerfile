@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 428ef24bb77f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 52de44627d9c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=428ef24bb77fa0f371c13810822b60eff720517e5243fafb310e67b68e258a00 \
+    io.trainwright.plan=52de44627d9c2462c44b4376c06d0d8a707471bbdd86d9ec37b6ae4558b976f0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

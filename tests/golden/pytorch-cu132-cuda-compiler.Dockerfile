@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4a2241886264; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 596f5c9923a4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=4a2241886264d3015759af3fa8bc5311edee90f404915ea842134fa3342e1a58 \
+    io.trainwright.plan=596f5c9923a42a21f7429a6a8bb1adf99b8a79015e39b5061647913cbcc056f5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

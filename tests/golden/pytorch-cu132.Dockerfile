@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 35e52fe8064f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c0bc1af6a1e9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=35e52fe8064f680835c3ab745de560dd6fcdee1d0a9eb37b47e53e5077fc7124 \
+    io.trainwright.plan=c0bc1af6a1e9b565e3201bb90b73405fbc61b89af99dc6629cafa5fe1de20941 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
