@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2aa3bb564909; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8ba31becf338; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -64,8 +64,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
     /usr/bin/python3 -m venv /opt/tools \
-    && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
 # Compilers and headers, for the stages below only.
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=2aa3bb564909ec9a09bcb4b7f0d3796dfe3ad93269739187cb955b8a2af73150 \
+    io.trainwright.plan=8ba31becf3381fe2dda31f62cee536fd41718c75b2f586863407bb8f36016281 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fcbf8133e5e2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ceb5d02de7a5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,8 +61,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
     /usr/bin/python3 -m venv /opt/tools \
-    && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
 # Compilers and headers, for the stages below only.
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=fcbf8133e5e27117d2a01f214269eca16cf3923d8b2e6cf1113590f3cf289a8f \
+    io.trainwright.plan=ceb5d02de7a55800526bcf286e99afb931c2b6bccd7c30060e2478150dfbd9a1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

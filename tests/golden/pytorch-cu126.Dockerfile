@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan bed4c705313b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d151c76768c4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,8 +61,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
     /usr/bin/python3 -m venv /opt/tools \
-    && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
 # Compilers and headers, for the stages below only.
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=bed4c705313b008ebab377d067e4cfbd4fc571df1a6c9f7c298105c5060392fa \
+    io.trainwright.plan=d151c76768c42e3e928694db6b98ef504e512ada4ef5528a21b2570afcacabd2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 03d580a5f688; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 99dd479eee5e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -64,8 +64,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
     /usr/bin/python3 -m venv /opt/tools \
-    && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
 # Compilers and headers, for the stages below only.
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=03d580a5f688fc32f88061a1148fe02370c54c8186f8a56cbf54724b158b2440 \
+    io.trainwright.plan=99dd479eee5e00d13c5cf98171e6a8e95c3ed233c79f76e661c4cdaa21513f18 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

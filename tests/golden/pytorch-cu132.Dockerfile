@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 6a25205b11b0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 359877fc5e37; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,8 +61,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
     /usr/bin/python3 -m venv /opt/tools \
-    && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
 # Compilers and headers, for the stages below only.
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=6a25205b11b032404ced0241769b043f89df2c865c4c767eb4be22f08dcfd45a \
+    io.trainwright.plan=359877fc5e37c91344b8a6d28aa80e2d7f480e4c107df2341192cc24d2e70e7f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
