@@ -11,12 +11,12 @@ from trainwright import archives
 from trainwright.base import Base as BaseFileSystem
 from trainwright.base import make_base
 from trainwright.catalog import Catalog
-from trainwright.lock import Lock
-from trainwright.paths import data_root, templates_dir, write_atomically
+from trainwright.paths import templates_dir, write_atomically
 from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent, PlannedSource
 from trainwright.render import render_dockerfile
 from trainwright.request import user_code
 from trainwright.site import Site
+from trainwright.tools import tools_lock
 
 # What uv reads while it runs in a build step. Caches and temporary files lie on mounts, so no layer holds them.
 UV_ENVIRONMENT = """\
@@ -37,11 +37,6 @@ awk -v cores="$(nproc)" -v each="$1" '/^MemAvailable/ {
     print (jobs < 1 ? 1 : (jobs < cores ? jobs : cores))
 }' /proc/meminfo
 """
-
-
-def tools_lock() -> Lock:
-    """The lock of what builds images and stays out of them: uv, pip and the build systems of source packages."""
-    return Lock.load(data_root() / "images" / "tools.lock.json")
 
 
 def write_context(
@@ -79,7 +74,8 @@ def write_context(
             say(note)
     packages = {c.name: [s for s in c.sources if s.package and "==" in s.package] for c in plan.components}
     packages["tools"] = [
-        PlannedSource(package=f"{p.name}=={p.version}", file=p.file, sha256=p.sha256) for p in tools_lock().packages
+        PlannedSource(package=f"{p.name}=={p.version}", file=p.file, sha256=p.sha256)
+        for p in tools_lock(plan.python).packages
     ]
     for name, sources in packages.items():
         files |= _requirements(name, sources, plan, site)

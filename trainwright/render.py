@@ -10,15 +10,21 @@ import jinja2
 
 from trainwright.catalog import BASE, Catalog
 from trainwright.errors import RequestError
+from trainwright.lines import version_key
 from trainwright.paths import templates_dir
 from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent
 from trainwright.steps import diagram
+from trainwright.tools import load_tools
 
 # The default time stamp of files that a build makes: 2023-11-14, any constant would do.
 EPOCH = 1_700_000_000
 # Variables that come last: the entry point, which changes often, and what bash reads at every start, which is about the
 # machine that runs the image and must not be asked on the one that builds it.
 LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV"})
+# Python 3.6 brings pip 9 or 18, which know manylinux1 wheels alone; with 3.7 came pip 19.3 and newer.
+OLDEST_GOOD_PIP = (3, 7)
+# A component with this for its value `sdists` builds its source packages in a stage of its own.
+OWN_STAGE = "own"
 
 
 def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
@@ -69,8 +75,10 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
         python=plan.component("python"),
         run_packages=_packages(plan, "run"),
         tools_packages=_tools_packages(plan),
+        old_pip=version_key(plan.python) < OLDEST_GOOD_PIP,
+        old_python=version_key(plan.python) < version_key(load_tools().uv.python),
         build_packages=_packages(plan, "build"),
-        sdist_components=[c for c in plan.components if c.sdists],
+        sdist_components=[c for c in plan.components if c.sdists and c.values.get("sdists") != OWN_STAGE],
         environment={k: v for k, v in plan.environment.items() if k not in baked},
         baked_environment=baked,
         labels=plan.labels,

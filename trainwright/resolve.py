@@ -183,14 +183,14 @@ def _make_plan(
     probes: list[PlannedProbe] = []
     for name, chosen in selections.items():
         folder, provider = catalog.components[name], providers[name]
-        values = {
+        known = {
             "version": chosen.version,
             "cuda": line.cuda,
             "python": line.python,
             "framework": line.main,
             "architectures": " ".join(line.architectures),
-            **provider.values_for(chosen.version),
         }
+        values = known | {key: fill(text, known) for key, text in provider.values_for(chosen.version).items()}
         sources = provider.sources_for(chosen.version, target_of(line, draft.version)) or ()
         components.append(
             PlannedComponent(
