@@ -66,6 +66,8 @@ class ImageLine(Record):
         architectures: compute capabilities of the GPUs that native code is compiled for, such as ``8.0``.
         options: components that ``--with`` adds.
         constraints: bounds for Python packages that nobody names.
+        excluded: Python packages that something depends on and that no package index brings here: the base image or a
+            component's archive holds them, so the lock leaves them out.
     """
 
     framework: str
@@ -82,6 +84,7 @@ class ImageLine(Record):
     components: dict[str, Selection]
     options: dict[str, Selection] = {}
     constraints: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...]
 

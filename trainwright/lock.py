@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
 PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, the wheels we lock ask for 2.28 at most
+# Where the C library of the base is older than that: Ubuntu 18.04 has glibc 2.27, and uv knows 2.17 below 2.28.
+_OLD_PLATFORMS = {"ubuntu-18.04": "x86_64-manylinux_2_17"}
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?")
 
@@ -116,12 +118,15 @@ def lock_line(line: Mapping[str, Any]) -> Lock:
     roots = {name: tuple(entry["packages"]) for name, entry in chosen.items() if entry.get("packages")}
     indexes = tuple(dict.fromkeys(entry["index"] for entry in chosen.values() if entry.get("index")))
     constraints, python = tuple(line.get("constraints", ())), str(line.get("python", "3.11"))
+    base = line.get("base", "")
+    platform = _OLD_PLATFORMS.get(base if isinstance(base, str) else base["os"], PLATFORM)
+    excluded = tuple(line.get("excluded", ()))
     try:
-        return resolve_lock(roots, constraints, python)
+        return resolve_lock(roots, constraints, python, platform, excluded=excluded)
     except Conflict:
         if not indexes:
             raise
-    return resolve_lock(roots, constraints, python, indexes=indexes)
+    return resolve_lock(roots, constraints, python, platform, excluded=excluded, indexes=indexes)
 
 
 def resolve_lock(
@@ -130,6 +135,7 @@ def resolve_lock(
     python: str = "3.11",
     platform: str = PLATFORM,
     *,
+    excluded: Sequence[str] = (),
     indexes: Sequence[str] = (),
 ) -> Lock:
     """Resolve all roots together and pin one file per package.
@@ -139,6 +145,7 @@ def resolve_lock(
         constraints: bounds for packages that may or may not be needed (``nvidia-nvjitlink-cu12==12.1.105``).
         python: CPython version of the image, major and minor.
         platform: as uv names it: machine, then manylinux with the glibc version.
+        excluded: packages that the image has from elsewhere; neither they nor what only they need is locked.
         indexes: further package indexes, beside those that pip is configured for.
 
     Raises:
@@ -153,7 +160,12 @@ def resolve_lock(
         for file, component in inputs.items():
             (folder / file).write_text("\n".join(roots[component]) + "\n")
         (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
-        shared = ["--constraints", "constraints.txt", "--python-version", python, "--python-platform", platform, *flags]
+        bounds = ["--constraints", "constraints.txt"]
+        if excluded:
+            # uv's way to leave a dependency out: an override whose marker holds nowhere.
+            (folder / "overrides.txt").write_text("".join(f"{each} ; sys_platform == 'never'\n" for each in excluded))
+            bounds += ["--overrides", "overrides.txt"]
+        shared = [*bounds, "--python-version", python, "--python-platform", platform, *flags]
         graph = _uv(["--annotation-style=line", *inputs, *shared], folder, environment)
         pins, needed_by = _read_graph(graph)
         (folder / "pins.txt").write_text("".join(f"{name}==={version}\n" for name, version in pins.items()))
@@ -353,8 +365,9 @@ def _tag_ranks(python: str, platform: str) -> dict[Tag, int]:
     platforms.append(f"linux_{match['machine']}")
     version = tuple(int(part) for part in python.split(".")[:2])
     interpreter = "cp" + "".join(str(part) for part in version)
+    abi = interpreter + ("m" if version < (3, 8) else "")  # until 3.7 the name tells of pymalloc
     ordered = [
-        *cpython_tags(version, [interpreter], platforms),
+        *cpython_tags(version, [abi], platforms),
         *compatible_tags(version, interpreter, platforms),
     ]
     return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}
