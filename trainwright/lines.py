@@ -27,13 +27,15 @@ class Selection(Record):
     """One component of an image line: who provides it, in which version.
 
     ``packages`` are Python requirements with exact versions (``torch==2.6.0``) that the component installs;
-    ``index`` names a further Python package index that holds them.
+    ``index`` names a further Python package index that holds them. ``values`` take the place of the line's or the
+    provider's: a torch wheel for CUDA 13.0 in an image of 13.3.
     """
 
     provider: str
     version: str
     packages: tuple[str, ...] = ()
     index: str | None = None
+    values: dict[str, str] = {}
 
 
 class LineBase(Record):

@@ -121,6 +121,8 @@ def lock_line(line: Mapping[str, Any]) -> Lock:
     base = line.get("base", "")
     platform = _OLD_PLATFORMS.get(base if isinstance(base, str) else base["os"], PLATFORM)
     excluded = tuple(line.get("excluded", ()))
+    if not roots:  # a line that takes everything from its base image
+        return Lock(python=python, platform=platform, packages=())
     try:
         return resolve_lock(roots, constraints, python, platform, excluded=excluded)
     except Conflict:
