@@ -27,15 +27,13 @@ class Selection(Record):
     """One component of an image line: who provides it, in which version.
 
     ``packages`` are Python requirements with exact versions (``torch==2.6.0``) that the component installs;
-    ``index`` names a further Python package index that holds them. ``values`` take the place of the line's or the
-    provider's: a torch wheel for CUDA 13.0 in an image of 13.3.
+    ``index`` names a further Python package index that holds them.
     """
 
     provider: str
     version: str
     packages: tuple[str, ...] = ()
     index: str | None = None
-    values: dict[str, str] = {}
 
 
 class LineBase(Record):
@@ -70,6 +68,8 @@ class ImageLine(Record):
         constraints: bounds for Python packages that nobody names.
         excluded: Python packages that something depends on and that no package index brings here: the base image or a
             component's archive holds them, so the lock leaves them out.
+        as_of: a day; packages that nobody pins are locked as the index had them then, so that they stay near those of a
+            base image of that time.
     """
 
     framework: str
@@ -87,6 +87,7 @@ class ImageLine(Record):
     options: dict[str, Selection] = {}
     constraints: tuple[str, ...] = ()
     excluded: tuple[str, ...] = ()
+    as_of: str | None = Field(default=None, pattern=r"^\d{4}-\d{2}-\d{2}$")
     notices: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...]
 
@@ -104,6 +105,10 @@ class ImageLine(Record):
     def cuda_tag(self) -> str:
         """The CUDA version as the command line spells it: ``cu124`` or ``cpu``."""
         return cuda_tag(self.cuda)
+
+    def goes_by_cuda(self, tag: str) -> bool:
+        """Whether somebody who asks for that CUDA version may mean this line, which AWS may call by another."""
+        return tag in (self.cuda_tag, self.published_cuda)
 
 
 class Line(Record):

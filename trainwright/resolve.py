@@ -190,7 +190,6 @@ def _make_plan(
             "framework": line.main,
             "architectures": " ".join(line.architectures),
             **provider.values_for(chosen.version),
-            **chosen.values,
         }
         sources = provider.sources_for(chosen.version, target_of(line, draft.version)) or ()
         components.append(
