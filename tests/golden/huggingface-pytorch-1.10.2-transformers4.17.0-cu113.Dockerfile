@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan b123bc96289b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8a931d31829b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -10,7 +10,7 @@
 #
 #     base <- ${BASE_IMAGE}
 #     os <- base
-#     tools <- os
+#     tools <- os   toolchain <- os
 #     wheels <- toolchain + tools
 #     final <- os + tools + wheels
 
@@ -34,6 +34,12 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
     && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
+
+# Compilers and headers, for the stages below only.
+FROM os AS toolchain
+ENV SOURCE_DATE_EPOCH=1700000000
+
+COPY tools/compile-jobs /usr/local/bin/compile-jobs
 
 # Python packages that come as source.
 FROM toolchain AS wheels
@@ -69,7 +75,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=b123bc96289bcf86d8b306585f36da8ee7cb7d3987c87c5b2d8276310a6d3ec7 \
+    io.trainwright.plan=8a931d31829b23e7dbfc130ebaa91ddc39dbe143b354c645089870668c815f19 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan e5a8292229a4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c5df922c7043; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,7 +56,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=e5a8292229a495f38b76e2b3a4aadef07b9b5779776d49483899b69e0d0ccce4 \
+    io.trainwright.plan=c5df922c704339bda3201b60b30b07202b5586be617fd6c5c7c1e7389e400a78 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 3ed2d60e4dbe; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 50ae0ab8c66e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=3ed2d60e4dbebab4a5cf6cbd958d2713320cc96fe223b4703c637cfc8e7414d2 \
+    io.trainwright.plan=50ae0ab8c66e11aaf433b6c10986a435e1eb43c9a3d0ee7b33e948da91bd37f3 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

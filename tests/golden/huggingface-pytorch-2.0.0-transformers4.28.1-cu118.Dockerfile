@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.0.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 87518c8e55e8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c8b075f29a37; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.0.0 \
-    io.trainwright.plan=87518c8e55e8d98a67d7749704096abe6892a9e748302e96567eba0e8addeda9 \
+    io.trainwright.plan=c8b075f29a37c092f886fd07a42091116308cfac405ef565f82d1ac302114af7 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.0.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan ecbe65d163d6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5d3d65f56795; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=ecbe65d163d6268726caf2f0e2b5c1d487b384c9549c8e9fb46532ceaca166e6 \
+    io.trainwright.plan=5d3d65f567958e7408b93969a2fd11cd3c254c777f58cae92218aa7aa30811b5 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

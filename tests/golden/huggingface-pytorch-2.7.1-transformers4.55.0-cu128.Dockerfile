@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 540eb0f09674; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5d82a3870072; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=540eb0f096743bc93517cd74fc9f6290cdcfb6737c0b16ab1e9540ec4ddf6a28 \
+    io.trainwright.plan=5d82a38700727fdd2826492eb3519e9df3d79647c1405f11eb1b1bb84c57464f \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

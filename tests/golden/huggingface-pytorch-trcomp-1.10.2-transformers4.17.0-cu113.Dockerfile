@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 50089ff26c2a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 73ef61dc8a12; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -148,7 +148,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=50089ff26c2aedf2b4c9e2593dbf4a03bd7524a91b45b2f80e05524f0367f699 \
+    io.trainwright.plan=73ef61dc8a12b9d226aca7613b00f1a9b8eeaa52d77feaffc46d7c6e4df788c2 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.9.0, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 2a7ce530d753; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 197273c0800a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -142,7 +142,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.9.0 \
-    io.trainwright.plan=2a7ce530d75365ab19ba1845ffe4156b25a7be979c00dbf6a13476f3e84c029c \
+    io.trainwright.plan=197273c0800ae3efbc7b7360c9cf980e29b7c67771978bc0fb8fd15c16b9d69e \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.9.0 \
     io.trainwright.cuda=11.1 \

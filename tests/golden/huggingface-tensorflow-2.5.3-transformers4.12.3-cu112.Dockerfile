@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 31e39752ea7f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2bb4db57483c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -10,7 +10,7 @@
 #
 #     base <- ${BASE_IMAGE}
 #     os <- base
-#     tools <- os
+#     tools <- os   toolchain <- os
 #     wheels <- toolchain + tools
 #     final <- os + tools + wheels
 
@@ -35,6 +35,12 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
     && $pip install --quiet --no-deps --require-hashes --ignore-requires-python --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
+
+# Compilers and headers, for the stages below only.
+FROM os AS toolchain
+ENV SOURCE_DATE_EPOCH=1700000000
+
+COPY tools/compile-jobs /usr/local/bin/compile-jobs
 
 # Python packages that come as source.
 FROM toolchain AS wheels
@@ -70,7 +76,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=31e39752ea7f4244266adeb7d627d3a6c437703f46f5b9da916b8b3616c507bc \
+    io.trainwright.plan=2bb4db57483c6fe61854060e581fc9e4f3b0576b405fa0e402c8be833b1ffe08 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

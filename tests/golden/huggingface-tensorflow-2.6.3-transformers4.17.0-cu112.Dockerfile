@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 8ea87bd0e23e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2167d7049e7b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=8ea87bd0e23ea25739fbd9898371112d49dc5d89801a13d293e4cb83dd97d4f0 \
+    io.trainwright.plan=2167d7049e7bdc6a0d5bc07b5e6c8fe7ccbf251b949acd5661bc564ebde604cc \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

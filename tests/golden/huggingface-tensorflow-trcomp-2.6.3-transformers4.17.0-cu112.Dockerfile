@@ -1,5 +1,5 @@
 # huggingface-tensorflow-trcomp 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 148e833503ad; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 186c18ae733a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -114,7 +114,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-trcomp-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=148e833503adeb0502839ef1d80af1be2dc5e1d1b4f8b197e633344a0ee0b830 \
+    io.trainwright.plan=186c18ae733aab5eacd0b573247aa3211cc02be9a4a85510118fad8faaddde0c \
     io.trainwright.framework=huggingface-tensorflow-trcomp \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e184cbfb0415; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6b0f6101c987; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=e184cbfb0415a42c67e871d707b823febf3653176052d59f4d32217ae2c00425 \
+    io.trainwright.plan=6b0f6101c9873e3e2d477ac9d2910f8a562d3a3a29dd361fa52274481cf06ced \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

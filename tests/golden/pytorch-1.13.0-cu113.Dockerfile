@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan fbf848290ebb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a7765f301de9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=fbf848290ebb9ad49444362b6132575586c56b6c856561105a2c651fecbb67ee \
+    io.trainwright.plan=a7765f301de91b573046955100f67c8638b22530717459e6264b96257214ecc4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.3 \

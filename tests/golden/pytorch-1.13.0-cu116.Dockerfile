@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 85b36086a300; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d5e5a0b6b8ae; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -292,7 +292,7 @@ COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -388,7 +388,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=85b36086a3004000a1306e5973c7c8a722da90bdb95234c396040d81500a92f6 \
+    io.trainwright.plan=d5e5a0b6b8ae90ec404e51252f984f0152bb1c47fd2a1dc2e700a97d1a2f797c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

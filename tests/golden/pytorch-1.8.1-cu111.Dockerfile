@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan fb9015bf271d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 07f8907fe4fb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -524,7 +524,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=fb9015bf271dc6bdb3f1f02b80968b31d23a784a9f08744e00977543cdf4b2cc \
+    io.trainwright.plan=07f8907fe4fbbfff77873c41c311650aeaa32818cdc4845e544c6d32b0b57d52 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan cff869d411ae; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan af7d310ab5d9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=cff869d411aec4752a7ca051b3ebcab86a79b397e9b3a40657ca3e5d11a74688 \
+    io.trainwright.plan=af7d310ab5d97f6567fdbd58ad84c5d65df4404cdfb8fe947776b02465b5b087 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=12.1 \

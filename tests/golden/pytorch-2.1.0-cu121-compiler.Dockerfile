@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 66db6da15715; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c3a691cbc2eb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -297,7 +297,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -401,7 +401,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=66db6da1571505a1bdfc028307c3a6cb9a05cef3dbb9ce0f343b8ab4fe24778e \
+    io.trainwright.plan=c3a691cbc2eb9947885be348dbad724a25499d6222b119d5adf6da85ada72515 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.0, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 392d7d3aa495; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 04316fcab943; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -322,7 +322,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -434,7 +434,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.0 \
-    io.trainwright.plan=392d7d3aa495d9805c68119e2718b468c03f93de47908698bac243ffcdd8e55e \
+    io.trainwright.plan=04316fcab94325aa261d691aabd36a0d9788bb9732767b316297ba7818e9504e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.0 \
     io.trainwright.cuda=12.4 \

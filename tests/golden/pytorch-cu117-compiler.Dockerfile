@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 27407ac8cd5b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d7a3e1fd5167; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -237,7 +237,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=27407ac8cd5bec9a79761f54ef52f3c7ef8c50184eaac6a59029f3b6e205ba00 \
+    io.trainwright.plan=d7a3e1fd5167a4739ca389df05105372609fab9692dbbe62236f4054951fce65 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 6f60e47b2c99; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 51d99544dad4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=6f60e47b2c99aad8e5e447547641216b0a0c1d942cf2a643d9fc1ed97b99b8da \
+    io.trainwright.plan=51d99544dad4665ba56c0be0d283cfd57e8343c7e9d63f3056b439c695f8c6d4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e1a26340bfc6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c8c2e2896189; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -117,7 +117,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=e1a26340bfc6c4c55ed099cd4d03a349413de711beac5d2757ac6dea29bd4d7b \
+    io.trainwright.plan=c8c2e289618915586cbb53278f0fb5b79104b0a204174c9c3920c0f48c2db3e1 \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # tensorflow 2.12.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan d5fbe981bcbd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 14e5da6420bb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -307,7 +307,7 @@ COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -377,7 +377,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.12.0 \
-    io.trainwright.plan=d5fbe981bcbd97f6f5c0d873593eeda51c530c42609bddcbc0dde368dcf45c2f \
+    io.trainwright.plan=14e5da6420bbd2021b6e2bf05434e1b7299995f57f9dff4aaaef7281244a0229 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.12.0 \
     io.trainwright.cuda=11.8 \

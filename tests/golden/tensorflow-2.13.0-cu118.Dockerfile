@@ -1,5 +1,5 @@
 # tensorflow 2.13.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6c68a226f1cd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9b8b48bf02c9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -307,7 +307,7 @@ COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -377,7 +377,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=6c68a226f1cd8a01b90852d9fe3fb319089963f5d5b38e7c18cf12a6ccfb62f4 \
+    io.trainwright.plan=9b8b48bf02c9c9211f83dbc0e15a74ab7a3c8bbce39f4b5b67e114d5da0ca18b \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # tensorflow 2.14.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e1660ca17d49; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e461470f9ca5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -306,7 +306,7 @@ COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -376,7 +376,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.14.1 \
-    io.trainwright.plan=e1660ca17d49fe8655562da1310461e4c7fc2105ed84e0c0af18323ef307ae7a \
+    io.trainwright.plan=e461470f9ca5cff5b02afe9543ef09e055e1f02222199cd883d1582a8914edaa \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.14.1 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 344a57a50634; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0e265f0f46c8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -327,7 +327,7 @@ COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -395,7 +395,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=344a57a5063430859ed565401521d25e12a858803a6585c7e544c6f4e4a94205 \
+    io.trainwright.plan=0e265f0f46c839fc56f359fd9ceacf1230a7b2cc7a8c7a18b3e599db84cc9d15 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

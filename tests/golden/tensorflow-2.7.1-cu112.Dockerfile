@@ -1,5 +1,5 @@
 # tensorflow 2.7.1, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bb8a13ad3ac0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b093f5463bb5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -266,7 +266,7 @@ COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=bb8a13ad3ac039f503dfb4ce5367757cab1b0a0dbe5e65e34169cb9d3f6f00cf \
+    io.trainwright.plan=b093f5463bb5cc7af255024393e377ff7e3560f1ae078cf796772464223245b7 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.8.4, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 01e9135e3abe; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 17ebc1bf112d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -266,7 +266,7 @@ COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.8.4 \
-    io.trainwright.plan=01e9135e3abe61e7895fab132c308fa236166bbdb853bef3654153207da2dcdc \
+    io.trainwright.plan=17ebc1bf112de65b4628319a1c6fd81d5f95001e1e8c3278bc8baa4a90625585 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.8.4 \
     io.trainwright.cuda=11.2 \

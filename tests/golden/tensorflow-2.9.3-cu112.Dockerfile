@@ -1,5 +1,5 @@
 # tensorflow 2.9.3, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan b0cb38a22426; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e84373dd8655; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -266,7 +266,7 @@ COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
 # Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
 RUN cd /opt/amazon/openmpi \
     && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e '$a\' etc/openmpi-mca-params.conf \
+    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
     && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
     && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.9.3 \
-    io.trainwright.plan=b0cb38a224263daf01c950ede2c70f33c14f00974214739767faf5eabb22c9b9 \
+    io.trainwright.plan=e84373dd86555c8186f0ced446ddcf4f233fe21f68206a93b5e6795df25080de \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.9.3 \
     io.trainwright.cuda=11.2 \
