@@ -184,6 +184,8 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     words = [word for word in words_of(request) if word in core]
     everything = [objection for found in per_draft for objection in found]
     facts = list(dict.fromkeys(_whole(row, everything) for row in core if not isinstance(row, str)))
+    if open_ is None:
+        facts = _why_not(words, list(zip(drafts, per_draft, strict=True)))
     rows = [(word, _evidence(word, words, catalog, own)) for word in words] + facts
     message = f"no image line for {request.flags()}"
     if open_ is not None:
@@ -197,6 +199,18 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
         rows=[{"constraint": constraint, "evidence": evidence} for constraint, evidence in rows],
         offers=offers(request, catalog, own, attempt),
     )
+
+
+def _why_not(words: list[str], found: list[tuple[Draft, list[Objection]]]) -> list[Row]:
+    """What stands, beyond single lines, between a word and all lines that have the others: why no such line is there."""
+    facts: list[Row] = []
+    for word in words:
+        others = [other for other in words if other != word]
+        having = [objections for draft, objections in found if all(_has(other, draft) for other in others)]
+        told = [{fact for o in each if not o.closed and word in o.words for fact in o.facts} for each in having]
+        if others and told:
+            facts += sorted(set.intersection(*told))
+    return list(dict.fromkeys(facts))
 
 
 def _whole(fact: Row, found: list[Objection]) -> Row:

@@ -38,7 +38,7 @@ def refresh_locks(
     framework: str | None, cuda: str | None, version: str | None = None, *, check: bool, say: Callable[[str], None]
 ) -> None:
     """Write the locks of the chosen lines anew, or only compare them with what the lines ask for; with neither
-    framework nor CUDA nor version named those of the tools as well.
+    framework, CUDA nor version named those of the tools as well.
 
     Args:
         framework: only lines of it.

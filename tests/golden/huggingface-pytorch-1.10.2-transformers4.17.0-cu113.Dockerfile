@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 8a931d31829b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f27c4387fe65; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -10,9 +10,8 @@
 #
 #     base <- ${BASE_IMAGE}
 #     os <- base
-#     tools <- os   toolchain <- os
-#     wheels <- toolchain + tools
-#     final <- os + tools + wheels
+#     tools <- os
+#     final <- os + tools
 
 # Build arguments, so that a mirror can stand in for the registry: docker build --build-arg BASE_IMAGE=...
 ARG BASE_IMAGE=763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:1.10.2-gpu-py38-cu113-ubuntu20.04-sagemaker
@@ -35,23 +34,6 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
-# Compilers and headers, for the stages below only.
-FROM os AS toolchain
-ENV SOURCE_DATE_EPOCH=1700000000
-
-COPY tools/compile-jobs /usr/local/bin/compile-jobs
-
-# Python packages that come as source.
-FROM toolchain AS wheels
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
-    --mount=type=bind,source=requirements/huggingface.source.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/huggingface,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc CFLAGS=-g0 \
-    /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --require-hashes --find-links /mnt/wheels \
-        -r /mnt/requirements.txt -w /wheels/huggingface
-
 # The image. What changes least comes first.
 FROM os AS final
 
@@ -63,11 +45,6 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
     && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=wheels,source=/wheels/huggingface,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -75,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=8a931d31829b23e7dbfc130ebaa91ddc39dbe143b354c645089870668c815f19 \
+    io.trainwright.plan=f27c4387fe657caa224ec8d59c9fa6cb1843682552ab12465a6ca6480f07241c \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 73ef61dc8a12; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan be38aa41046d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -11,8 +11,8 @@
 #     base <- ${BASE_IMAGE}
 #     os <- base
 #     tools <- os   toolchain <- os
-#     wheels <- toolchain + tools   torch-xla <- toolchain
-#     final <- os + tools + torch-xla + wheels
+#     torch-xla <- toolchain
+#     final <- os + tools + torch-xla
 
 # Build arguments, so that a mirror can stand in for the registry: docker build --build-arg BASE_IMAGE=...
 ARG BASE_IMAGE=763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:1.10.2-gpu-py38-cu113-ubuntu20.04-sagemaker
@@ -62,17 +62,6 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log /var/log/apt /var/cache/ldconfig/aux-cache \
         /var/cache/debconf/*-old /var/lib/dpkg/*-old
 COPY tools/compile-jobs /usr/local/bin/compile-jobs
-
-# Python packages that come as source.
-FROM toolchain AS wheels
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
-    --mount=type=bind,source=requirements/huggingface.source.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/huggingface,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc CFLAGS=-g0 \
-    /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --require-hashes --find-links /mnt/wheels \
-        -r /mnt/requirements.txt -w /wheels/huggingface
 
 # torch-xla 1.10.0 (aws)
 FROM toolchain AS torch-xla
@@ -136,11 +125,6 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
     && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=wheels,source=/wheels/huggingface,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -148,7 +132,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=73ef61dc8a12b9d226aca7613b00f1a9b8eeaa52d77feaffc46d7c6e4df788c2 \
+    io.trainwright.plan=be38aa41046dffebf33ffadf344db73665d823c0a771d8e35dc7dcc1af3d0341 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

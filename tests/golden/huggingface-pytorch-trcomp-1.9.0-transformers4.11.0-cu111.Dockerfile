@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.9.0, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 197273c0800a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 92b4690cd460; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -11,8 +11,8 @@
 #     base <- ${BASE_IMAGE}
 #     os <- base
 #     tools <- os   toolchain <- os
-#     wheels <- toolchain + tools   torch-xla <- toolchain
-#     final <- os + tools + torch-xla + wheels
+#     torch-xla <- toolchain
+#     final <- os + tools + torch-xla
 
 # Build arguments, so that a mirror can stand in for the registry: docker build --build-arg BASE_IMAGE=...
 ARG BASE_IMAGE=763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:1.9-gpu-py38-cu111-ubuntu20.04-v1
@@ -62,17 +62,6 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log /var/log/apt /var/cache/ldconfig/aux-cache \
         /var/cache/debconf/*-old /var/lib/dpkg/*-old
 COPY tools/compile-jobs /usr/local/bin/compile-jobs
-
-# Python packages that come as source.
-FROM toolchain AS wheels
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
-    --mount=type=bind,source=requirements/huggingface.source.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/huggingface,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc CFLAGS=-g0 \
-    /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --require-hashes --find-links /mnt/wheels \
-        -r /mnt/requirements.txt -w /wheels/huggingface
 
 # torch-xla 1.10+f8595cb (aws)
 FROM toolchain AS torch-xla
@@ -130,11 +119,6 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
     && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=wheels,source=/wheels/huggingface,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -142,7 +126,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.9.0 \
-    io.trainwright.plan=197273c0800ae3efbc7b7360c9cf980e29b7c67771978bc0fb8fd15c16b9d69e \
+    io.trainwright.plan=92b4690cd460044632761d60e0ba0ea46a021f2bbd387b7291ac6d37f7952a07 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.9.0 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 2bb4db57483c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f5ce5e579f59; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -10,9 +10,8 @@
 #
 #     base <- ${BASE_IMAGE}
 #     os <- base
-#     tools <- os   toolchain <- os
-#     wheels <- toolchain + tools
-#     final <- os + tools + wheels
+#     tools <- os
+#     final <- os + tools
 
 # Build arguments, so that a mirror can stand in for the registry: docker build --build-arg BASE_IMAGE=...
 ARG BASE_IMAGE=763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.5.3-gpu-py37-cu112-ubuntu18.04
@@ -36,23 +35,6 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     && $pip install --quiet --no-deps --require-hashes --ignore-requires-python --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
-# Compilers and headers, for the stages below only.
-FROM os AS toolchain
-ENV SOURCE_DATE_EPOCH=1700000000
-
-COPY tools/compile-jobs /usr/local/bin/compile-jobs
-
-# Python packages that come as source.
-FROM toolchain AS wheels
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
-    --mount=type=bind,source=requirements/huggingface.source.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/huggingface,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc CFLAGS=-g0 \
-    /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --require-hashes --find-links /mnt/wheels \
-        -r /mnt/requirements.txt -w /wheels/huggingface
-
 # The image. What changes least comes first.
 FROM os AS final
 
@@ -64,11 +46,6 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
     && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=wheels,source=/wheels/huggingface,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -76,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=2bb4db57483c6fe61854060e581fc9e4f3b0576b405fa0e402c8be833b1ffe08 \
+    io.trainwright.plan=f5ce5e579f593a493babffc3d2f14fe5617381424f9a295e33153701fd1af4c3 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

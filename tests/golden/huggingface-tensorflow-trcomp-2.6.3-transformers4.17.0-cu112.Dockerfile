@@ -1,5 +1,5 @@
 # huggingface-tensorflow-trcomp 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 186c18ae733a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9b0c08201040; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -11,8 +11,8 @@
 #     base <- ${BASE_IMAGE}
 #     os <- base
 #     tools <- os   toolchain <- os
-#     wheels <- toolchain + tools   tensorflow <- toolchain
-#     final <- os + tools + tensorflow + wheels
+#     tensorflow <- toolchain
+#     final <- os + tools + tensorflow
 
 # Build arguments, so that a mirror can stand in for the registry: docker build --build-arg BASE_IMAGE=...
 ARG BASE_IMAGE=763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.6-gpu-py38
@@ -63,17 +63,6 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         /var/cache/debconf/*-old /var/lib/dpkg/*-old
 COPY tools/compile-jobs /usr/local/bin/compile-jobs
 
-# Python packages that come as source.
-FROM toolchain AS wheels
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
-    --mount=type=bind,source=requirements/huggingface.source.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/huggingface,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc CFLAGS=-g0 \
-    /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --require-hashes --find-links /mnt/wheels \
-        -r /mnt/requirements.txt -w /wheels/huggingface
-
 # tensorflow 2.6.3 (aws)
 FROM toolchain AS tensorflow
 WORKDIR /src
@@ -102,11 +91,6 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
     && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=wheels,source=/wheels/huggingface,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -114,7 +98,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-trcomp-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=186c18ae733aab5eacd0b573247aa3211cc02be9a4a85510118fad8faaddde0c \
+    io.trainwright.plan=9b0c082010404e870a36758195749c8b4f189be63792093afdc2ec27c7f98fd4 \
     io.trainwright.framework=huggingface-tensorflow-trcomp \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan bcc8e82fcc26; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a78273788371; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -450,7 +450,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=bcc8e82fcc265c38b8de08209639fcd06ddd3325c799b0100fe90410d53a28f0 \
+    io.trainwright.plan=a7827378837168b6d93024b3aa4a55a01f25c08c9ff98ec23e7a17382a7d5f8f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

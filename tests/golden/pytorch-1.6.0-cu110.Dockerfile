@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan c1ed348a478a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c21ea08ead24; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -443,7 +443,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=c1ed348a478aec4b6ab9fdffd9ef8d78a42d9577d3db32f2d2a074eddc3b9f95 \
+    io.trainwright.plan=c21ea08ead2486e53785883c7f55a6b611590e772a40d66e092f82f4de06c22d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

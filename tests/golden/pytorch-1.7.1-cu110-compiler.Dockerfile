@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 253dc38a71f1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 08b8e2fd016f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -450,7 +450,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=253dc38a71f173d1cd4b35fa0ca8ca16b4baeb2707f0f5a2dd010cbd19c51b6d \
+    io.trainwright.plan=08b8e2fd016f36bcdce2048ad2105d085d149aa075eeb043cbc05331f02ff307 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

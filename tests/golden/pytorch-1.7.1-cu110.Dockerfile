@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 1f0e5a863828; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8a901e5db420; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -443,7 +443,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=1f0e5a86382866f4d230a8ef50df44f44295bfa8f40fb73119b0e312dd58b663 \
+    io.trainwright.plan=8a901e5db42007c564b5996784296fcf38e1eb46b2b899d297fbcd8c5fffcc14 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

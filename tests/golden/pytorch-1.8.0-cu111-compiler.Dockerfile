@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 1d34a8cb6bf6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5a4fcb0973b7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -450,7 +450,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=1d34a8cb6bf6bc05a89726a96208097c8e8cc559a560aadebbf2781cb7daf36d \
+    io.trainwright.plan=5a4fcb0973b7b7a2aca1576ea6678e22f7e66a091c8d93afc9fe615be2ddd41c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

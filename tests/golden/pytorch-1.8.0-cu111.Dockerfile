@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 483f23806baf; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5ce6e75c89f5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -443,7 +443,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=483f23806bafcda84bcf86bf24ef41255781e75a2036fefb3004d2d8cac6cd76 \
+    io.trainwright.plan=5ce6e75c89f5f98d814455ba08cbf230549ff694402b2f4840aa93c1bdbf0fb2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 5e9c21d85ae7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1836bc1e2a4b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -531,7 +531,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=5e9c21d85ae79bc736e1fea0bd107fc56644a5006b4bc3d69bcbcc8659964588 \
+    io.trainwright.plan=1836bc1e2a4b59418324df402a2088acb9f8aeaaebe922ef68267c4ecfecabdf \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 07f8907fe4fb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d9594c3579c9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -524,7 +524,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=07f8907fe4fbbfff77873c41c311650aeaa32818cdc4845e544c6d32b0b57d52 \
+    io.trainwright.plan=d9594c3579c9a07da151814d267c1102eec9ef5453f131882459fc128e6c1c72 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

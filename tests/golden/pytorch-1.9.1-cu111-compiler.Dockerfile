@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 2d7b32122e14; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c53a7a71dc2a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -517,7 +517,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=2d7b32122e140210ca63bd71a9f86980209be4939f407c6063f8fe7ea0be0ecc \
+    io.trainwright.plan=c53a7a71dc2a3b5e510ff82a812e852030c7518db3d53ed23f161a2f7986abd4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6f1124318bca; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3f8a0a7d2d37; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -510,7 +510,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=6f1124318bcaa1206f41d17e18201f0c8cfd77d20b95550d6b48a432bd8e9d11 \
+    io.trainwright.plan=3f8a0a7d2d37f384f200c71ed2c81887c7f8ff66da8801d7a28eadc114015da2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

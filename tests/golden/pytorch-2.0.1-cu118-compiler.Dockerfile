@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6c357d08f8ca; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8e68c73f4c71; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -594,7 +594,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=6c357d08f8ca17a995fb1127ee585eed9ecc99de14e8063e44e7a99c3ac5ed00 \
+    io.trainwright.plan=8e68c73f4c713916a594bca1e6c03caed55ddc2fc2dcc8a8671a300488ec148f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

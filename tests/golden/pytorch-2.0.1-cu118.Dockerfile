@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 57053611dd1f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 72c2fe9eb3cc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -587,7 +587,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=57053611dd1fb4ffe016f7ff5854bed4a32be62f1c7a4381b9f3db947a67aa10 \
+    io.trainwright.plan=72c2fe9eb3cce0e4a175dad0503de46956109fc7e06e5ce52add02ada2473b26 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c3a691cbc2eb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d7ba24bcf8c4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -401,7 +401,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=c3a691cbc2eb9947885be348dbad724a25499d6222b119d5adf6da85ada72515 \
+    io.trainwright.plan=d7ba24bcf8c49b8999fd06f77ad3cfaceb619f1d87e8663a9b7e7cc04617f2fb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

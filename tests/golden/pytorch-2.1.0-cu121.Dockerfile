@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan d4a116735d65; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f4a33401e7df; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -394,7 +394,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=d4a116735d65d9dd7979831b5280b119a544c7a0e92af5d947687981fbaf1494 \
+    io.trainwright.plan=f4a33401e7df1f49142e9d626673f6314f36e7de6a695a9790fd65c79b8caed9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan c453af171a18; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b8d65db5b787; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -276,7 +276,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=c453af171a18c560d9451dd924b6c2485da79cddc50130436435224b13318602 \
+    io.trainwright.plan=b8d65db5b787c7f300acc3c64def86233b9196737447bea6935f40e31082f478 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 068a3c396fc8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 18c250b1fa09; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -270,7 +270,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=068a3c396fc8e8854f7ac2c885bfe4816471007a05a5741e041156f4091a77a0 \
+    io.trainwright.plan=18c250b1fa0981794559514d64af7e993ac779be281ba626bf9adbb18ed8d454 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

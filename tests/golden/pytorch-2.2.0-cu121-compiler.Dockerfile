@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f490645f8ae0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2d384a8ec839; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -400,7 +400,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=f490645f8ae0dfb33a7c2f87d502e928dc115d24b0d375c427a5cc84f752f21a \
+    io.trainwright.plan=2d384a8ec839ec03ca4366d28e1b8376e6c11f0b19f8ea4e6bb68052d91350c4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 21b6ddf35d87; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0b11d25e8620; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -393,7 +393,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=21b6ddf35d87107e90f8b95e1d7d23cfb646d22170b7bbf37c0970cfcefd6b10 \
+    io.trainwright.plan=0b11d25e86202108902013240d3d33b84023e3b3f18f28e1c4f47a290efa9854 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # tensorflow 2.3.4, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 54d4626f15fa; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 33bebbf4d641; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -324,7 +324,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.3.4 \
-    io.trainwright.plan=54d4626f15faf9460646f97c13fa8d9edcf9ed6338890281b2385c2927a33acd \
+    io.trainwright.plan=33bebbf4d641bf60e6d8a24054f749c7c2bbe72431c9dcd4d5c744d9ff082053 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.3.4 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 0e265f0f46c8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c783933b8581; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -395,7 +395,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=0e265f0f46c839fc56f359fd9ceacf1230a7b2cc7a8c7a18b3e599db84cc9d15 \
+    io.trainwright.plan=c783933b8581bf2c89c682f1c443c81c95929d4e9ce8c0bd9245118a75a752e6 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

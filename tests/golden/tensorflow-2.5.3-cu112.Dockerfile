@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 37916778ed0e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f0be3f1fa435; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -395,7 +395,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=37916778ed0e982e98cbe7f2e0e79c2cf625372ce3f9ef49be898d720cde1564 \
+    io.trainwright.plan=f0be3f1fa4353264b345e7a062bb4aad1d7b62851128edb01c9c6a703aaf6ade \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

@@ -23,7 +23,7 @@ from trainwright.runner import Completed
 
 SHA = "ab" * 32
 SECRET_INDEX = "https://someone:hunter2@index.example/simple"
-LINES = sorted(images_dir().glob("pytorch/*.yaml"))
+LINES = sorted(images_dir().glob("*/*.yaml"))
 
 
 def wheel(file: str, sha: str = SHA, base: str = "https://files.example/a") -> str:
@@ -464,26 +464,35 @@ def shipped(path: Path) -> tuple[dict[str, Any], Lock]:
     return yaml.safe_load(path.read_text()), Lock.load(path.with_suffix(".lock.json"))
 
 
-@pytest.mark.parametrize("path", LINES, ids=lambda path: path.stem)
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", LINES, ids=name_of)
 def test_a_shipped_lock_holds_what_its_line_names(path: Path) -> None:
     line, lock = shipped(path)
     assert path.with_suffix(".lock.json").read_text() == lock.dump()
     found = {p.name: p for p in lock.packages}
-    for name, chosen in {**line["components"], **line["options"]}.items():
+    for name, chosen in {**line["components"], **line.get("options", {})}.items():
         for requirement in chosen.get("packages", ()):
             package, _, version = requirement.partition("==")
             locked = found[locking.normalise(package)]
             assert (locked.version, name in locked.components) == (version, True), requirement
     assert all(p.components for p in lock.packages)
+    assert "://" not in lock.dump()
+
+
+@pytest.mark.parametrize("path", [p for p in LINES if not p.stem[0].isdigit()], ids=name_of)
+def test_the_toolkit_alone_is_built_from_source(path: Path) -> None:
+    _, lock = shipped(path)
     assert {p.name for p in lock.packages if p.sdist} == {
         "inotify-simple",
         "sagemaker-pytorch-training",
         "sagemaker-training",
     }
-    assert "://" not in lock.dump()
 
 
-@pytest.mark.parametrize("path", [p for p in LINES if p.stem != "cpu"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [p for p in LINES if "nvidia-" in p.read_text()], ids=name_of)
 def test_a_shipped_lock_holds_one_cuda(path: Path) -> None:
     line, lock = shipped(path)
     cuda = str(line["cuda"])
