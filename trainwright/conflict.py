@@ -185,7 +185,7 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     everything = [objection for found in per_draft for objection in found]
     facts = list(dict.fromkeys(_whole(row, everything) for row in core if not isinstance(row, str)))
     if open_ is None:
-        facts = _why_not(words, list(zip(drafts, per_draft, strict=True)))
+        facts += [fact for fact in _why_not(words, list(zip(drafts, per_draft, strict=True))) if fact not in facts]
     rows = [(word, _evidence(word, words, catalog, own)) for word in words] + facts
     message = f"no image line for {request.flags()}"
     if open_ is not None:
@@ -202,15 +202,20 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
 
 
 def _why_not(words: list[str], found: list[tuple[Draft, list[Objection]]]) -> list[Row]:
-    """What stands, beyond single lines, between a word and all lines that have the others: why no such line is there."""
+    """What stands, beyond single lines, between a word and all lines that have the others: why there is no line."""
     facts: list[Row] = []
     for word in words:
         others = [other for other in words if other != word]
-        having = [objections for draft, objections in found if all(_has(other, draft) for other in others)]
+        near = [(draft, objections) for draft, objections in found if all(_has(other, draft) for other in others)]
+        having = [objections for draft, objections in near if draft.line.released or not _released(near)]
         told = [{fact for o in each if not o.closed and word in o.words for fact in o.facts} for each in having]
         if others and told:
             facts += sorted(set.intersection(*told))
     return list(dict.fromkeys(facts))
+
+
+def _released(found: list[tuple[Draft, list[Objection]]]) -> bool:
+    return any(draft.line.released for draft, _ in found)
 
 
 def _whole(fact: Row, found: list[Objection]) -> Row:
