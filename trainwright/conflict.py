@@ -143,10 +143,10 @@ def _torn_ties(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
         # What is tied to the framework follows it, or has no other version.
         if tied is None or tied.to == draft.line.main or tied.to not in draft.selections:
             continue
-        torn = (() if name in pins else (tied.to,)) if tied.to in moved else (name,) if name in moved else ()
-        for each in torn:
+        torn = tied.to if tied.to in moved else name
+        if torn in moved and not (torn == tied.to and name in pins):
             fact = (f"{name} is tied to {tied.to}", tied.why)
-            yield Objection(frozenset({f"--set {each}={pins[each]}"}), frozenset({fact}))
+            yield Objection(frozenset({f"--set {torn}={pins[torn]}"}), frozenset({fact}))
 
 
 # ---- the smallest set of reasons ---------------------------------------------------------------------------------
