@@ -229,8 +229,12 @@ def test_lines_that_compile_for_gpus_name_them():
 def test_the_base_s_own_nccl_goes(rendered):
     final = rendered()["final"]
     assert "dpkg-query -W -f '${Package}\\n' libnccl2 libnccl-dev" in final
-    assert final.index("--purge") < final.index("/etc/ld.so.conf.d/nccl.conf")
+    wheel = {"provider": "wheel", "version": "2.10.3"}
+    plugin = {"provider": "source", "version": "1.5.0"}
+    assert "libnccl2" in rendered(nccl=wheel, aws_ofi_nccl=plugin)["final"]
     assert "libnccl2" not in rendered(nccl={"provider": "nvidia", "version": "2.10.3"})["final"]
+    debian = {"base": "debian-12"}
+    assert "libnccl2" not in rendered(debian, ssh={"provider": "debian", "version": "9.2"})["final"]
 
 
 @pytest.mark.parametrize(
