@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3bf66321457f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 36e4bc8bb31b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -213,7 +213,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=3bf66321457f8ddb2bd1e2bc59e2e8b92c6b559428b91d6233213a533090c0bf \
+    io.trainwright.plan=36e4bc8bb31b2a8a70ae1e16a53a22e86b5e2d66a105ff3358e9039e0fe7dcee \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d5fd114e4fec; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2abc02cc9b1d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -207,7 +207,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=d5fd114e4fec1b606fd9b109059742e557c9542d4d340ffd7ec53b72db398e64 \
+    io.trainwright.plan=2abc02cc9b1d4238db4983730677d957437517dc6d84edebd11674d7479cdee8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

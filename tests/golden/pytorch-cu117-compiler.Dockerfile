@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 15b357e94b41; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bdb10e4ff452; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -237,7 +237,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=15b357e94b41c3222bb8eb73f8293c8ed693c17efe2ae0051fa5abc5b3d1bfe0 \
+    io.trainwright.plan=bdb10e4ff452717795682ca9b712d64e3ed041b7982a31b52b48bb20b7dbe227 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

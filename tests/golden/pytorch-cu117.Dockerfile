@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3dd44af156a6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d1b9631fc71b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -231,7 +231,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=3dd44af156a6e2df2c95d61a4d09ebb4df7c40a07756460d947939e02a4084e8 \
+    io.trainwright.plan=d1b9631fc71b6a5ed54e73c95080bffa8508fb630e089afd65f703aaf70881ec \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

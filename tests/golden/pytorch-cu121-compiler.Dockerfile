@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9b864cde7cea; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d874f4223dd6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=9b864cde7cea2e94317ce31133807896b5ead76fabd39e43dadce703d5938117 \
+    io.trainwright.plan=d874f4223dd6fcf347f00ecc08a7cbff649979ee746476eb6e67c632fb8a4adc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4aab4da8e20b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f3c76cb38ae6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=4aab4da8e20b27ad2d72631739847e94e7f9ea1bc730c9a5d134d8b7a8209e02 \
+    io.trainwright.plan=f3c76cb38ae6196837eb570500554b9eb9c4dc79dd22c23875590c275028d233 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2dfed651dd4a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4d65dcfc22ad; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=2dfed651dd4a4f6eccac7dcc75e14db83bba831a41fbc0314ab1b66792a93e48 \
+    io.trainwright.plan=4d65dcfc22adb6383e979bc4fd3b9903902bad94d8b7287772c8ffc269d24420 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3c3dfece6f46; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e90a0ca60ea2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=3c3dfece6f46facca299daaf182b57674f4aa6c8dc0eddd7a166138faf6c7d80 \
+    io.trainwright.plan=e90a0ca60ea2ee186d706ae92a9ddfe7b8d13f77336fbe1293bd2098acb0746a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7534530f97d5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1b48f2212042; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=7534530f97d5877c5eb9831897cb9dcad467f431e98a69ab056f5cdc61e16185 \
+    io.trainwright.plan=1b48f2212042b1fff28eb74aa5dfdccd708997b8afd7c4835c0092171c7de271 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

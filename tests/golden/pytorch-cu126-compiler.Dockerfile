@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ef27ab8b4755; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bb2678b26d05; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=ef27ab8b47550ac6e5760449cf4c75210ff2320d8b93a2f3f02a713e07ebeb37 \
+    io.trainwright.plan=bb2678b26d055cde17c3a062989e6c29dbf89de235a88647744f8ec8fdb341be \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a263d585feeb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e1ce3e3697a4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=a263d585feeb7dee653c187816aded63a67d5a7e3b6dabf57990171606741ec5 \
+    io.trainwright.plan=e1ce3e3697a426000bb72d75662cf0789958ff8eeffd4c51c48e465ff60b9d38 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7686ac596e55; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 475940f021a1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=7686ac596e5590bc7807e34569e5046e11894e8835fe8c110f3c9c62c3ab4217 \
+    io.trainwright.plan=475940f021a1a5d38b25a51b67c5d055a288eedea0e10d2f64d7a3eea86f10d1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

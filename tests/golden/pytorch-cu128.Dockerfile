@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9e8283e3d5c8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9fc9aca0e6f5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=9e8283e3d5c80951d19d361575b0c4c8a2076a71dafcc3aa37882b50144d0080 \
+    io.trainwright.plan=9fc9aca0e6f566140c37c9796b5da52f682d36206495bcf45d82198b968228cb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

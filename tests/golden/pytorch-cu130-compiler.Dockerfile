@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 615a5d6c5ec6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e030ccd825ff; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=615a5d6c5ec62019ac26c1be6e1f8bcafabfaf90e992d5867b41cca6fbd86b41 \
+    io.trainwright.plan=e030ccd825ffa65844986265b8dd21b3eae8fea0776c868c711e6899188eb866 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan cd505bb80775; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0de80192f69f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=cd505bb80775a8633bcaa167d095f13eb4b4748dabb08ab868c56fb0dd566ffd \
+    io.trainwright.plan=0de80192f69fb0f0140be2849c13401adae9224f0c65f3196d70704fd1fca128 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

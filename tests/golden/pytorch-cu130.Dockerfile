@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f5affbe276ce; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6fd531827aa6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=f5affbe276ce34c2163b0e93564f131b10b922b722a59320900bb6273555ae15 \
+    io.trainwright.plan=6fd531827aa6bf76895986d2ae208db6dd7e3aacbde87b8e559c7dc795a2c103 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

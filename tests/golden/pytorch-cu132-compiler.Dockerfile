@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 18a064f1cd62; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6a832ef39804; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=18a064f1cd6266e08e7b0262bdbfb6693ae6ee541556457e0bcb4b8e5248ae94 \
+    io.trainwright.plan=6a832ef39804e8d2b3432f226dbe9429a17111438e063de88722b80e7ee876ba \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

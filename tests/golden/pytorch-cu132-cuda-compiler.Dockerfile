@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 13082d0dd897; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d98c29d6252f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=13082d0dd897f50debaaff9f8b2b441747b2a49eb9495ef4de906d283dde2d12 \
+    io.trainwright.plan=d98c29d6252f971def9f0491ea72b81afd5289a317ef7601790a1bdfe3f1eb62 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d098bfb133bd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 53f858e03873; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=d098bfb133bde07fb9ea11c81a50afbca8393dd55ab0e6e2dc41a40818f1f7ad \
+    io.trainwright.plan=53f858e0387383868f293fe749a02caadd528bbb7b43378182e1b501a73b355c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
