@@ -43,6 +43,7 @@ def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
     yield from _not_in_line(request, catalog, draft)
     yield from _broken_requirements(request, catalog, draft)
     yield from _made_for_others(request, catalog, draft)
+    yield from _torn_ties(request, catalog, draft)
     for rule, words in ruling.broken(catalog.rules.rules, facts_of(request, draft)):
         evidence = f"{rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
         yield Objection(words, frozenset({(str(rule.refuse), evidence)}))
@@ -130,6 +131,23 @@ def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterat
         words |= {f"--version {request.version}"} if draft.version != draft.line.version else set()
         fact = (f"{name} {chosen.version} is made for {made} alone", f"templates/components/{name}: {provider.about}")
         yield Objection(frozenset(words), frozenset({fact}))
+
+
+def _torn_ties(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
+    """Every pin that tears a component from the one that decides its version: what another brings changes with it, so
+    either both are named in their versions, or neither is."""
+    pins = dict(request.set_)
+    own = {**draft.line.options, **draft.line.components}
+    moved = {n for n, version in pins.items() if n in own and not same_version(own[n].version, version)}
+    for name, chosen in draft.selections.items():
+        tied = catalog.components[name].component.providers[chosen.provider].tied
+        # What is tied to the framework follows it, or has no other version.
+        if tied is None or tied.to == draft.line.main or tied.to not in draft.selections:
+            continue
+        torn = tied.to if tied.to in moved else name
+        if torn in moved and not (torn == tied.to and name in pins):
+            fact = (f"{name} is tied to {tied.to}", tied.why)
+            yield Objection(frozenset({f"--set {torn}={pins[torn]}"}), frozenset({fact}))
 
 
 # ---- the smallest set of reasons ---------------------------------------------------------------------------------

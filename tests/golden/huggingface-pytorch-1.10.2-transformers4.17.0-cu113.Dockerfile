@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f27c4387fe65; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0c48d7025bc7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=f27c4387fe657caa224ec8d59c9fa6cb1843682552ab12465a6ca6480f07241c \
+    io.trainwright.plan=0c48d7025bc709d0db0ff7eb5bf4e358a99fadd522807ef0ed1cf0bc25e4625d \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

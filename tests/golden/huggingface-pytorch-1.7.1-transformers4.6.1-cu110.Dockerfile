@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan c5df922c7043; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan addaf2474fda; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,7 +56,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=c5df922c704339bda3201b60b30b07202b5586be617fd6c5c7c1e7389e400a78 \
+    io.trainwright.plan=addaf2474fda016bb4430cd37ba7ff393a3d89c5eebde42ff1d5d6d141da5bd3 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

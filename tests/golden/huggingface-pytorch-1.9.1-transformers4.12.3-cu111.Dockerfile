@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 50ae0ab8c66e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e0a4dab68ac4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=50ae0ab8c66e11aaf433b6c10986a435e1eb43c9a3d0ee7b33e948da91bd37f3 \
+    io.trainwright.plan=e0a4dab68ac4f07bc41e1eb15465da0ac8de97ef1bbf43a98a79c864305b5f03 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan ff117ac2f33e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5379c89b756e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=ff117ac2f33ef8cb71ea98e7d4f925720f661178eeeb76d2d23b348a55473ad6 \
+    io.trainwright.plan=5379c89b756eaecc240c9d40ed447cad714d0f66e8fbc86f7eadfcb89c68f561 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 78f0ab812c97; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e3b168fc4a16; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=78f0ab812c97234f261d2ec24f02f7ef05ad56d25032365cac50eef9a858bb93 \
+    io.trainwright.plan=e3b168fc4a16e95c34b8d1f944337ff49da7cc7a735df991a839491db2b32f48 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

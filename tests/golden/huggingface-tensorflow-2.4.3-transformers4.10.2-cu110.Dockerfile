@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 1f26f27b5976; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8e14ece1c241; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=1f26f27b597633424b946b112fbe54b46d59ba9af179be5aeadefa063a057fc4 \
+    io.trainwright.plan=8e14ece1c2410ed7934fbe63c0264275f4c408cb90800a51bc6085cd6231fb66 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 8a901e5db420; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bf79f7574baf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -124,7 +124,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch openmpi-4.0.1.tar.bz2 - \
         'https://download.open-mpi.org/release/open-mpi/v4.0/openmpi-4.0.1.tar.bz2'
 # orted is found on the other hosts by the prefix, as sshd sets no PATH. hwloc, libevent and PMIX are those inside.
-RUN tar -xf openmpi-4.0.1.tar.bz2 --one-top-level=openmpi --strip-components=1 \
+RUN mkdir openmpi && tar -xf openmpi-4.0.1.tar.bz2 -C openmpi --strip-components=1 \
     && cd openmpi \
     && ./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default \
         --with-hwloc=internal --with-libevent=internal --with-pmix=internal --without-verbs \
@@ -142,7 +142,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch nccl-2.7.8-1.tar.gz fa2bec307270f30fcf6280a85f24ea8801e0ce3b3027937c7325260a890b07e0 \
         'https://github.com/NVIDIA/nccl/archive/v2.7.8-1.tar.gz'
 # The architectures are the image line's: all that NCCL knows would take several times as long.
-RUN tar -xf nccl-2.7.8-1.tar.gz --one-top-level=nccl --strip-components=1 \
+RUN mkdir nccl && tar -xf nccl-2.7.8-1.tar.gz -C nccl --strip-components=1 \
     && cd nccl \
     && make -j"$(compile-jobs 2.0)" src.build BUILDDIR=/src/build CUDA_HOME=/usr/local/cuda \
         NVCC_GENCODE="-gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80" \
@@ -348,13 +348,13 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.7.8 (source)
-COPY --from=nccl /opt/nccl /opt/nccl
-# One NCCL on the loader path: that of the base image goes.
+# One NCCL in the image: that of the base goes.
 RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
         | xargs -r dpkg --purge --force-depends --force-hold \
-    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/lib64/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
-        /var/log/dpkg.log /var/lib/dpkg/*-old \
-    && echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
+    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
+        /var/log/dpkg.log /var/lib/dpkg/*-old
+COPY --from=nccl /opt/nccl /opt/nccl
+RUN echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
 
 # pytorch 1.7.1 (aws)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
@@ -443,7 +443,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=8a901e5db42007c564b5996784296fcf38e1eb46b2b899d297fbcd8c5fffcc14 \
+    io.trainwright.plan=bf79f7574baf7c0c522a989b056e15e4b322beb44a91b7a29f6f08d7bb1365df \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 72c2fe9eb3cc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 432de307e38a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -191,7 +191,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch openmpi-4.1.5.tar.bz2 a640986bc257389dd379886fdae6264c8cfa56bc98b71ce3ae3dfbd8ce61dbe3 \
         'https://download.open-mpi.org/release/open-mpi/v4.1/openmpi-4.1.5.tar.bz2'
 # orted is found on the other hosts by the prefix, as sshd sets no PATH. hwloc, libevent and PMIX are those inside.
-RUN tar -xf openmpi-4.1.5.tar.bz2 --one-top-level=openmpi --strip-components=1 \
+RUN mkdir openmpi && tar -xf openmpi-4.1.5.tar.bz2 -C openmpi --strip-components=1 \
     && cd openmpi \
     && ./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default \
         --with-hwloc=internal --with-libevent=internal --with-pmix=internal --without-verbs \
@@ -211,7 +211,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         'https://github.com/NVIDIA/gdrcopy/archive/v2.3.1.tar.gz'
 # The library alone: the driver is the host's, and the tests need one. Releases differ in the case of "prefix", and in
 # whether they make the folders and links.
-RUN tar -xf gdrcopy-2.3.1.tar.gz --one-top-level=gdrcopy --strip-components=1 \
+RUN mkdir gdrcopy && tar -xf gdrcopy-2.3.1.tar.gz -C gdrcopy --strip-components=1 \
     && cd gdrcopy && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib_install \
@@ -228,7 +228,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch nccl-2.16.2-1.tar.gz 7f7c738511a8876403fc574d13d48e7c250d934d755598d82e14bab12236fc64 \
         'https://github.com/NVIDIA/nccl/archive/v2.16.2-1.tar.gz'
 # The architectures are the image line's: all that NCCL knows would take several times as long.
-RUN tar -xf nccl-2.16.2-1.tar.gz --one-top-level=nccl --strip-components=1 \
+RUN mkdir nccl && tar -xf nccl-2.16.2-1.tar.gz -C nccl --strip-components=1 \
     && cd nccl \
     && make -j"$(compile-jobs 2.0)" src.build BUILDDIR=/src/build CUDA_HOME=/usr/local/cuda \
         NVCC_GENCODE="-gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_90,code=compute_90" \
@@ -249,7 +249,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch aws-ofi-nccl-1.5.0.tar.gz - \
         'https://github.com/aws/aws-ofi-nccl/archive/v1.5.0-aws.tar.gz'
 # What git holds has no configure yet, an archive of a release may. The programs under bin test the plugin with MPI.
-RUN tar -xf aws-ofi-nccl-1.5.0.tar.gz --one-top-level=aws-ofi-nccl --strip-components=1 \
+RUN mkdir aws-ofi-nccl && tar -xf aws-ofi-nccl-1.5.0.tar.gz -C aws-ofi-nccl --strip-components=1 \
     && cd aws-ofi-nccl \
     && if [ ! -x configure ]; then sh ./autogen.sh; fi \
     && ./configure --prefix=/opt/amazon/ofi-nccl --with-libfabric=/opt/amazon/efa --with-mpi=/opt/amazon/openmpi \
@@ -476,13 +476,13 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.16.2 (source)
-COPY --from=nccl /opt/nccl /opt/nccl
-# One NCCL on the loader path: that of the base image goes.
+# One NCCL in the image: that of the base goes.
 RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
         | xargs -r dpkg --purge --force-depends --force-hold \
-    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/lib64/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
-        /var/log/dpkg.log /var/lib/dpkg/*-old \
-    && echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
+    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
+        /var/log/dpkg.log /var/lib/dpkg/*-old
+COPY --from=nccl /opt/nccl /opt/nccl
+RUN echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
 
 # aws-ofi-nccl 1.5.0 (source)
 COPY --from=aws-ofi-nccl /opt/amazon/ofi-nccl /opt/amazon/ofi-nccl
@@ -587,7 +587,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=72c2fe9eb3cce0e4a175dad0503de46956109fc7e06e5ce52add02ada2473b26 \
+    io.trainwright.plan=432de307e38a0f2e8cb94ea7c5e99f63cc1af3c6578e00c2d95a31cad7ac0331 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 41f1bd84afb7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a2e5ccb29b32; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -192,7 +192,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch openmpi-4.1.5.tar.bz2 a640986bc257389dd379886fdae6264c8cfa56bc98b71ce3ae3dfbd8ce61dbe3 \
         'https://download.open-mpi.org/release/open-mpi/v4.1/openmpi-4.1.5.tar.bz2'
 # orted is found on the other hosts by the prefix, as sshd sets no PATH. hwloc, libevent and PMIX are those inside.
-RUN tar -xf openmpi-4.1.5.tar.bz2 --one-top-level=openmpi --strip-components=1 \
+RUN mkdir openmpi && tar -xf openmpi-4.1.5.tar.bz2 -C openmpi --strip-components=1 \
     && cd openmpi \
     && ./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default \
         --with-hwloc=internal --with-libevent=internal --with-pmix=internal --without-verbs \
@@ -212,7 +212,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         'https://github.com/NVIDIA/gdrcopy/archive/v2.3.1.tar.gz'
 # The library alone: the driver is the host's, and the tests need one. Releases differ in the case of "prefix", and in
 # whether they make the folders and links.
-RUN tar -xf gdrcopy-2.3.1.tar.gz --one-top-level=gdrcopy --strip-components=1 \
+RUN mkdir gdrcopy && tar -xf gdrcopy-2.3.1.tar.gz -C gdrcopy --strip-components=1 \
     && cd gdrcopy && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib_install \
@@ -229,7 +229,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch nccl-2.18.5-1.tar.gz 16ac98f3e926c024ce48e10ab220e19ce734adc48c423cfd55ad6f509bd1179f \
         'https://github.com/NVIDIA/nccl/archive/v2.18.5-1.tar.gz'
 # The architectures are the image line's: all that NCCL knows would take several times as long.
-RUN tar -xf nccl-2.18.5-1.tar.gz --one-top-level=nccl --strip-components=1 \
+RUN mkdir nccl && tar -xf nccl-2.18.5-1.tar.gz -C nccl --strip-components=1 \
     && cd nccl \
     && make -j"$(compile-jobs 2.0)" src.build BUILDDIR=/src/build CUDA_HOME=/usr/local/cuda \
         NVCC_GENCODE="-gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_90,code=compute_90" \
@@ -249,7 +249,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch aws-ofi-nccl-1.7.4.tar.gz 472bbc977ce37d0cf9239b8e366f4f247226a984eb8c487aadd884af53f00e13 \
         'https://github.com/aws/aws-ofi-nccl/archive/v1.7.4-aws.tar.gz'
 # What git holds has no configure yet, an archive of a release may. The programs under bin test the plugin with MPI.
-RUN tar -xf aws-ofi-nccl-1.7.4.tar.gz --one-top-level=aws-ofi-nccl --strip-components=1 \
+RUN mkdir aws-ofi-nccl && tar -xf aws-ofi-nccl-1.7.4.tar.gz -C aws-ofi-nccl --strip-components=1 \
     && cd aws-ofi-nccl \
     && if [ ! -x configure ]; then sh ./autogen.sh; fi \
     && ./configure --prefix=/opt/amazon/ofi-nccl --with-libfabric=/opt/amazon/efa --with-mpi=/opt/amazon/openmpi \
@@ -377,13 +377,13 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.18.5 (source)
-COPY --from=nccl /opt/nccl /opt/nccl
-# One NCCL on the loader path: that of the base image goes.
+# One NCCL in the image: that of the base goes.
 RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
         | xargs -r dpkg --purge --force-depends --force-hold \
-    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/lib64/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
-        /var/log/dpkg.log /var/lib/dpkg/*-old \
-    && echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
+    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
+        /var/log/dpkg.log /var/lib/dpkg/*-old
+COPY --from=nccl /opt/nccl /opt/nccl
+RUN echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
 
 # aws-ofi-nccl 1.7.4 (source)
 COPY --from=aws-ofi-nccl /opt/amazon/ofi-nccl /opt/amazon/ofi-nccl
@@ -459,7 +459,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=41f1bd84afb70cf377235ae755feb22e60f757eede495a2016c45013dd54a61a \
+    io.trainwright.plan=a2e5ccb29b32640648855ceea9a9d48e2d79146ef6e5f31a9efcc142434b903e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

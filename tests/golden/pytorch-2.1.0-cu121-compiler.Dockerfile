@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan d7ba24bcf8c4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1fa23b15f949; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -193,7 +193,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         'https://github.com/NVIDIA/gdrcopy/archive/v2.3.1.tar.gz'
 # The library alone: the driver is the host's, and the tests need one. Releases differ in the case of "prefix", and in
 # whether they make the folders and links.
-RUN tar -xf gdrcopy-2.3.1.tar.gz --one-top-level=gdrcopy --strip-components=1 \
+RUN mkdir gdrcopy && tar -xf gdrcopy-2.3.1.tar.gz -C gdrcopy --strip-components=1 \
     && cd gdrcopy && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib_install \
@@ -210,7 +210,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch aws-ofi-nccl-1.7.4.tar.gz 472bbc977ce37d0cf9239b8e366f4f247226a984eb8c487aadd884af53f00e13 \
         'https://github.com/aws/aws-ofi-nccl/archive/v1.7.4-aws.tar.gz'
 # What git holds has no configure yet, an archive of a release may. The programs under bin test the plugin with MPI.
-RUN tar -xf aws-ofi-nccl-1.7.4.tar.gz --one-top-level=aws-ofi-nccl --strip-components=1 \
+RUN mkdir aws-ofi-nccl && tar -xf aws-ofi-nccl-1.7.4.tar.gz -C aws-ofi-nccl --strip-components=1 \
     && cd aws-ofi-nccl \
     && if [ ! -x configure ]; then sh ./autogen.sh; fi \
     && ./configure --prefix=/opt/amazon/ofi-nccl --with-libfabric=/opt/amazon/efa --with-mpi=/opt/amazon/openmpi \
@@ -318,6 +318,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.18.1 (wheel)
+# One NCCL in the image: that of the base goes.
+RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
+        | xargs -r dpkg --purge --force-depends --force-hold \
+    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
+        /var/log/dpkg.log /var/lib/dpkg/*-old
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
@@ -401,7 +406,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=d7ba24bcf8c49b8999fd06f77ad3cfaceb619f1d87e8663a9b7e7cc04617f2fb \
+    io.trainwright.plan=1fa23b15f949a4693bdca8daf081aea52872006bd8474aaf99bc091297ba123a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 7a2e1d009226; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 62ed322cf9f3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -184,7 +184,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         'https://github.com/NVIDIA/gdrcopy/archive/v2.5.1.tar.gz'
 # The library alone: the driver is the host's, and the tests need one. Releases differ in the case of "prefix", and in
 # whether they make the folders and links.
-RUN tar -xf gdrcopy-2.5.1.tar.gz --one-top-level=gdrcopy --strip-components=1 \
+RUN mkdir gdrcopy && tar -xf gdrcopy-2.5.1.tar.gz -C gdrcopy --strip-components=1 \
     && cd gdrcopy && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib_install \
@@ -311,6 +311,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.28.9 (wheel)
+# One NCCL in the image: that of the base goes.
+RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
+        | xargs -r dpkg --purge --force-depends --force-hold \
+    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
+        /var/log/dpkg.log /var/lib/dpkg/*-old
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
@@ -393,7 +398,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=7a2e1d00922670fb729170920d7d3e95e411edc0fbeaede8ffa28fb6ca83cbce \
+    io.trainwright.plan=62ed322cf9f36d8dd0c5ceb1407ca8b76214a6c293fb951d43fd90d4ea18eeb9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

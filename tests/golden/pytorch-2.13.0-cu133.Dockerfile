@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 294b0823a8ac; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 81d887539ca8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -129,7 +129,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         'https://github.com/NVIDIA/gdrcopy/archive/v2.6.tar.gz'
 # The library alone: the driver is the host's, and the tests need one. Releases differ in the case of "prefix", and in
 # whether they make the folders and links.
-RUN tar -xf gdrcopy-2.6.tar.gz --one-top-level=gdrcopy --strip-components=1 \
+RUN mkdir gdrcopy && tar -xf gdrcopy-2.6.tar.gz -C gdrcopy --strip-components=1 \
     && cd gdrcopy && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib_install \
@@ -213,6 +213,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.29.7 (wheel)
+# One NCCL in the image: that of the base goes.
+RUN rpm -qa libnccl libnccl-devel | xargs -r rpm -e --nodeps \
+    && rm -f /usr/lib64/libnccl.so* /usr/local/cuda/lib64/libnccl.so*
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
@@ -287,7 +290,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=294b0823a8ac6c4894f8ec84ffe3a0de57075250d1b1cc925741073797844b18 \
+    io.trainwright.plan=81d887539ca8fe1aede45cd7ecd36845a7f378bef1bc5bcb8b488bafdf42f30b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 16e7a48d076c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c6c8e7d1875c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -184,7 +184,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         'https://github.com/NVIDIA/gdrcopy/archive/v2.5.tar.gz'
 # The library alone: the driver is the host's, and the tests need one. Releases differ in the case of "prefix", and in
 # whether they make the folders and links.
-RUN tar -xf gdrcopy-2.5.tar.gz --one-top-level=gdrcopy --strip-components=1 \
+RUN mkdir gdrcopy && tar -xf gdrcopy-2.5.tar.gz -C gdrcopy --strip-components=1 \
     && cd gdrcopy && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib_install \
@@ -201,7 +201,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch nccl-2.23.4-1.tar.gz 6b946b70a9d2d01871842cbd15ec56488d358abe9a0f3767e372fddc3e241ba7 \
         'https://github.com/NVIDIA/nccl/archive/v2.23.4-1.tar.gz'
 # The architectures are the image line's: all that NCCL knows would take several times as long.
-RUN tar -xf nccl-2.23.4-1.tar.gz --one-top-level=nccl --strip-components=1 \
+RUN mkdir nccl && tar -xf nccl-2.23.4-1.tar.gz -C nccl --strip-components=1 \
     && cd nccl \
     && make -j"$(compile-jobs 2.0)" src.build BUILDDIR=/src/build CUDA_HOME=/usr/local/cuda \
         NVCC_GENCODE="-gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_90,code=sm_90 -gencode=arch=compute_90,code=compute_90" \
@@ -329,13 +329,13 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.23.4 (source)
-COPY --from=nccl /opt/nccl /opt/nccl
-# One NCCL on the loader path: that of the base image goes.
+# One NCCL in the image: that of the base goes.
 RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
         | xargs -r dpkg --purge --force-depends --force-hold \
-    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/lib64/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
-        /var/log/dpkg.log /var/lib/dpkg/*-old \
-    && echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
+    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
+        /var/log/dpkg.log /var/lib/dpkg/*-old
+COPY --from=nccl /opt/nccl /opt/nccl
+RUN echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
 
 # aws-ofi-nccl 1.13.2 (efa)
 # The EFA installer has put it there.
@@ -411,7 +411,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=16e7a48d076c653e8287995932752b588679b84f55b4e45dfae24886b7f13f4c \
+    io.trainwright.plan=c6c8e7d1875c621d4661e948097fbf50a8069613efe6efd13a705b02b8f49601 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 12008cacce5c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 14ea8348986a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -184,7 +184,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         'https://github.com/NVIDIA/gdrcopy/archive/v2.5.1.tar.gz'
 # The library alone: the driver is the host's, and the tests need one. Releases differ in the case of "prefix", and in
 # whether they make the folders and links.
-RUN tar -xf gdrcopy-2.5.1.tar.gz --one-top-level=gdrcopy --strip-components=1 \
+RUN mkdir gdrcopy && tar -xf gdrcopy-2.5.1.tar.gz -C gdrcopy --strip-components=1 \
     && cd gdrcopy && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib_install \
@@ -311,6 +311,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.27.7 (wheel)
+# One NCCL in the image: that of the base goes.
+RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
+        | xargs -r dpkg --purge --force-depends --force-hold \
+    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
+        /var/log/dpkg.log /var/lib/dpkg/*-old
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
@@ -393,7 +398,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=12008cacce5c6e0994e8a441fa5374729ee3ae4786c896c5c27ff9b30a4ddcf1 \
+    io.trainwright.plan=14ea8348986aabd87dea1d9ec8762c98cab41eec148a056bda5e5d6cc194a3c1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 43043da89371; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4db46eb799d7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=43043da89371730ffbfb0ff8ca098a103f84bd363cf5148a8d9321c36679ac74 \
+    io.trainwright.plan=4db46eb799d78b46c96bdde6a0850385564d70153de90e1b2ce9e8fd5dc31fcc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

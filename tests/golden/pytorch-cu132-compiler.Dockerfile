@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fcffb4c9bcc9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 372b227a70ff; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=fcffb4c9bcc9d670296ccaae50463b4c0003d7d6ef850a4431356f2d2fd26a8e \
+    io.trainwright.plan=372b227a70ff843f1e2e513de1c55f85cc594286e04785430f54224ecdfb2bd3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0de5da01a75a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 031fa6af9efa; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=0de5da01a75af76e9121cf2cc9b2a8c9da185e79866294dd100e63adfc4b33e4 \
+    io.trainwright.plan=031fa6af9efa0521067ef2251be297a130ee6495816303d3937f2f426e645171 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

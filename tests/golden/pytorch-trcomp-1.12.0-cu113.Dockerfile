@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.12.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 0095bf4c4ab6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1fe39e224350; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -138,7 +138,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.12.0 \
-    io.trainwright.plan=0095bf4c4ab6cdc01d512f191aa3a84a5479f26c3ba06612e85dd87a6b7c3558 \
+    io.trainwright.plan=1fe39e2243503f518aaf1f274ceefefc02b1fe5cb3592ec095a463ca6c740349 \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.12.0 \
     io.trainwright.cuda=11.3 \

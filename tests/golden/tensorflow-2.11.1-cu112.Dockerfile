@@ -1,5 +1,5 @@
 # tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9ca870da1dc8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d9791766f74b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -150,7 +150,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch openmpi-4.1.1.tar.bz2 e24f7a778bd11a71ad0c14587a7f5b00e68a71aa5623e2157bafee3d44c07cda \
         'https://download.open-mpi.org/release/open-mpi/v4.1/openmpi-4.1.1.tar.bz2'
 # orted is found on the other hosts by the prefix, as sshd sets no PATH. hwloc, libevent and PMIX are those inside.
-RUN tar -xf openmpi-4.1.1.tar.bz2 --one-top-level=openmpi --strip-components=1 \
+RUN mkdir openmpi && tar -xf openmpi-4.1.1.tar.bz2 -C openmpi --strip-components=1 \
     && cd openmpi \
     && ./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default \
         --with-hwloc=internal --with-libevent=internal --with-pmix=internal --without-verbs \
@@ -168,7 +168,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch nccl-2.13.4-1.tar.gz d5f5243200d4e40683c56f04435bfd6defa379cb4f2b8c07b0f191df0f66c3d9 \
         'https://github.com/NVIDIA/nccl/archive/v2.13.4-1.tar.gz'
 # The architectures are the image line's: all that NCCL knows would take several times as long.
-RUN tar -xf nccl-2.13.4-1.tar.gz --one-top-level=nccl --strip-components=1 \
+RUN mkdir nccl && tar -xf nccl-2.13.4-1.tar.gz -C nccl --strip-components=1 \
     && cd nccl \
     && make -j"$(compile-jobs 2.0)" src.build BUILDDIR=/src/build CUDA_HOME=/usr/local/cuda \
         NVCC_GENCODE="-gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80" \
@@ -189,7 +189,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch aws-ofi-nccl-1.4.0.tar.gz - \
         'https://github.com/aws/aws-ofi-nccl/archive/v1.4.0-aws.tar.gz'
 # What git holds has no configure yet, an archive of a release may. The programs under bin test the plugin with MPI.
-RUN tar -xf aws-ofi-nccl-1.4.0.tar.gz --one-top-level=aws-ofi-nccl --strip-components=1 \
+RUN mkdir aws-ofi-nccl && tar -xf aws-ofi-nccl-1.4.0.tar.gz -C aws-ofi-nccl --strip-components=1 \
     && cd aws-ofi-nccl \
     && if [ ! -x configure ]; then sh ./autogen.sh; fi \
     && ./configure --prefix=/opt/amazon/ofi-nccl --with-libfabric=/opt/amazon/efa --with-mpi=/opt/amazon/openmpi \
@@ -280,13 +280,13 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.13.4 (source)
-COPY --from=nccl /opt/nccl /opt/nccl
-# One NCCL on the loader path: that of the base image goes.
+# One NCCL in the image: that of the base goes.
 RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
         | xargs -r dpkg --purge --force-depends --force-hold \
-    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/lib64/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
-        /var/log/dpkg.log /var/lib/dpkg/*-old \
-    && echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
+    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
+        /var/log/dpkg.log /var/lib/dpkg/*-old
+COPY --from=nccl /opt/nccl /opt/nccl
+RUN echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
 
 # aws-ofi-nccl 1.4.0 (source)
 COPY --from=aws-ofi-nccl /opt/amazon/ofi-nccl /opt/amazon/ofi-nccl
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=9ca870da1dc8bc1b596653fcc044c0712da4544bf834694b99633c0572ec31e9 \
+    io.trainwright.plan=d9791766f74bbfa6a747130687c6cb21794ef56825fcf3bf75ec101cc73e3057 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.18.0, CUDA 12.5, Python 3.10, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 33385606ddc0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 48c9bf66e872; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -149,7 +149,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch openmpi-4.1.7.tar.bz2 54a33cb7ad81ff0976f15a6cc8003c3922f0f3d8ceed14e1813ef3603f22cd34 \
         'https://download.open-mpi.org/release/open-mpi/v4.1/openmpi-4.1.7.tar.bz2'
 # orted is found on the other hosts by the prefix, as sshd sets no PATH. hwloc, libevent and PMIX are those inside.
-RUN tar -xf openmpi-4.1.7.tar.bz2 --one-top-level=openmpi --strip-components=1 \
+RUN mkdir openmpi && tar -xf openmpi-4.1.7.tar.bz2 -C openmpi --strip-components=1 \
     && cd openmpi \
     && ./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default \
         --with-hwloc=internal --with-libevent=internal --with-pmix=internal --without-verbs \
@@ -169,7 +169,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch aws-ofi-nccl-1.13.2.tar.gz - \
         'https://github.com/aws/aws-ofi-nccl/archive/v1.13.2-aws.tar.gz'
 # What git holds has no configure yet, an archive of a release may. The programs under bin test the plugin with MPI.
-RUN tar -xf aws-ofi-nccl-1.13.2.tar.gz --one-top-level=aws-ofi-nccl --strip-components=1 \
+RUN mkdir aws-ofi-nccl && tar -xf aws-ofi-nccl-1.13.2.tar.gz -C aws-ofi-nccl --strip-components=1 \
     && cd aws-ofi-nccl \
     && if [ ! -x configure ]; then sh ./autogen.sh; fi \
     && ./configure --prefix=/opt/amazon/ofi-nccl --with-libfabric=/opt/amazon/efa --with-mpi=/opt/amazon/openmpi \
@@ -260,6 +260,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.23.4 (wheel)
+# One NCCL in the image: that of the base goes.
+RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
+        | xargs -r dpkg --purge --force-depends --force-hold \
+    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
+        /var/log/dpkg.log /var/lib/dpkg/*-old
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
@@ -316,7 +321,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.18.0 \
-    io.trainwright.plan=33385606ddc0bd235e192ffe5e8de9f96fa6693720214595054fb7ca41c7ae2a \
+    io.trainwright.plan=48c9bf66e8729a1a006356ae1212fe599f2db47c40724f243f4d3cbe9535abff \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.18.0 \
     io.trainwright.cuda=12.5 \

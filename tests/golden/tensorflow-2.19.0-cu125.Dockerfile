@@ -1,5 +1,5 @@
 # tensorflow 2.19.0, CUDA 12.5, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 8e64eee9a069; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2f34034aa3a2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -181,7 +181,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch openmpi-4.1.8.tar.bz2 466f68e3132a1dc02710cc2011fafced8336d98359fa2dae4dddcfd5719f12a9 \
         'https://download.open-mpi.org/release/open-mpi/v4.1/openmpi-4.1.8.tar.bz2'
 # orted is found on the other hosts by the prefix, as sshd sets no PATH. hwloc, libevent and PMIX are those inside.
-RUN tar -xf openmpi-4.1.8.tar.bz2 --one-top-level=openmpi --strip-components=1 \
+RUN mkdir openmpi && tar -xf openmpi-4.1.8.tar.bz2 -C openmpi --strip-components=1 \
     && cd openmpi \
     && ./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default \
         --with-hwloc=internal --with-libevent=internal --with-pmix=internal --without-verbs \
@@ -273,6 +273,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.23.4 (wheel)
+# One NCCL in the image: that of the base goes.
+RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
+        | xargs -r dpkg --purge --force-depends --force-hold \
+    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
+        /var/log/dpkg.log /var/lib/dpkg/*-old
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
@@ -329,7 +334,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.19.0 \
-    io.trainwright.plan=8e64eee9a069660e1ce8f896124d2c6caefbf62f5da1f97cb67dfcdb59d73976 \
+    io.trainwright.plan=2f34034aa3a2dc2256d97bc66f22cf947122506e49469057e06b2099e04c18c6 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.19.0 \
     io.trainwright.cuda=12.5 \

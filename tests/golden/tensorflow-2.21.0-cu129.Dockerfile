@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 40f595d71f15; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 00e5e2cb2d7d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -130,7 +130,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     sh /mnt/fetch openmpi-4.1.8.tar.bz2 466f68e3132a1dc02710cc2011fafced8336d98359fa2dae4dddcfd5719f12a9 \
         'https://download.open-mpi.org/release/open-mpi/v4.1/openmpi-4.1.8.tar.bz2'
 # orted is found on the other hosts by the prefix, as sshd sets no PATH. hwloc, libevent and PMIX are those inside.
-RUN tar -xf openmpi-4.1.8.tar.bz2 --one-top-level=openmpi --strip-components=1 \
+RUN mkdir openmpi && tar -xf openmpi-4.1.8.tar.bz2 -C openmpi --strip-components=1 \
     && cd openmpi \
     && ./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default \
         --with-hwloc=internal --with-libevent=internal --with-pmix=internal --without-verbs \
@@ -212,6 +212,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adop
 ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.30.7 (wheel)
+# One NCCL in the image: that of the base goes.
+RUN rpm -qa libnccl libnccl-devel | xargs -r rpm -e --nodeps \
+    && rm -f /usr/lib64/libnccl.so* /usr/local/cuda/lib64/libnccl.so*
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
@@ -268,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=40f595d71f157854ee33a5cea83cf2df42b4cbad2920897d25869a70f71156a0 \
+    io.trainwright.plan=00e5e2cb2d7d2fd228b1e4e5b47a690ebb37ccfbeb9268089defcd25df692e30 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=12.9 \
