@@ -6,7 +6,6 @@ together, against the package indexes that this machine's pip is configured for;
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ import tempfile
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -24,6 +24,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from trainwright import runner
 from trainwright.errors import Conflict, Failure, RequestError, SourceError
+from trainwright.pip_settings import index_settings
 from trainwright.records import Record, parse_record
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
 PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, the wheels we lock ask for 2.28 at most
+# Where the C library of the base is older than that: Ubuntu 18.04 has glibc 2.27, and uv knows 2.17 below 2.28.
+_OLD_PLATFORMS = {"ubuntu-18.04": "x86_64-manylinux_2_17"}
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?")
 
@@ -116,12 +119,18 @@ def lock_line(line: Mapping[str, Any]) -> Lock:
     roots = {name: tuple(entry["packages"]) for name, entry in chosen.items() if entry.get("packages")}
     indexes = tuple(dict.fromkeys(entry["index"] for entry in chosen.values() if entry.get("index")))
     constraints, python = tuple(line.get("constraints", ())), str(line.get("python", "3.11"))
+    base = line.get("base", "")
+    platform = _OLD_PLATFORMS.get(base if isinstance(base, str) else base["os"], PLATFORM)
+    excluded = tuple(line.get("excluded", ()))
+    if not roots:  # a line that takes everything from its base image
+        return Lock(python=python, platform=platform, packages=())
+    resolve = partial(resolve_lock, roots, constraints, python, platform, excluded=excluded, as_of=line.get("as_of"))
     try:
-        return resolve_lock(roots, constraints, python)
+        return resolve()
     except Conflict:
         if not indexes:
             raise
-    return resolve_lock(roots, constraints, python, indexes=indexes)
+    return resolve(indexes=indexes)
 
 
 def resolve_lock(
@@ -130,6 +139,8 @@ def resolve_lock(
     python: str = "3.11",
     platform: str = PLATFORM,
     *,
+    excluded: Sequence[str] = (),
+    as_of: str | None = None,
     indexes: Sequence[str] = (),
 ) -> Lock:
     """Resolve all roots together and pin one file per package.
@@ -139,6 +150,9 @@ def resolve_lock(
         constraints: bounds for packages that may or may not be needed (``nvidia-nvjitlink-cu12==12.1.105``).
         python: CPython version of the image, major and minor.
         platform: as uv names it: machine, then manylinux with the glibc version.
+        excluded: packages that the image has from elsewhere; neither they nor what only they need is locked.
+        as_of: a day (``2022-10-05``); files that came later are not looked at. The index must name the times of its
+            files.
         indexes: further package indexes, beside those that pip is configured for.
 
     Raises:
@@ -146,14 +160,21 @@ def resolve_lock(
         Conflict: no set of versions fulfils everything.
         RequestError: a requirement cannot be read.
     """
-    environment, flags = _index_settings(indexes)
+    environment, flags = index_settings(indexes)
     with tempfile.TemporaryDirectory(prefix="trainwright-lock-") as name:
         folder = Path(name)
         inputs = {_root_file(component): component for component in roots}
         for file, component in inputs.items():
             (folder / file).write_text("\n".join(roots[component]) + "\n")
         (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
-        shared = ["--constraints", "constraints.txt", "--python-version", python, "--python-platform", platform, *flags]
+        bounds = ["--constraints", "constraints.txt"]
+        if excluded:
+            # uv's way to leave a dependency out: an override whose marker holds nowhere.
+            (folder / "overrides.txt").write_text("".join(f"{each} ; sys_platform == 'never'\n" for each in excluded))
+            bounds += ["--overrides", "overrides.txt"]
+        if as_of:
+            bounds += ["--exclude-newer", f"{as_of}T00:00:00Z"]
+        shared = [*bounds, "--python-version", python, "--python-platform", platform, *flags]
         graph = _uv(["--annotation-style=line", *inputs, *shared], folder, environment)
         pins, needed_by = _read_graph(graph)
         (folder / "pins.txt").write_text("".join(f"{name}==={version}\n" for name, version in pins.items()))
@@ -203,55 +224,6 @@ def _failure(words: str) -> Failure:
     missing = "no module named uv" in said.lower()
     remedy = "Install uv (requirements.txt names it)." if missing else "Check the index settings: pip config list."
     return SourceError(f"the package index gave no answer: {short}", remedy=remedy)
-
-
-def _index_settings(indexes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """pip's configuration in uv's variables and flags; what uv is told itself goes first.
-
-    uv reads neither pip.conf nor ``PIP_*``. Addresses travel as variables, because the journal of commands keeps
-    arguments and an address may hold a password.
-    """
-    pip = _pip_settings()
-    extra = [*pip.get("extra-index-url", "").split(), *indexes]
-    wanted = {
-        "UV_DEFAULT_INDEX": pip.get("index-url", ""),
-        "UV_INDEX": " ".join(extra),
-        "UV_FIND_LINKS": ",".join(pip.get("find-links", "").split()),
-        "UV_INSECURE_HOST": " ".join(pip.get("trusted-host", "").split()),
-        "UV_HTTP_TIMEOUT": pip.get("timeout") or pip.get("default-timeout", ""),
-        "SSL_CERT_FILE": pip.get("cert", ""),
-        "HTTPS_PROXY": pip.get("proxy", ""),
-        "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip does: the best version of all indexes
-    }
-    environment = {key: value for key, value in wanted.items() if value and not os.environ.get(key)}
-    if indexes and os.environ.get("UV_INDEX"):
-        environment["UV_INDEX"] = " ".join([os.environ["UV_INDEX"], *indexes])
-    flags = ["--no-index"] if pip.get("no-index", "").lower() in {"1", "true", "yes", "on"} else []
-    return environment | {"UV_PYTHON_DOWNLOADS": "never"}, flags
-
-
-def _pip_settings() -> dict[str, str]:
-    """What ``pip config list`` says, each key once: the environment over ``[install]`` over ``[global]``.
-
-    Without pip, the ``PIP_*`` variables alone.
-    """
-    listed = runner.run([sys.executable, "-m", "pip", "config", "list"], timeout=60)
-    ranked: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
-    for line in listed.stdout.splitlines() if listed.ok else ():
-        key, _, value = line.partition("=")
-        section, _, name = key.strip().rpartition(".")
-        if section in ranked:
-            ranked[section][name] = _unquoted(value)
-    if not listed.ok:
-        ranked[":env:"] = {k[4:].lower().replace("_", "-"): v for k, v in os.environ.items() if k.startswith("PIP_")}
-    return {**ranked["global"], **ranked["install"], **ranked[":env:"]}
-
-
-def _unquoted(text: str) -> str:
-    try:
-        return str(ast.literal_eval(text))
-    except (SyntaxError, ValueError):
-        return text
 
 
 def _read_graph(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
