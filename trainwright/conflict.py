@@ -82,6 +82,8 @@ def _has(word: str, draft: Draft) -> bool:
     line = draft.line
     if flag == "--version":
         return begins(draft.version, value)
+    if flag == "--cuda":
+        return line.goes_by_cuda(value)
     if flag == "--with":
         return value == USER or value in line.components or value in line.options
     if flag == "--set":
@@ -89,7 +91,6 @@ def _has(word: str, draft: Draft) -> bool:
         return name in draft.selections and same_version(draft.selections[name].version, version)
     has = {
         "--framework": line.framework,
-        "--cuda": line.cuda_tag,
         "--python": line.python,
         "--base": line.base.kind,
     }

@@ -124,15 +124,17 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
 @verb(
     help={
         "framework": "only lines of this framework",
-        "cuda": "only the line of this CUDA version",
+        "cuda": "only lines of this CUDA version",
+        "version": "only lines of this version of the framework",
         "catalog": CATALOG_HELP,
         "check": "change nothing; fail where a lock does not fit its line any more",
     }
 )
-def lock(
+def lock(  # noqa: PLR0917 - invoke passes flags by name
     c: Context,
     framework: str | None = None,
     cuda: str | None = None,
+    version: str | None = None,
     catalog: str | None = None,
     check: bool = False,
 ) -> None:
@@ -140,7 +142,7 @@ def lock(
     from trainwright.locking import refresh_locks
 
     use_catalog(catalog)
-    refresh_locks(framework, cuda, check=check, say=say)
+    refresh_locks(framework, cuda, version, check=check, say=say)
 
 
 @request_verb(
