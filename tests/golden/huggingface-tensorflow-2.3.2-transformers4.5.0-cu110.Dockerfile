@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.3.2, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 7f014599bea9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 33fda80b16f8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.3.2 \
-    io.trainwright.plan=7f014599bea9b20e47cc2d271a6dc8e6b7d57f4f9946392c1c2f3de7870f4d69 \
+    io.trainwright.plan=33fda80b16f8a99b7cbff7779c1475605095d44834008b694069c06e1d853c4a \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.3.2 \
     io.trainwright.cuda=11.0 \

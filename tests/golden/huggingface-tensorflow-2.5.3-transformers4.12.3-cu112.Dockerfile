@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 5f0acef8dfdf; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 168f384d8c7d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=5f0acef8dfdf1e3da1645d3c4f947b34162ab33215a54ecd8d876d58b0968137 \
+    io.trainwright.plan=168f384d8c7d99e6dd49e75aac20838ae7a2d1267036468e432de32e248ce1ff \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 88a6b72468cf; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 45301fdd3491; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=88a6b72468cf9db01280fd2eddff6d4fc94107a9d1fbfbfd0c9de348d4676c3e \
+    io.trainwright.plan=45301fdd34917d36d3cab286ef0f42a34f65eaf9ff081c2cdfa39b7e9dae43d0 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

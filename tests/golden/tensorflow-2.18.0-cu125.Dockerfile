@@ -1,5 +1,5 @@
 # tensorflow 2.18.0, CUDA 12.5, Python 3.10, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 48c9bf66e872; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d39b6b2ee544; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -321,7 +321,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.18.0 \
-    io.trainwright.plan=48c9bf66e8729a1a006356ae1212fe599f2db47c40724f243f4d3cbe9535abff \
+    io.trainwright.plan=d39b6b2ee54436f3850a5dae68ae5e4087dfc17cb6a06ffe993bfc7bbd2095ba \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.18.0 \
     io.trainwright.cuda=12.5 \

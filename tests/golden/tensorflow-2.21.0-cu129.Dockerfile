@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 00e5e2cb2d7d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan acf52f10e62c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=00e5e2cb2d7d2fd228b1e4e5b47a690ebb37ccfbeb9268089defcd25df692e30 \
+    io.trainwright.plan=acf52f10e62c5432c36cac63578eacda8230e5b1c3b575e4e0c6917d41e9c52e \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 3a43d37ff263; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8571e0715964; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -14,7 +14,7 @@
 #     tools <- interpreter   efa-archive <- toolchain   openmpi <- toolchain   nccl <- toolchain
 #     wheels <- toolchain + tools   efa <- toolchain + efa-archive   mpi4py <- toolchain + openmpi + tools
 #     aws-ofi-nccl <- efa + openmpi + nccl
-#     final <- interpreter + tools + efa-archive + openmpi + nccl + aws-ofi-nccl + mpi4py + wheels
+#     final <- interpreter + tools + efa-archive + openmpi + nccl + aws-ofi-nccl + wheels + mpi4py
 
 # Build arguments, so that a mirror can stand in for the registry: docker build --build-arg BASE_IMAGE=...
 ARG BASE_IMAGE=nvidia/cuda:11.2.1-cudnn8-runtime-ubuntu18.04
@@ -364,6 +364,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
     && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+    --mount=type=bind,from=wheels,source=/wheels/tensorflow,target=/mnt/wheels \
+    . /mnt/tools/env \
+    && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # mpi4py 3.1.6 (source)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
@@ -395,7 +400,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=3a43d37ff263588027a88131e54be5e58a37f3dbf566d484259cfa8a20228354 \
+    io.trainwright.plan=8571e0715964c9cda6dcd33cd7a0db6a22b9749ca2966d03aefdfebda2711a13 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \
