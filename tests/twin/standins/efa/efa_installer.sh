@@ -73,10 +73,12 @@ for path in glob.glob(sys.argv[1] + "/lib/libopen-pal.so.*.*"):
 PY
 cp -a "$work"/mpi/etc/openmpi/. $mpi/etc/
 rm -rf /etc/openmpi && ln -s $mpi/etc /etc/openmpi
+# The real one is configured with --enable-orterun-prefix-by-default; here its full path says where orted is.
+mkdir $mpi/libexec
 for name in mpirun mpiexec; do
+    ln -s ../bin/orterun $mpi/libexec/$name
     rm -f $mpi/bin/$name
-    # The real one is configured with --enable-orterun-prefix-by-default; here the option says so.
-    printf '#!/bin/sh\nexec %s/bin/orterun --prefix %s "$@"\n' $mpi $mpi > $mpi/bin/$name
+    printf '#!/bin/sh\nexec %s/libexec/%s "$@"\n' $mpi $name > $mpi/bin/$name
     chmod 755 $mpi/bin/$name
 done
 for program in $mpi/bin/*.openmpi; do

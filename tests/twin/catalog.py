@@ -1,0 +1,150 @@
+"""The twin's catalog: the seed line and its components with other data, and the templates as they are shipped."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.twin.bases import OS, Bases
+from tests.twin.standins import PYTHON, Inputs, StandIn, make
+from trainwright.catalog import Catalog, load_catalog
+from trainwright.lock import lock_line
+from trainwright.paths import templates_dir
+from trainwright.plan import Plan
+from trainwright.records import read_yaml
+from trainwright.request import make_request
+from trainwright.resolve import resolve
+
+SEED = ("pytorch", "cu113", "1.10.2")
+# What Debian 11 has in other versions than Ubuntu 20.04 and the real installer: component, version.
+VERSIONS = {"python": PYTHON, "ssh": "8.4", "openmpi": "4.1.0"}
+# Newest releases that have a wheel for the twin's Python.
+CONSTRAINTS = ("gevent<26",)
+LIBFABRIC = "1.11.0"
+
+
+@dataclass(frozen=True)
+class Twin:
+    """A catalog folder, the folder of archives that stands for a mirror, and what is in it."""
+
+    catalog: Path
+    mirror: Path
+    line: Path
+    standins: tuple[StandIn, ...]
+
+    def table(self) -> str:
+        """What stands in for what, for people."""
+        rows = [
+            ("component", "archive", "stands in"),
+            ("base", "nvidia/cuda:11.3.1-cudnn8-runtime-ubuntu20.04", "Debian 11 and small libraries of CUDA's names"),
+            ("base", "nvidia/cuda:11.3.1-cudnn8-devel-ubuntu20.04", "the same with headers, stubs and a small nvcc"),
+            ("python", "python3.8 of Ubuntu 20.04", f"python{PYTHON} of Debian 11"),
+            *((each.component, each.file, each.made_of) for each in self.standins),
+        ]
+        widths = [max(len(row[n]) for row in rows) for n in range(2)]
+        return "\n".join(f"{a:<{widths[0]}}  {b:<{widths[1]}}  {c}" for a, b, c in rows)
+
+
+def seed_plan() -> tuple[Plan, Catalog]:
+    """The plan of the shipped line."""
+    catalog = load_catalog()
+    framework, cuda, version = SEED
+    return resolve(make_request(framework=framework, cuda=cuda, version=version), catalog), catalog
+
+
+def make_twin(folder: Path, bases: Bases, wheels: Path) -> Twin:
+    """Make the catalog and the mirror.
+
+    Args:
+        folder: takes both.
+        bases: the base images.
+        wheels: a folder for downloads of the package index.
+    """
+    plan, shipped = seed_plan()
+    mirror, root = folder / "mirror", folder / "catalog"
+    mirror.mkdir(parents=True)
+    values = {"LIBFABRIC": LIBFABRIC, "OPENMPI": VERSIONS["openmpi"]}
+    inputs = Inputs(metis=bases.metis, wheels=wheels, values=values)
+    standins: list[StandIn] = []
+    for component in plan.components:
+        files = [archive.file or "" for archive in component.archives]
+        own = [make(component.name, component.version, file, mirror, inputs) for file in files]
+        standins += own
+        if own or component.name in VERSIONS:
+            version = VERSIONS.get(component.name, component.version)
+            urls = {s.file: a.url for s, a in zip(own, component.archives, strict=True)}
+            _component(shipped.components[component.name].path, root, component.provider, version, own, urls)
+    line = _line(next(e.path for e in shipped.lines if e.line.evidence == _evidence(plan, shipped)), root, bases)
+    return Twin(root, mirror, line, tuple(standins))
+
+
+def _evidence(plan: Plan, catalog: Catalog) -> Any:
+    """The evidence of the line that the plan is of: lines have no name, and each has evidence of its own."""
+    (line,) = [
+        entry.line
+        for entry in catalog.lines
+        if (entry.line.framework, entry.line.version, entry.line.cuda) == (plan.framework, plan.version, plan.cuda)
+        and entry.line.base.os == plan.base.os
+        and all(
+            (name in entry.line.components and entry.line.components[name].version == plan_component.version)
+            for name, plan_component in ((c.name, c) for c in plan.components)
+        )
+    ]
+    return line.evidence
+
+
+def _component(
+    source: Path, root: Path, provider: str, version: str, standins: Iterable[StandIn], urls: Mapping[str, str | None]
+) -> None:
+    """A copy of a component's folder in which one version of one provider has the stand-ins as its sources."""
+    target = root / "templates" / "components" / source.name
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    data = read_yaml(source / "component.yaml")
+    versions = data["providers"][provider].setdefault("versions", {})
+    row = {"values": versions.get(version, {}).get("values", {})}
+    if sources := [{"file": s.file, "url": urls[s.file], "sha256": s.sha256} for s in standins]:
+        row["sources"] = sources
+    versions[version] = row
+    (target / "component.yaml").write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+
+
+def _line(source: Path, root: Path, bases: Bases) -> Path:
+    """The seed line on the twin's base, with a lock for the twin's Python."""
+    target = root / "images" / source.parent.name / source.name
+    target.parent.mkdir(parents=True)
+    data = read_yaml(source)
+    data["python"] = PYTHON
+    data["base"] |= {"os": OS, "image": bases.runtime, "build_image": bases.devel}
+    data["constraints"] = [*data.get("constraints", ()), *CONSTRAINTS]
+    for name, version in VERSIONS.items():
+        data["components"][name]["version"] = version
+    target.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+    target.with_suffix(".lock.json").write_text(lock_line(data).dump())
+    return target
+
+
+def changed_templates(twin: Twin) -> list[str]:
+    """Files of the twin's components that differ from the shipped ones in more than their table of versions."""
+    different = []
+    for folder in sorted((twin.catalog / "templates" / "components").iterdir()):
+        shipped = templates_dir() / "components" / folder.name
+        names = {p.relative_to(r) for r in (folder, shipped) for p in r.rglob("*") if p.is_file()}
+        for name in sorted(n for n in names if "__pycache__" not in n.parts):
+            if str(name) == "component.yaml":
+                same = _without_versions(folder / name) == _without_versions(shipped / name)
+            else:
+                same = (folder / name).read_bytes() == (shipped / name).read_bytes()
+            different += [] if same else [f"{folder.name}/{name}"]
+    return different
+
+
+def _without_versions(path: Path) -> Any:
+    data = read_yaml(path)
+    for provider in data["providers"].values():
+        provider.pop("versions", None)
+    return data
