@@ -1,6 +1,6 @@
 """The recipe of AWS's developer guide, executed: every step of the shipped templates runs, on a twin of its inputs.
 
-What stands in for what is printed (``pytest -s`` or the head of the captured output) and told in docs/twin.md.
+What stands in for what is printed when the test begins, and told in docs/twin.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import yaml
 from tests.twin.bases import make_bases
 from tests.twin.catalog import SEED, Twin, changed_templates, make_twin, seed_plan
 from tests.twin.hosts import two_hosts
-from tests.twin.pack import tar_gz, tree
+from tests.twin.pack import sha256_of, tar_gz, tree
 from tests.twin.standins import PYTHON, SHAPES
 from trainwright.engine import connect
 from trainwright.site import load_site
@@ -38,7 +38,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, docker) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, docker) -> Iterator[Place]:
     engine, site = connect(setup=False), load_site()
     root = Path(engine.data_root or "/")
     free = shutil.disk_usage(root if root.exists() else "/").free / 1e9
@@ -49,7 +49,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, docker) -> Iterator[Place]:
         bases = make_bases(engine, site, BASE_NAME, folder)
         (folder / "wheels").mkdir()
         twin = make_twin(folder, bases, folder / "wheels")
-        print("\nWhat stands in for what:\n" + twin.table())
+        with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
+            print("\nWhat stands in for what:\n" + twin.table())
         yield Place(twin, _words(twin.catalog, twin.mirror, folder / "trainwright.toml"))
     finally:
         docker("rmi", "--force", f"{BASE_NAME}:runtime", f"{BASE_NAME}:devel", check=False)
@@ -139,7 +140,9 @@ def test_nccl_is_compiled_for_the_gpus_of_the_line(python):
 
 def test_the_plugin_loads_and_asks_libfabric(docker, built):
     tag = built["tags"][0]
-    listed = docker("run", "--rm", "--network", "none", tag, "sh", "-c", "ldd $(ldconfig -p | sed -n 's/.*libnccl-net.so .*=> //p')")
+    listed = docker(
+        "run", "--rm", "--network", "none", tag, "sh", "-c", "ldd $(ldconfig -p | sed -n 's/.*libnccl-net.so .*=> //p')"
+    )
     assert "libfabric.so.1 => /opt/amazon/efa/lib" in listed
     assert "not found" not in listed
 
@@ -153,8 +156,11 @@ def test_smdistributed_finds_what_it_is_linked_to(python):
 
 def test_nothing_of_the_base_image_is_in_the_way(docker, built):
     """Its driver is off the loader path, its NCCL is gone, and so is the package source whose key nobody has."""
-    look = "ldconfig -p | grep -c 'libcuda.so'; ls /usr/local/cuda/compat /usr/lib/x86_64-linux-gnu/libnccl.so.2 /etc/apt/sources.list.d"
-    seen = docker("run", "--rm", "--network", "none", "--entrypoint", "sh", built["tags"][0], "-c", f"{look} 2>&1; true")
+    gone = "/usr/local/cuda/compat /usr/lib/x86_64-linux-gnu/libnccl.so.2"
+    look = f"ldconfig -p | grep -c libcuda.so; ls {gone} /etc/apt/sources.list.d"
+    seen = docker(
+        "run", "--rm", "--network", "none", "--entrypoint", "sh", built["tags"][0], "-c", f"{look} 2>&1; true"
+    )
     assert seen.splitlines()[0] == "0", "libcuda of the compat folder is on the loader path"
     assert seen.count("No such file") == 2
     assert "cuda.list" not in seen
@@ -233,8 +239,6 @@ def test_a_step_that_fails_names_its_component(place, program, tmp_path):
     tar_gz(mirror / nccl.file, "nccl", files)
     path = catalog / "templates/components/nccl/component.yaml"
     data = yaml.safe_load(path.read_text())
-    from tests.twin.pack import sha256_of
-
     data["providers"]["source"]["versions"]["2.10.3"]["sources"][0]["sha256"] = sha256_of(mirror / nccl.file)
     path.write_text(yaml.safe_dump(data, sort_keys=False))
     done = program("build", *REQUEST, *_words(catalog, mirror, tmp_path / "site.toml"), "--json")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tempfile
@@ -60,8 +61,6 @@ def _build(engine: Engine, site: Site, context: Path, stage: str, *words: str) -
             argv += ["--build-arg", key]
         if site.build_network:
             argv += ["--network", site.build_network]
-        import os
-
         environment = {**os.environ, **engine.cli_env, **site.build_args()}
         done = subprocess.run([*argv, str(context)], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,14 @@ from tests.twin.bases import OS, Bases
 from tests.twin.standins import PYTHON, Inputs, StandIn, make
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.lock import lock_line
-from trainwright.paths import templates_dir
-from trainwright.plan import Plan
+from trainwright.paths import images_dir, templates_dir
+from trainwright.plan import Plan, PlannedComponent
 from trainwright.records import read_yaml
 from trainwright.request import make_request
 from trainwright.resolve import resolve
 
 SEED = ("pytorch", "cu113", "1.10.2")
+SEED_LINE = "pytorch/1.10.2-cu113.yaml"
 # What Debian 11 has in other versions than Ubuntu 20.04 and the real installer: component, version.
 VERSIONS = {"python": PYTHON, "ssh": "8.4", "openmpi": "4.1.0"}
 # Newest releases that have a wheel for the twin's Python.
@@ -77,37 +78,20 @@ def make_twin(folder: Path, bases: Bases, wheels: Path) -> Twin:
         standins += own
         if own or component.name in VERSIONS:
             version = VERSIONS.get(component.name, component.version)
-            urls = {s.file: a.url for s, a in zip(own, component.archives, strict=True)}
-            _component(shipped.components[component.name].path, root, component.provider, version, own, urls)
-    line = _line(next(e.path for e in shipped.lines if e.line.evidence == _evidence(plan, shipped)), root, bases)
+            _component(shipped.components[component.name].path, root, component, version, own)
+    line = _line(images_dir() / SEED_LINE, root, bases)
     return Twin(root, mirror, line, tuple(standins))
 
 
-def _evidence(plan: Plan, catalog: Catalog) -> Any:
-    """The evidence of the line that the plan is of: lines have no name, and each has evidence of its own."""
-    (line,) = [
-        entry.line
-        for entry in catalog.lines
-        if (entry.line.framework, entry.line.version, entry.line.cuda) == (plan.framework, plan.version, plan.cuda)
-        and entry.line.base.os == plan.base.os
-        and all(
-            (name in entry.line.components and entry.line.components[name].version == plan_component.version)
-            for name, plan_component in ((c.name, c) for c in plan.components)
-        )
-    ]
-    return line.evidence
-
-
-def _component(
-    source: Path, root: Path, provider: str, version: str, standins: Iterable[StandIn], urls: Mapping[str, str | None]
-) -> None:
+def _component(source: Path, root: Path, planned: PlannedComponent, version: str, standins: Sequence[StandIn]) -> None:
     """A copy of a component's folder in which one version of one provider has the stand-ins as its sources."""
     target = root / "templates" / "components" / source.name
     shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
     data = read_yaml(source / "component.yaml")
-    versions = data["providers"][provider].setdefault("versions", {})
+    versions = data["providers"][planned.provider].setdefault("versions", {})
     row = {"values": versions.get(version, {}).get("values", {})}
-    if sources := [{"file": s.file, "url": urls[s.file], "sha256": s.sha256} for s in standins]:
+    pairs = zip(standins, planned.archives, strict=True)
+    if sources := [{"file": own.file, "url": upstream.url, "sha256": own.sha256} for own, upstream in pairs]:
         row["sources"] = sources
     versions[version] = row
     (target / "component.yaml").write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hashlib
 import io
 import tarfile
 import zipfile
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 
 EPOCH = 1_600_000_000
@@ -45,7 +45,7 @@ def tar_gz(target: Path, top: str, files: Files) -> None:
 
 def record_row(name: str, content: bytes) -> str:
     """The row of a file in a wheel's RECORD."""
-    digest = base64.urlsafe_b64encode(sha256(content).digest()).rstrip(b"=").decode()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
     return f"{name},sha256={digest},{len(content)}\n"
 
 
@@ -76,6 +76,4 @@ def wheel(target: Path, files: Files, scripts: Files) -> None:
 def sha256_of(path: Path) -> str:
     """The sha256 of a file, in hex."""
     with path.open("rb") as file:
-        import hashlib
-
         return hashlib.file_digest(file, "sha256").hexdigest()

@@ -13,7 +13,7 @@ from pathlib import Path
 from tests.twin.pack import sha256_of, tar_gz, tree, wheel
 from tests.twin.torch_wheel import relabel
 
-SHAPES = Path(__file__).with_name("standins")
+SHAPES = Path(__file__).with_name("shapes")
 PYTHON = "3.9"  # Debian 11 has it where Ubuntu 20.04 has 3.8
 TORCH, TORCHVISION = "1.10.2", "0.11.3"
 # The files of the package index that two stand-ins are made of.
@@ -54,14 +54,13 @@ Maker = Callable[[Path, str, Inputs], str]
 
 
 def _shape(name: str, top: str, **more: str) -> Maker:
-    """A maker that packs a folder of ``standins/``; ``{version}`` in ``top`` and ``more`` is filled in."""
+    """A maker that packs a folder of ``shapes/``; ``{version}`` in ``top`` and ``more`` is filled in."""
 
     def make(target: Path, version: str, inputs: Inputs) -> str:
         values = {"VERSION": version, **inputs.values, **{k: v.format(version=version) for k, v in more.items()}}
-        for word, part in zip(("MAJOR", "MINOR", "PATCH"), version.split("."), strict=False):
-            values[word] = part
+        values |= dict(zip(("MAJOR", "MINOR", "PATCH"), version.split("."), strict=False))
         tar_gz(target, top.format(version=version), tree(SHAPES / name, values))
-        return f"a project of the same shape (tests/twin/standins/{name})"
+        return f"a project of the same shape (tests/twin/shapes/{name})"
 
     return make
 
@@ -116,7 +115,15 @@ def _library(source: Path, name: str, needed: Sequence[str]) -> bytes:
         for soname in needed:
             stub = ["gcc", "-shared", "-nostdlib", f"-Wl,-soname,{soname}", "-x", "c", "/dev/null", "-o", soname]
             subprocess.run(stub, cwd=folder, check=True)
-        words = ["gcc", "-shared", "-fPIC", "-O2", "-nostdlib", "-Wl,--no-as-needed,--build-id=none", f"-Wl,-soname,{name}"]
+        words = [
+            "gcc",
+            "-shared",
+            "-fPIC",
+            "-O2",
+            "-nostdlib",
+            "-Wl,--no-as-needed,--build-id=none",
+            f"-Wl,-soname,{name}",
+        ]
         subprocess.run([*words, "-o", name, str(source), *needed], cwd=folder, check=True)
         return (folder / name).read_bytes()
 

@@ -35,7 +35,9 @@ def relabel(source: Path, target: Path, version: str, cuda: str) -> None:
         changed |= {name.replace(old, new): wheel.read(name) for name in about}
         metadata = changed[f"{new}/METADATA"]
         assert metadata.count(f"\nVersion: {plain}\n".encode()) == 1
-        changed[f"{new}/METADATA"] = metadata.replace(f"\nVersion: {plain}\n".encode(), f"\nVersion: {version}\n".encode())
+        changed[f"{new}/METADATA"] = metadata.replace(
+            f"\nVersion: {plain}\n".encode(), f"\nVersion: {version}\n".encode()
+        )
         rows = wheel.read(f"{old}/RECORD").decode().splitlines(keepends=True)
         kept = [row for row in rows if not row.startswith((f"{old}/", "torch/version.py,"))]
         record = "".join(kept) + "".join(record_row(name, content) for name, content in sorted(changed.items()))

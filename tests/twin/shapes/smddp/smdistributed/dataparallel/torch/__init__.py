@@ -1,7 +1,6 @@
 """The PyTorch side; like the real one it is of no use without torch."""
 
 import torch  # noqa: F401
-
 from smdistributed.dataparallel import library
 
 
