@@ -48,8 +48,8 @@ cp -a "$work/fabric/usr/lib/$arch"/. $efa/lib/
 cp -a "$work"/fabric/usr/include/. $efa/include/
 rm -f $efa/lib/*.a
 
-# Debian's Open MPI, moved. Three folders are compiled into it: the one of its modules and the one of its settings are
-# led to the new place, the texts stay where openmpi-common has them.
+# Debian's Open MPI, moved. The folders of its libraries, modules, programs and settings are compiled into it and led to
+# the new place; its texts stay where openmpi-common has them.
 mkdir -p $mpi/bin $mpi/lib $mpi/include $mpi/etc
 cp -a "$work"/mpi/usr/bin/. $mpi/bin/
 cp -a "$work/mpi/usr/lib/$arch"/lib*.so.* $mpi/lib/
@@ -61,24 +61,24 @@ python=$(command -v python3 python3.8 python3.9 | head -n 1)
 "$python" - $mpi <<'PY'
 import glob, os, sys
 prefix = sys.argv[1].encode()
-old = b"${prefix}/lib/x86_64-linux-gnu/openmpi/lib\0"
+moved = {
+    b"${prefix}/lib/x86_64-linux-gnu/openmpi/lib": prefix + b"/lib",
+    b"${libdir}/openmpi3": b"${libdir}/openmpi",
+    b"${exec_prefix}/bin": b"${libdir}/../bin",
+}
 for path in glob.glob(sys.argv[1] + "/lib/libopen-pal.so.*.*"):
     data = open(path, "rb").read()
-    assert data.count(old) == 1, path
-    data = data.replace(old, (prefix + b"/lib").ljust(len(old), b"\0"))
-    module = b"${libdir}/openmpi3\0"
-    assert data.count(module) == 1, path
-    data = data.replace(module, b"${libdir}/openmpi".ljust(len(module), b"\0"))
+    for old, new in moved.items():
+        assert data.count(b"\0" + old + b"\0") == 1, old
+        data = data.replace(b"\0" + old + b"\0", b"\0" + new.ljust(len(old), b"\0") + b"\0")
     open(path, "wb").write(data)
 PY
 cp -a "$work"/mpi/etc/openmpi/. $mpi/etc/
 rm -rf /etc/openmpi && ln -s $mpi/etc /etc/openmpi
-# The real one is configured with --enable-orterun-prefix-by-default; here its full path says where orted is.
-mkdir $mpi/libexec
+# The real one is configured with --enable-orterun-prefix-by-default; here an option says where orted is.
 for name in mpirun mpiexec; do
-    ln -s ../bin/orterun $mpi/libexec/$name
     rm -f $mpi/bin/$name
-    printf '#!/bin/sh\nexec %s/libexec/%s "$@"\n' $mpi $name > $mpi/bin/$name
+    printf '#!/bin/bash\nexec -a %s %s/bin/orterun --prefix %s "$@"\n' $name $mpi $mpi > $mpi/bin/$name
     chmod 755 $mpi/bin/$name
 done
 for program in $mpi/bin/*.openmpi; do
