@@ -154,6 +154,7 @@ MAKERS: dict[tuple[str, str], Maker] = {
     ("rmm", "cnmem"): _shape("cnmem", "cnmem-37896cc9bfc6536a8c878a1e675835c22d827821"),
     ("rmm", "spdlog"): _shape("spdlog", "spdlog-1.6.0"),
     ("rmm", "thrust"): _shape("thrust", "thrust-1.9.10"),
+    ("rmm", "cub"): _shape("cub", "cub-1.9.10"),
     ("rmm", "rmm"): _shape("rmm", "rmm-{version}"),
     ("boost", ""): _boost,
     ("pytorch", "torch-"): _torch,

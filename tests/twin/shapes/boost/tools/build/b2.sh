@@ -2,7 +2,7 @@
 # b2 [install] [--prefix=] [--with-X]... [link=shared] ...: compiles the libraries that were asked for.
 set -e
 . ./project-config.jam
-known="atomic chrono date_time filesystem program_options random serialization system thread"
+known="atomic chrono context coroutine date_time filesystem program_options random regex serialization system thread"
 asked= goal=stage
 for word; do
     case $word in
