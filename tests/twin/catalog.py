@@ -26,6 +26,8 @@ SEED_LINE = "pytorch/1.10.2-cu113.yaml"
 VERSIONS = {"python": PYTHON, "ssh": "8.4", "openmpi": "4.1.0"}
 # Newest releases that have a wheel for the twin's Python.
 CONSTRAINTS = ("gevent<26",)
+# AWS compiled its libraries for Python 3.8 alone, the stand-ins are compiled for the twin's.
+RULES = ("smp-cp38", "smddp-cp38")
 LIBFABRIC = "1.11.0"
 
 
@@ -79,6 +81,7 @@ def make_twin(folder: Path, bases: Bases, wheels: Path) -> Twin:
         if own or component.name in VERSIONS:
             version = VERSIONS.get(component.name, component.version)
             _component(shipped.components[component.name].path, root, component, version, own)
+    _rules(root)
     line = _line(images_dir() / SEED_LINE, root, bases)
     return Twin(root, mirror, line, tuple(standins))
 
@@ -110,6 +113,23 @@ def _line(source: Path, root: Path, bases: Bases) -> Path:
     target.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
     target.with_suffix(".lock.json").write_text(lock_line(data).dump())
     return target
+
+
+def _rules(root: Path) -> None:
+    """The shipped rules, where those for the Python of AWS's wheels name the twin's."""
+    data = read_yaml(templates_dir() / "rules.yaml")
+    for rule in data["rules"]:
+        if rule["name"] in RULES:
+            rule["when"]["python"] = f"!={PYTHON}"
+    (root / "templates" / "rules.yaml").write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+
+
+def changed_rules(twin: Twin) -> list[str]:
+    """The names of the rules that differ from the shipped ones."""
+    own, shipped = (read_yaml(folder / "rules.yaml") for folder in (twin.catalog / "templates", templates_dir()))
+    assert {k: v for k, v in own.items() if k != "rules"} == {k: v for k, v in shipped.items() if k != "rules"}
+    pairs = zip(own["rules"], shipped["rules"], strict=True)
+    return [new["name"] for new, old in pairs if new != old]
 
 
 def changed_templates(twin: Twin) -> list[str]:
