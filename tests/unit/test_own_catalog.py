@@ -66,7 +66,7 @@ def test_an_own_rule_file_takes_the_place_of_the_shipped_one(own):
         "  evidence: {source: here, date: '2026-11-21', says: nobody}\n"
     )
     assert [rule.name for rule in load_catalog().rules.rules] == ["no-hello"]
-    with pytest.raises(Conflict, match="nobody is there"):
+    with pytest.raises(Conflict, match="no image line"):
         resolve(make_request(framework="pytorch", cuda="cpu", python="3.12"), load_catalog())
 
 
