@@ -29,20 +29,20 @@ def relabel_torch(source: Path, target: Path, version: str, cuda: str) -> None:
 
 
 def relabel_torchvision(source: Path, target: Path) -> None:
-    """Copy a wheel of torchvision, which then does not look whether torch is built for the same CUDA version."""
+    """Copy a wheel of torchvision, which then takes a torch that is built for another CUDA version."""
     path = "torchvision/extension.py"
     with zipfile.ZipFile(source) as wheel:
         text = wheel.read(path).decode()
-    check = "\n_check_cuda_version()\n"
+    check = "if t_major != tv_major or t_minor != tv_minor:"
     assert text.count(check) == 1
-    _rewrite(source, target, source.name.split("-")[1], {path: text.replace(check, "\n").encode()})
+    _rewrite(source, target, source.name.split("-")[1], {path: text.replace(check, "if t_major < tv_major:").encode()})
 
 
 def _rewrite(source: Path, target: Path, version: str, changes: Mapping[str, bytes]) -> None:
     """A wheel with other content for some of its files, and perhaps with another local version.
 
-    The bytes of the others are not packed again: what changes is appended, and the directory of the archive at its end is
-    written anew.
+    The bytes of the others are not packed again: what changes is appended, and the directory at the end of the archive
+    is written anew.
     """
     name, plain = source.name.split("-")[:2]
     old, new = f"{name}-{plain}.dist-info", f"{name}-{version}.dist-info"
