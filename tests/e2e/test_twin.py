@@ -175,7 +175,7 @@ import torch
 import torch.distributed as dist
 from mpi4py import MPI
 world = MPI.COMM_WORLD
-host = os.environ["SM_CURRENT_HOST"]
+host = socket.gethostname()  # mpirun hands the SM_ variables of the first host to all
 os.environ.update(MASTER_ADDR="algo-1", MASTER_PORT="29600", RANK=str(world.rank), WORLD_SIZE=str(world.size))
 os.environ["GLOO_SOCKET_IFNAME"] = "eth0"
 dist.init_process_group("gloo")
