@@ -24,7 +24,7 @@ from trainwright.engine import connect
 from trainwright.site import load_site
 
 pytestmark = pytest.mark.cuda
-FREE_GB = 25
+FREE_GB = 12
 BASE_NAME = "trainwright-twin/cuda"
 REQUEST = ("--framework", SEED[0], "--cuda", SEED[1], "--version", SEED[2], "--python", PYTHON)
 
@@ -38,7 +38,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, docker) -> Iterator[Place]:
+def place(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, docker, state) -> Iterator[Place]:
     engine, site = connect(setup=False), load_site()
     root = Path(engine.data_root or "/")
     free = shutil.disk_usage(root if root.exists() else "/").free / 1e9
@@ -47,14 +47,15 @@ def place(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
     folder = tmp_path_factory.mktemp("twin")
     try:
         bases = make_bases(engine, site, BASE_NAME, folder)
-        (folder / "wheels").mkdir()
-        twin = make_twin(folder, bases, folder / "wheels")
+        twin = make_twin(folder, bases)
         with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
             print("\nWhat stands in for what:\n" + twin.table())
         yield Place(twin, _words(twin.catalog, twin.mirror, folder / "trainwright.toml"))
     finally:
         docker("rmi", "--force", f"{BASE_NAME}:runtime", f"{BASE_NAME}:devel", check=False)
-        shutil.rmtree(folder, ignore_errors=True)
+        # Build contexts hold links to the same large files.
+        for large in (folder, *state.glob("contexts/*/archives/pytorch")):
+            shutil.rmtree(large, ignore_errors=True)
 
 
 def _words(catalog: Path, mirror: Path, site: Path) -> tuple[str, ...]:

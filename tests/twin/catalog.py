@@ -60,18 +60,19 @@ def seed_plan() -> tuple[Plan, Catalog]:
     return resolve(make_request(framework=framework, cuda=cuda, version=version), catalog), catalog
 
 
-def make_twin(folder: Path, bases: Bases, wheels: Path) -> Twin:
+def make_twin(folder: Path, bases: Bases) -> Twin:
     """Make the catalog and the mirror.
 
     Args:
         folder: takes both.
         bases: the base images.
-        wheels: a folder for downloads of the package index.
     """
     plan, shipped = seed_plan()
     mirror, root = folder / "mirror", folder / "catalog"
     mirror.mkdir(parents=True)
     values = {"LIBFABRIC": LIBFABRIC, "OPENMPI": VERSIONS["openmpi"]}
+    wheels = folder / "wheels"
+    wheels.mkdir()
     inputs = Inputs(metis=bases.metis, wheels=wheels, values=values)
     standins: list[StandIn] = []
     for component in plan.components:
@@ -81,6 +82,7 @@ def make_twin(folder: Path, bases: Bases, wheels: Path) -> Twin:
         if own or component.name in VERSIONS:
             version = VERSIONS.get(component.name, component.version)
             _component(shipped.components[component.name].path, root, component, version, own)
+    shutil.rmtree(wheels)
     _rules(root)
     line = _line(images_dir() / SEED_LINE, root, bases)
     return Twin(root, mirror, line, tuple(standins))
