@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 53137e59e846; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c982e61e94ce; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=53137e59e84630e68380991cb871b7386e8766b8f34a5c510dc83924cc814670 \
+    io.trainwright.plan=c982e61e94cefede990807420a381d2b61bcf1e6d15f60e696d4a4dd83c54a81 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 3ea76011ecfb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 992d8d372669; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=3ea76011ecfb68cca4de6bd4ccc06c4828fe460d6750b3616fe5e44c59db37b7 \
+    io.trainwright.plan=992d8d37266971c00e4cf5f6d0380174e5a0ada70f24fc4f83c5473fc8d16d4e \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

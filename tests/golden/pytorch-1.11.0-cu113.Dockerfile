@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 14ee21872468; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3eca0feaae4f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         'https://archives.boost.io/release/1.73.0/source/boost_1_73_0.tar.gz' \
         'https://sourceforge.net/projects/boost/files/boost/1.73.0/boost_1_73_0.tar.gz/download'
 # b2 ends with an error where one library fails, and so does the build.
-RUN tar -xf boost_1_73_0.tar.gz --one-top-level=boost --strip-components=1 \
+# (tar's --one-top-level=boost would leave the archive's own folder boost where it is, one level too high.)
+RUN mkdir boost && tar -xf boost_1_73_0.tar.gz -C boost --strip-components=1 \
     && cd boost \
     && ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
     && ./b2 -d1 -j"$(compile-jobs 1.0)" \
@@ -284,7 +285,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # driver's library is a stub of the toolkit, for the linker alone.
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
     for archive in *.tar.gz; do \
-        tar -xf "$archive" --one-top-level="${archive%%-*}" --strip-components=1 || exit 1; done \
+        mkdir "${archive%%-*}" && tar -xf "$archive" -C "${archive%%-*}" --strip-components=1 || exit 1; done \
     && mkdir -p thrust/dependencies/cub && cp -r cub/. thrust/dependencies/cub/ \
     && sed -i 's/-Werror//' rmm/CMakeLists.txt \
     && if [ -x /opt/tools/bin/cmake ]; then PATH=/opt/tools/bin:$PATH; fi \
@@ -527,7 +528,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=14ee218724687ffa1047440948e83de01005753048f22252f184db80dce55f54 \
+    io.trainwright.plan=3eca0feaae4fae2cd216ff0b883d5448bb8160c113d1dd0874fae19b458a1963 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan dc65e2daba56; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 18cb9ad41500; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -238,7 +238,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         'https://archives.boost.io/release/1.73.0/source/boost_1_73_0.tar.gz' \
         'https://sourceforge.net/projects/boost/files/boost/1.73.0/boost_1_73_0.tar.gz/download'
 # b2 ends with an error where one library fails, and so does the build.
-RUN tar -xf boost_1_73_0.tar.gz --one-top-level=boost --strip-components=1 \
+# (tar's --one-top-level=boost would leave the archive's own folder boost where it is, one level too high.)
+RUN mkdir boost && tar -xf boost_1_73_0.tar.gz -C boost --strip-components=1 \
     && cd boost \
     && ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
     && ./b2 -d1 -j"$(compile-jobs 1.0)" \
@@ -282,7 +283,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # driver's library is a stub of the toolkit, for the linker alone.
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
     for archive in *.tar.gz; do \
-        tar -xf "$archive" --one-top-level="${archive%%-*}" --strip-components=1 || exit 1; done \
+        mkdir "${archive%%-*}" && tar -xf "$archive" -C "${archive%%-*}" --strip-components=1 || exit 1; done \
     && mkdir -p thrust/dependencies/cub && cp -r cub/. thrust/dependencies/cub/ \
     && sed -i 's/-Werror//' rmm/CMakeLists.txt \
     && if [ -x /opt/tools/bin/cmake ]; then PATH=/opt/tools/bin:$PATH; fi \
@@ -531,7 +532,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=dc65e2daba5653ce265fc5c8d98a729dff114720d02cbe316fd9a6b5588d238a \
+    io.trainwright.plan=18cb9ad415003a6b75237a5b973f6064756e6c68e3945024518a89210fe1f7c4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 432de307e38a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bb0e93340f2e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -295,7 +295,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
         'https://archives.boost.io/release/1.73.0/source/boost_1_73_0.tar.gz' \
         'https://sourceforge.net/projects/boost/files/boost/1.73.0/boost_1_73_0.tar.gz/download'
 # b2 ends with an error where one library fails, and so does the build.
-RUN tar -xf boost_1_73_0.tar.gz --one-top-level=boost --strip-components=1 \
+# (tar's --one-top-level=boost would leave the archive's own folder boost where it is, one level too high.)
+RUN mkdir boost && tar -xf boost_1_73_0.tar.gz -C boost --strip-components=1 \
     && cd boost \
     && ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
     && ./b2 -d1 -j"$(compile-jobs 1.0)" \
@@ -339,7 +340,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # driver's library is a stub of the toolkit, for the linker alone.
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
     for archive in *.tar.gz; do \
-        tar -xf "$archive" --one-top-level="${archive%%-*}" --strip-components=1 || exit 1; done \
+        mkdir "${archive%%-*}" && tar -xf "$archive" -C "${archive%%-*}" --strip-components=1 || exit 1; done \
     && mkdir -p thrust/dependencies/cub && cp -r cub/. thrust/dependencies/cub/ \
     && sed -i 's/-Werror//' rmm/CMakeLists.txt \
     && if [ -x /opt/tools/bin/cmake ]; then PATH=/opt/tools/bin:$PATH; fi \
@@ -587,7 +588,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=432de307e38a0f2e8cb94ea7c5e99f63cc1af3c6578e00c2d95a31cad7ac0331 \
+    io.trainwright.plan=bb0e93340f2ed6f86b5aeee92796db142372b90cf436f44df7da422d302faa5f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

@@ -1,4 +1,4 @@
-"""What the catalog's data must not bring into a Dockerfile: moving names, unchecked downloads, secrets, a forced provider."""
+"""What the data of the catalog must not bring into a Dockerfile: moving names, unchecked downloads, secrets."""
 
 from __future__ import annotations
 
