@@ -57,6 +57,7 @@ class ImageLine(Record):
     """A known-good set for one framework version and one CUDA version.
 
     Attributes:
+        variant: what sets it apart from other lines of the same framework version and CUDA; part of the image's tags.
         component: the component whose version the framework's is; by default the one of the framework's name.
         base: a record, or ``debian-12`` for a Debian root file system.
         released: whether anybody published an image of this set; the resolver takes one that was not only when it is
@@ -74,6 +75,7 @@ class ImageLine(Record):
 
     framework: str
     version: str
+    variant: str = Field(default="", pattern=r"^[a-z0-9.-]*$")
     component: str | None = None
     cuda: str
     python: str

@@ -197,6 +197,8 @@ def variant(plan: Plan) -> str:
 
     version = plan.version.split("+", maxsplit=1)[0]
     name = f"{version}-{cuda_tag(plan.cuda)}-py{plan.python.replace('.', '')}-{plan.base.os.replace('-', '')}"
+    if plan.base.kind == "dlc":
+        name += "-dlc"
     return f"{name}-{plan.flavour}" if plan.flavour else name
 
 

@@ -281,7 +281,8 @@ def _pinned(draft: Draft) -> dict[str, tuple[str, str]]:
 def _flavour(draft: Draft) -> str:
     """What sets the image apart from its line, as a tag may spell it."""
     own = draft.line.components
-    parts = [name for name in sorted(draft.selections) if name not in own]
+    parts = [draft.line.variant] if draft.line.variant else []
+    parts += [name for name in sorted(draft.selections) if name not in own]
     parts += [f"no-{name}" for name in sorted(own) if name not in draft.selections]
     parts += [f"{name}{version.replace('+', '.')}" for name, (_, version) in sorted(_pinned(draft).items())]
     return "-".join([*parts, "unproven"] if draft.unproven else parts)

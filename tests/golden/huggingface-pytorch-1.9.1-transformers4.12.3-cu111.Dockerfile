@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 977e5f04de32; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0881142436f4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=977e5f04de32e7fee16fe09291696c48207b2cd5dbb0f9363441deb6bb41c7e7 \
+    io.trainwright.plan=0881142436f46d6ec82d6fbbe8df790492dd4d5b307240d5782d2a051c7838a8 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

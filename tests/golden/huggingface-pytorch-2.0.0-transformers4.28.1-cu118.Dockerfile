@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.0.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a89f63b0aaed; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 926b6798582f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.0.0 \
-    io.trainwright.plan=a89f63b0aaed96e199ef83dbb386be539b42f2a1b20a426b94c027d668b080f1 \
+    io.trainwright.plan=926b6798582f1ee3ffd9850159cd314302090cb2d226a460210a1d36f9d6024f \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.0.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 1339dc92c335; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9243bdc642c8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=1339dc92c3351fdf24240403066e27dba07f3d4f50216cec6c36c4b5bc906aea \
+    io.trainwright.plan=9243bdc642c8bc2dfa66adc81ae4aab49844eaed8f4a5e49e52fac5d91581513 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 342afbaac31c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8a2439cc90d2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -132,7 +132,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=342afbaac31c04ab4e855f8c0f5f7fe1aa6d6fe68c68a6e15faed5d66e5d9c45 \
+    io.trainwright.plan=8a2439cc90d28abd35e973256424f3f1f7d9f644d7b69ae864c66e99b30740b9 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

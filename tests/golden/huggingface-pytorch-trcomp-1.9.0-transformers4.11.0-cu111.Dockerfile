@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.9.0, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 3901fab990e7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6fdb4ca8ceb4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -126,7 +126,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.9.0 \
-    io.trainwright.plan=3901fab990e7703531cf8be4f90356f6a3e579c31c7b6196e19e90ce98a1020e \
+    io.trainwright.plan=6fdb4ca8ceb4911713d78cbf3705c7ad98fb211bd3a16836b3cf0926d3bff12b \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.9.0 \
     io.trainwright.cuda=11.1 \

@@ -43,7 +43,7 @@ def printed(*words: str, cwd: Path = ROOT) -> dict:
         ("plan", ["plan", "--framework", "pytorch", "--cuda", "cu124"]),
         ("explain", ["explain", "--framework", "pytorch", "--cuda", "cu124"]),
         ("plan", ["plan", "--framework", "pytorch", "--version", "2.99.0", "--allow-unproven"]),
-        ("conflict", ["plan", "--framework", "pytorch", "--cuda", "cu113"]),
+        ("conflict", ["plan", "--framework", "pytorch", "--cuda", "cu119"]),
         ("conflict", ["plan", "--framework", "pytorch", "--cuda", "cu126", "--set", "nccl=2.21.5"]),
         ("failure", ["plan", "--framework", "pytorhc"]),
         ("doctor", ["doctor"]),
