@@ -335,9 +335,9 @@ def _nearest(request: Request, drafts: list[Draft]) -> Draft:
     return (cuda or [draft for draft in drafts if draft.line.cuda != "cpu"] or drafts)[-1]
 
 
-def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, int, float, bool, int]:
-    """How far a line is from the request: words that it cannot keep (those of ``--set`` weigh more), how far apart
-    CUDA and framework versions are; at last CUDA before the CPU and the newest first."""
+def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, int, bool, float, bool, int]:
+    """How far a line is from the request: words that it cannot keep (those of ``--set`` weigh more), that nobody
+    published it, how far apart CUDA and framework versions are; at last CUDA before the CPU and the newest first."""
     line = draft.line
     lost = {word for objection in objections(request, catalog, draft) for word in objection.words}
     apart = 0.0
@@ -346,10 +346,13 @@ def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, in
         apart = abs((wanted[0] * 10 + wanted[1]) - (has[0] * 10 + has[1])) if wanted and has else 1000.0
     if request.version is not None:
         wanted, has = version_key(request.version), version_key(line.version)
-        apart += sum(abs(a - b) * 100.0 ** (1 - i) for i, (a, b) in enumerate(zip(wanted, has, strict=False)))
+        # The first number that differs says how far; 1.10 is no nearer to 2.5 than 1.12 is.
+        places = enumerate(zip(wanted, has, strict=False))
+        apart += next((abs(a - b) * 100.0 ** (1 - place) for place, (a, b) in places if a != b), 0.0)
     age = version_key(line.version)
     newness = sum(number * 1000 ** (2 - place) for place, number in enumerate(age[:3]))
-    return len(lost), sum(word.startswith("--set") for word in lost), apart, line.cuda == "cpu", -newness
+    pins = sum(word.startswith("--set") for word in lost)
+    return len(lost), pins, not line.released, apart, line.cuda == "cpu", -newness
 
 
 def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: bool) -> Request | None:

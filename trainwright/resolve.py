@@ -96,17 +96,17 @@ def _lock_of(draft: Draft, locks: Locks | None) -> Lock | None:
 
 
 def _worth(draft: Draft) -> tuple[Any, ...]:
-    """What makes one draft the better answer to a request, what counts most first: that an image of it was published,
-    that a line proves it, CUDA, newer versions, fewer components moved away from their line; then a base that can be
-    made from packages, and of AWS's own variants the line marked so, or the latest."""
+    """What makes one draft the better answer to a request, what counts most first: that a line proves it, that an image
+    of it was published, CUDA, fewer components moved away from their line, newer versions; then a base that can be made
+    from packages, and of AWS's own variants the line marked so, or the latest."""
     line = draft.line
     return (
         not draft.unproven,
         line.released,
         line.cuda != "cpu",
+        -len(_pinned(draft)),
         version_key(line.cuda),
         version_key(line.version),
-        -len(_pinned(draft)),
         line.base.kind == "debian",
         line.preferred,
         max(each.date for each in line.evidence),

@@ -83,3 +83,22 @@ def test_a_component_may_be_pinned_to_another_version_of_its_table() -> None:
 def test_a_pin_finds_the_set_that_has_it() -> None:
     plan = resolve(request_of("--framework pytorch --version 1.10.2 --set smdistributed-modelparallel=1.11.2"), CATALOG)
     assert {c.name: c.version for c in plan.components}["efa"] == "1.15.2"
+
+
+def test_a_pin_leads_to_the_set_that_has_it_before_a_newer_one_that_could_move() -> None:
+    plan = resolve(request_of("--framework pytorch --set nccl=2.21.5"), CATALOG)
+    assert (plan.version, plan.cuda) == ("2.6.0", "12.4"), "its torch was built with that NCCL"
+    assert not plan.flavour
+    moved = resolve(request_of("--framework pytorch --cuda cu126 --set nccl=2.21.5"), CATALOG)
+    assert moved.flavour == "nccl2.21.5", "no line of that CUDA version has it"
+
+
+def test_offers_name_the_newest_of_a_cuda_version_and_what_was_published_first() -> None:
+    commands = [
+        offer["command"] for offer in refusal("--framework pytorch --version 2.5 --cuda cu113").details["offers"]
+    ]
+    assert commands[0].endswith("--cuda cu124 --version 2.5.1")
+    assert commands[1].endswith("--cuda cu113 --version 1.12.1")
+    with_smp = "--framework pytorch --version 2.1 --with smdistributed-modelparallel"
+    first = refusal(with_smp).details["offers"][0]["command"]
+    assert first.endswith("--cuda cu121 --version 2.1.0"), "nobody published 2.1.0 for CUDA 11.8"
