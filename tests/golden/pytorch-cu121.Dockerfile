@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5848f2d6804b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 859283c2a5fe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=5848f2d6804b4db64b618198491d06fe701d08621e5d734a57bf097171abddb0 \
+    io.trainwright.plan=859283c2a5fe8d20def0aafe48fb28d7bd0e5fba61f397f1ff41f58b7fce1e27 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d955717e496b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8f4772ebdfa6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=d955717e496b7b2e2eea65bb1c988ae7dbe90a3ea156fa7bd136fe03c735927d \
+    io.trainwright.plan=8f4772ebdfa61110d16082114d5cceb8f12f0be96627fa84e46cbd8c16138a58 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

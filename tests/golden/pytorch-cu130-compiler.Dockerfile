@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan bb95370d28ca; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 271d5029d3f0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=bb95370d28cae7aec41f8dc4eb9378d4f35bcdd7f9705abc5ca610544931c5fa \
+    io.trainwright.plan=271d5029d3f0a405e05e1ec2b9b394230663e5aff8390f5a818afe0df4217ba8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

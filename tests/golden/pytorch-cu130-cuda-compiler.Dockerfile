@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3eee2cf6dd9a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 46b030e373b3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=3eee2cf6dd9a34b345f4ecdf45678c01e49d48023917f818b15d1f1a7d468adf \
+    io.trainwright.plan=46b030e373b35c02ec1f0be129a5abfde06c5e9b147b9c4b124313a2710c1016 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \
