@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3bf66321457f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 661e4eba09a0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -213,7 +213,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=3bf66321457f8ddb2bd1e2bc59e2e8b92c6b559428b91d6233213a533090c0bf \
+    io.trainwright.plan=661e4eba09a01c24048a079313cfbb15e2333c47e6f6d7aa34efd22177746454 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

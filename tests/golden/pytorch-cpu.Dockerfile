@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d5fd114e4fec; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 458ee5f25be0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -207,7 +207,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=d5fd114e4fec1b606fd9b109059742e557c9542d4d340ffd7ec53b72db398e64 \
+    io.trainwright.plan=458ee5f25be0d24344a408863c153cfe14f64465b8d8bf8c2cd9370450b77843 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

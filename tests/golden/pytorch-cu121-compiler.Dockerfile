@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 621f01d733e5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9580e016c794; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=621f01d733e5126317acaf3d6cde2a8f9d2d5b9711501384014a44d5c0b03c39 \
+    io.trainwright.plan=9580e016c794390704154798e9a199e2fad78a811c8fc2c14ddb8603651761fd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

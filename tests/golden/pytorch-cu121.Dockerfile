@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5848f2d6804b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan edacc716267d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=5848f2d6804b4db64b618198491d06fe701d08621e5d734a57bf097171abddb0 \
+    io.trainwright.plan=edacc716267d7bebfb674e12d431fc55fc93e73bec7a4df24563a8b6fde53b15 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

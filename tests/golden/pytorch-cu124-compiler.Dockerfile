@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0017ee6be39f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 49a0213a83ff; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=0017ee6be39f7421a774a46e9305ee39559eef9559d7aad587162af3cca78c3a \
+    io.trainwright.plan=49a0213a83ff8a88b98e03776b50c17fff44224119247c8284f40781c95e4557 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7fa34dfd37b0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 76e0da4a79d9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=7fa34dfd37b0fa9451b4b0f1c209b6957e6d38775f2411225580419506eb77b4 \
+    io.trainwright.plan=76e0da4a79d91eaafadb87cf04f37bf826e40587e128a4f5fd55addc037d037d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan da1928459f65; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d433f3114983; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=da1928459f65a5e8fe2ec03585dd77c6ca34cff890b07527214bd3b76c19999e \
+    io.trainwright.plan=d433f31149838ef1d98c27a7e9d803d12c393ab8561ce912e094929ce286e140 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan efe54a3eec9e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fea62fe96090; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=efe54a3eec9eb3a71d7679e396be09348fc37fbcff9af3e7a03da0aa14473356 \
+    io.trainwright.plan=fea62fe96090410755cafd439a12c5c9754c2a14ebdff9fa3ca894a5c05509b1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

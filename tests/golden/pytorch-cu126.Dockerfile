@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 718b05f5d2c6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 521879d8f596; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=718b05f5d2c6eec8b385d26c1cadb116718c726f44a3210106b7d02b7b4eebef \
+    io.trainwright.plan=521879d8f59662d16536de780fc4cec37f77495f0decc36cf5b1510c5debbb80 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

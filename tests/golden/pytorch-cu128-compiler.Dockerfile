@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d955717e496b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 106ccb4d4a00; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=d955717e496b7b2e2eea65bb1c988ae7dbe90a3ea156fa7bd136fe03c735927d \
+    io.trainwright.plan=106ccb4d4a00b152cab2100076b49970b7bbe8570f24e1928a01e79e86d870d3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

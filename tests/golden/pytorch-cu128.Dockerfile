@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan bedd67439df2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8bad6fecec18; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=bedd67439df2a4c3110123057d58bc5f48a09e1f63ee1f363180573e89ba2e33 \
+    io.trainwright.plan=8bad6fecec183ae6de9502e7009330f6aa2d30fe3424700c8e6625ef6a8ff3bb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

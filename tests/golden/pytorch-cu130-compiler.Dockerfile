@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan bb95370d28ca; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0cc9af0611a5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=bb95370d28cae7aec41f8dc4eb9378d4f35bcdd7f9705abc5ca610544931c5fa \
+    io.trainwright.plan=0cc9af0611a5fd8019eb5b11a44c87c7d3dba67532edf63951b26c951577abf1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

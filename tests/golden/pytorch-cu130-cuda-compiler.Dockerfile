@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3eee2cf6dd9a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan dd50b48f090f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=3eee2cf6dd9a34b345f4ecdf45678c01e49d48023917f818b15d1f1a7d468adf \
+    io.trainwright.plan=dd50b48f090fccf4bd30726aa8eb8ec406481ee10493c69f8ac6694f8df1693b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

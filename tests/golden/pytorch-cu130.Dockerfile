@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 25e960be4a94; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d2eb1dc9ead3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=25e960be4a94b858e448a3f75d800c52fdf4d66b81ae9bb66b1b8cd4ce32a2fe \
+    io.trainwright.plan=d2eb1dc9ead3071be6ed0edd6ca9ad966a0e73d2dc6f07a9e2d26a098a2d90ac \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 45fd05edc903; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d42f8c51c21d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=45fd05edc9032f39c86644096dffb0f58d15288e166594c58c05e62c9e7249a6 \
+    io.trainwright.plan=d42f8c51c21d82ddf3a10dd4fe3d6f3cd60c0fd66dd7cacaa369b8501bd37ca4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d2b43cd23003; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b5bcc052629c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=d2b43cd23003ebadc1d3f5c6d8427bb4696d8785b0f03cbe71464c83e3b926ff \
+    io.trainwright.plan=b5bcc052629cae1f32933e47304311268f8f09cac741238950b6443be4b8e0be \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan eaab165e1e35; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 817558b22d5c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=eaab165e1e358d771ceb17c50c19ca90c36d509607858ab549acb32d0cdd67a4 \
+    io.trainwright.plan=817558b22d5c4d4d44360e014d97d8c616772be0e008ff7dedf88d58b163f642 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
