@@ -103,7 +103,8 @@ def _call(module: Any, macro: str, component: PlannedComponent) -> str:
 def _packages(plan: Plan, kind: str) -> list[str]:
     names = {name for c in plan.components for name in getattr(c.system, kind)}
     if kind == "build" and any(c.archives for c in plan.components):
-        names |= {"ca-certificates", "curl"}
+        # Amazon Linux has a smaller curl, which the package curl would be in conflict with; the file is in either.
+        names |= {"ca-certificates", "/usr/bin/curl" if plan.base.family == "dnf" else "curl"}
     if plan.base.kind == "nvidia":
         # NVIDIA's images lack them. Build stages start from another image there, so they need what the image has.
         names |= {"ca-certificates"} if kind == "run" else set(_packages(plan, "run")) if names else set()

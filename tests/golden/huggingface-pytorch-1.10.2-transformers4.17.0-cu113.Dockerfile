@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 2b09f901fa08; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bc2df77d2160; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=2b09f901fa08103c0ab7ad781d92e0aba3f3106aae0318562b56e638c16e0132 \
+    io.trainwright.plan=bc2df77d21609900c42f5a8b07205a6c09cf55858729aeb22d05c4383380b075 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

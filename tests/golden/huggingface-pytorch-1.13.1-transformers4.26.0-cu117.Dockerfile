@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 032b4b356197; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 98ae8b33714d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=032b4b3561977ea81a80c4fb9e7cf71e00f829bfb9358146f9d11565e81680f4 \
+    io.trainwright.plan=98ae8b33714d02f361ff5e42444a48e8c688d3e1c8e8065f114bc024eeb7a3c3 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

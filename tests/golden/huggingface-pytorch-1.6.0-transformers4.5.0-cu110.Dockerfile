@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan d97fbef7192f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ac81772660c7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,7 +56,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=d97fbef7192f01c39ee98eff7bcdbb6490fba82bdcf87485b530a7531da5e9a4 \
+    io.trainwright.plan=ac81772660c70fe73a7030c8b8546739774365fefa519fc7058eb3dd1d8f07b8 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 100e0cd17683; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8a2ded73a829; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,7 +56,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=100e0cd176838a1d91a85d4829b531044794da1b49e9e511d51244af9fcf1b67 \
+    io.trainwright.plan=8a2ded73a8297a1ad033b6b69cf306831cd21d676e32ff7de606bf20f875e0cb \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 6d79de7d74ce; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6726a89af554; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,7 +56,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=6d79de7d74ce1f5f7f9ed1840e82b0dc116b91bd08f3d7d9edc39ee0fa8d6a3c \
+    io.trainwright.plan=6726a89af55491c074a627a511927f755ae08716b331d8389fe4f81fe499084c \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

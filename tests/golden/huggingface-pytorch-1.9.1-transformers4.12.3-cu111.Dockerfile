@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 0881142436f4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8e9bcf5d4104; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=0881142436f46d6ec82d6fbbe8df790492dd4d5b307240d5782d2a051c7838a8 \
+    io.trainwright.plan=8e9bcf5d4104425a2df1a2d26ddd1ae3ad056375d55bad931f801bf19d175aae \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

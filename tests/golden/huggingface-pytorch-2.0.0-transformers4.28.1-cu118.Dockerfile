@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.0.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 926b6798582f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 58638478eb28; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.0.0 \
-    io.trainwright.plan=926b6798582f1ee3ffd9850159cd314302090cb2d226a460210a1d36f9d6024f \
+    io.trainwright.plan=58638478eb289785b98e7200fe6b1df67c5bea3e925e8b727b95c56c7c63b5c5 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.0.0 \
     io.trainwright.cuda=11.8 \

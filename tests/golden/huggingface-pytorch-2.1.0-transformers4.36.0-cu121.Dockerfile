@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 078cd9d77861; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 696a197caa41; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=078cd9d778610d501f349cd5cabea94f1f8fa8df614d8a8ad66e5de0116c6aa5 \
+    io.trainwright.plan=696a197caa417eb47529c31e0e238506c7aed5a8c66ea7302823a6cd3654f754 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

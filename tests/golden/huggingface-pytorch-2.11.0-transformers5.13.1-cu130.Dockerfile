@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 64a87012ef80; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 206798625cf1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=64a87012ef80988efc3f44054a8eff0cf7e40bf297a1e859ba5b96ab9e9d8399 \
+    io.trainwright.plan=206798625cf12dab4d49da98ac0ead583604c991698fbc5c2a4cf1800dffd296 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

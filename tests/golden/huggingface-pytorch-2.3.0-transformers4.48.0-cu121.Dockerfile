@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 35c8bd38af23; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bcd5a7c5b474; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=35c8bd38af237758c937fedb651a2edcf25b9ab047542135bb2a79f21b54cd7c \
+    io.trainwright.plan=bcd5a7c5b474fddbb3cbe09743cb3d8cc55c4e13866782fc4ede4861eafd1b53 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

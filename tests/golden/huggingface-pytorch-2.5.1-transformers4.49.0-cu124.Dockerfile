@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 1638dafe2430; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e6398852375a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=1638dafe2430af790496da904a09250f485c1ff71f20ce51a4c8f83f4e475795 \
+    io.trainwright.plan=e6398852375a99e530d7a47042438741c421db0631c4cdd2d17b8322fd3b59e9 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 6301502a730f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 55df5cd502d8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=6301502a730f4d9457240f8faee7fb0cae83239dea2d49203fd3006ffcccf5a1 \
+    io.trainwright.plan=55df5cd502d8f466714cff14fa20f95ec8717a9186b2cc742124bf56caacb2d1 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan b79f77dc5678; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f03af1c1fb3c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=b79f77dc56786024be12c5b98ac90b59957d57e849bda586a350e9d8215e50d9 \
+    io.trainwright.plan=f03af1c1fb3cf6bc2079db965ef67500a728d5b3baa30b913838eba74c5be9b0 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

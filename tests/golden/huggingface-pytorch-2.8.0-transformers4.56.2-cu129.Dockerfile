@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan b8534248c0ef; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1d6811d89831; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=b8534248c0ef32fdbd78e3b9a398b94fbd014bc7e7cd2aa8c587bfb775e732dc \
+    io.trainwright.plan=1d6811d8983188e3ba6f5c83554d2ad283499b93d7ea20b938da8457da03681c \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

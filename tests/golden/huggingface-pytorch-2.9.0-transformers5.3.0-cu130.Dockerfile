@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 9243bdc642c8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b3f37111f615; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=9243bdc642c8bc2dfa66adc81ae4aab49844eaed8f4a5e49e52fac5d91581513 \
+    io.trainwright.plan=b3f37111f61504719c6ca3bc4f3a962d897c5943139743b71d577ed4baa7e72c \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 8a2439cc90d2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9bef385e9d00; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -132,7 +132,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=8a2439cc90d28abd35e973256424f3f1f7d9f644d7b69ae864c66e99b30740b9 \
+    io.trainwright.plan=9bef385e9d00eb1c55ea589c15d8ee63cfaa3110c75e28a9244196043b92d9e4 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

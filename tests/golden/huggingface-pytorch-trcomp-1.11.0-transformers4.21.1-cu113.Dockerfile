@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 36c7e6a71c50; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ce6b58bdfd14; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -132,7 +132,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=36c7e6a71c5043c68c55585035777d57d77d4132e80ccd93829f22d384b4187e \
+    io.trainwright.plan=ce6b58bdfd148f45607edd09e4ad3012de51b6515039c87119cb951084330f67 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

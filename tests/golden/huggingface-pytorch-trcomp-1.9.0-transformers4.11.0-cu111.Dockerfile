@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.9.0, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6fdb4ca8ceb4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0fabdf977694; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -126,7 +126,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.9.0 \
-    io.trainwright.plan=6fdb4ca8ceb4911713d78cbf3705c7ad98fb211bd3a16836b3cf0926d3bff12b \
+    io.trainwright.plan=0fabdf9776941cd53657fcd486fbfe6aca02d2a2a63198263dcbaac6745fd48c \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.9.0 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bcd547eda0e7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7c83e9139dd0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=bcd547eda0e747c61cfbd05d88d8d12d78c7cb5248631f232d85a3c36c27511a \
+    io.trainwright.plan=7c83e9139dd0bfe7b8f880b19f9f8a09d98e5ca1ad903d81878c9c25d44a7790 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

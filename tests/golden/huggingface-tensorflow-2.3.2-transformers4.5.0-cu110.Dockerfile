@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.3.2, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 1ceb74b9174c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4dc73952739a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.3.2 \
-    io.trainwright.plan=1ceb74b9174cc41cf17627a6819fd4d8256e6420f17fec7403f66e74c1781c04 \
+    io.trainwright.plan=4dc73952739a4cd29a68450b0e1c7ea7c959c0b0d65392fd2dce7ed93b42175b \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.3.2 \
     io.trainwright.cuda=11.0 \

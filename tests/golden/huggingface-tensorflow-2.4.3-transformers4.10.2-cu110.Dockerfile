@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 896d2377926f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 40999b0adf6c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=896d2377926f046c2097b56b49fb5afbb342d964487188da6e653a95f7e821dc \
+    io.trainwright.plan=40999b0adf6c19c072677612e022774ceb9da6fa9db6d822502ec5ce4b11a89d \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

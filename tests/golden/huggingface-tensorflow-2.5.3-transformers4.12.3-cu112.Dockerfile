@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 945c33876dd9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 156ee6999949; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=945c33876dd90da9621d9f07be52e1b880dcfc8cd00c49e55f3a789b580b7819 \
+    io.trainwright.plan=156ee6999949ba1a5051e3fcb7cfdce3bbb20229781c0747c1156e2260da3a07 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

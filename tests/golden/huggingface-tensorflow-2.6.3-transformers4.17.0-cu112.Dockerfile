@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 96a34147f6db; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1724fb12ee9f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=96a34147f6dbfb900da464c4b668993a0d79b7c8651069416e0a060dddfd1014 \
+    io.trainwright.plan=1724fb12ee9f7118ff3c42f496b7ffe9a25ae5a6633b6cdb29280b49ab700072 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

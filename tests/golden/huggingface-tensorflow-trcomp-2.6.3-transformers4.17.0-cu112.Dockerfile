@@ -1,5 +1,5 @@
 # huggingface-tensorflow-trcomp 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 8103034a88c4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4569693b4a28; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -98,7 +98,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-trcomp-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=8103034a88c4b4cea7c21d9631f8f012a98fef1e5b362752ce2dcd359bb16cbb \
+    io.trainwright.plan=4569693b4a286149d0e17049a28ab63c25e08b4cfac47b05a65c3227cf5c3526 \
     io.trainwright.framework=huggingface-tensorflow-trcomp \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 62e38b31a693; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d1015310d0bc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -233,7 +233,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # (tar's --one-top-level=boost would leave the archive's own folder boost where it is, one level too high.)
 RUN mkdir boost && tar -xf boost_1_73_0.tar.gz -C boost --strip-components=1 \
     && cd boost \
-    && ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+    && { ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+        || { tail -n 30 bootstrap.log; exit 1; }; } \
     && ./b2 -d1 -j"$(compile-jobs 1.0)" \
         variant=release link=shared runtime-link=shared threading=multi install \
     && strip --strip-unneeded /opt/boost/lib/*.so.*
@@ -511,7 +512,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.0 \
-    io.trainwright.plan=62e38b31a693353a803c471e1b805a2419a14c29063ca0b2259f8bf8dbf4356c \
+    io.trainwright.plan=d1015310d0bc9333b512f34ade67520c4e110ef5ff66c7a26335c1388e080cd0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 11d05ca2b614; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e59a3fa2fe89; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -216,7 +216,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # (tar's --one-top-level=boost would leave the archive's own folder boost where it is, one level too high.)
 RUN mkdir boost && tar -xf boost_1_73_0.tar.gz -C boost --strip-components=1 \
     && cd boost \
-    && ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+    && { ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+        || { tail -n 30 bootstrap.log; exit 1; }; } \
     && ./b2 -d1 -j"$(compile-jobs 1.0)" \
         variant=release link=shared runtime-link=shared threading=multi install \
     && strip --strip-unneeded /opt/boost/lib/*.so.*
@@ -496,7 +497,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=11d05ca2b614a28dbe4961101deaed53ac72671da5f247fbc7f58150d36fe30d \
+    io.trainwright.plan=e59a3fa2fe89aac27739ac2350d6d734ad093ab51249ddfb5f88302d92618fae \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

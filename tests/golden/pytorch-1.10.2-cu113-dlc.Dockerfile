@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 892fd5d12185; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9d5bd7f35a18; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=892fd5d121859e4e3ad1de3c8381dfebd8f3b60d2350d07aa72c7e6b796aa870 \
+    io.trainwright.plan=9d5bd7f35a18926bcf37a5be54a7aa6937eefd2d9a54314a67dae24d26570cb0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 069c49650716; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1753570082d1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -398,7 +398,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=069c4965071680973752e03eb05a558ac777b58495101c93210614c054a1c6f4 \
+    io.trainwright.plan=1753570082d1ab73b0cceacb2b8d1bbe5af3ce9a81b0dc7eac0382e7d0c40c5a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

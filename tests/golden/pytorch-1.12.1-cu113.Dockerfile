@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 50804613abe5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9739fcdfbf92; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -242,7 +242,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # (tar's --one-top-level=boost would leave the archive's own folder boost where it is, one level too high.)
 RUN mkdir boost && tar -xf boost_1_73_0.tar.gz -C boost --strip-components=1 \
     && cd boost \
-    && ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+    && { ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+        || { tail -n 30 bootstrap.log; exit 1; }; } \
     && ./b2 -d1 -j"$(compile-jobs 1.0)" \
         variant=release link=shared runtime-link=shared threading=multi install \
     && strip --strip-unneeded /opt/boost/lib/*.so.*
@@ -527,7 +528,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=50804613abe5f95c5c4108bf817b5ac52610781758dfcf29d51aa2b001a3f3c4 \
+    io.trainwright.plan=9739fcdfbf929bb1a9886bb1bbf5715a364074ec4db4db0bfdd2fb413a041634 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9d3672c5668d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9c2504fc5eb6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -396,7 +396,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=9d3672c5668d3ca13a370c85410e86d822ee01af72cd794c8e1bd5690a3913b6 \
+    io.trainwright.plan=9c2504fc5eb64ae77ec2c7c86aaab79045e591074fe69f1ff72aebb74c32672e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan a5ede1d74589; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan be105fd0d089; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -184,7 +184,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # (tar's --one-top-level=boost would leave the archive's own folder boost where it is, one level too high.)
 RUN mkdir boost && tar -xf boost_1_73_0.tar.gz -C boost --strip-components=1 \
     && cd boost \
-    && ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+    && { ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+        || { tail -n 30 bootstrap.log; exit 1; }; } \
     && ./b2 -d1 -j"$(compile-jobs 1.0)" \
         variant=release link=shared runtime-link=shared threading=multi install \
     && strip --strip-unneeded /opt/boost/lib/*.so.*
@@ -444,7 +445,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=a5ede1d7458900294632143061f8ab59be5467ea81e61bf9c68e7048b5c2037b \
+    io.trainwright.plan=be105fd0d0895342ccc00a0cc2e48bf65149bcf563c956796825d3e9a0fcf91a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 18cb9ad41500; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 29c19671e7e3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -241,7 +241,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # (tar's --one-top-level=boost would leave the archive's own folder boost where it is, one level too high.)
 RUN mkdir boost && tar -xf boost_1_73_0.tar.gz -C boost --strip-components=1 \
     && cd boost \
-    && ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+    && { ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+        || { tail -n 30 bootstrap.log; exit 1; }; } \
     && ./b2 -d1 -j"$(compile-jobs 1.0)" \
         variant=release link=shared runtime-link=shared threading=multi install \
     && strip --strip-unneeded /opt/boost/lib/*.so.*
@@ -532,7 +533,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=18cb9ad415003a6b75237a5b973f6064756e6c68e3945024518a89210fe1f7c4 \
+    io.trainwright.plan=29c19671e7e3e2a9b20d7e7a16ebccf0d4b85c0ae15b83e9c1c26ab5af4619f9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

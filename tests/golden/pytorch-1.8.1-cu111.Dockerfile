@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 964c188eab51; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b9a322c020cc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -237,7 +237,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # (tar's --one-top-level=boost would leave the archive's own folder boost where it is, one level too high.)
 RUN mkdir boost && tar -xf boost_1_73_0.tar.gz -C boost --strip-components=1 \
     && cd boost \
-    && ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+    && { ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
+        || { tail -n 30 bootstrap.log; exit 1; }; } \
     && ./b2 -d1 -j"$(compile-jobs 1.0)" \
         variant=release link=shared runtime-link=shared threading=multi install \
     && strip --strip-unneeded /opt/boost/lib/*.so.*
@@ -525,7 +526,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=964c188eab511fe1b32604f8560a9f3e8b4f9a63b115540b33d78183785f962b \
+    io.trainwright.plan=b9a322c020cc95dad59b74145e19a127dd8a70f00830419db6d6f1f1e4413446 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f3f99a404e5b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 40a6a77c0769; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -452,7 +452,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=f3f99a404e5b2f8314d33fbd559859d4954be6378aa2a41ecb1cfe37bc934539 \
+    io.trainwright.plan=40a6a77c076950784ba25558550b5eabe97b24b03522c3a56b6f89c736d06706 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1fa23b15f949; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9a6f1aff98ae; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -406,7 +406,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=1fa23b15f949a4693bdca8daf081aea52872006bd8474aaf99bc091297ba123a \
+    io.trainwright.plan=9a6f1aff98ae9d0e760c9d1507da53648cd0a5fa259927db3b44c12101da82cc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 62ed322cf9f3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan abf1531daae1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -398,7 +398,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=62ed322cf9f36d8dd0c5ceb1407ca8b76214a6c293fb951d43fd90d4ea18eeb9 \
+    io.trainwright.plan=abf1531daae13cbc7a4b8c1d57c4b0b9caee8cfbf722b8af22e660f54f69aea6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

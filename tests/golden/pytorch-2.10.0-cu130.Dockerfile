@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 3662ca9e960c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 695539c0eedf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -390,7 +390,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=3662ca9e960c6591e62ec8af106732c23b416c6cf7c5e1df5d4f735fea5c9054 \
+    io.trainwright.plan=695539c0eedf731047e30c5d6640d64cab00e1448158179039de66b1a3521730 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

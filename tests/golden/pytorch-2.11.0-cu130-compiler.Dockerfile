@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 38a91ec60e95; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 46fd5f538182; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,8 +56,8 @@ RUN --mount=type=tmpfs,target=/mnt \
     --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
     dnf install -y --setopt=install_weak_deps=False --setopt=tsflags=nodocs \
+        /usr/bin/curl \
         ca-certificates \
-        curl \
         findutils \
         gcc \
         gcc-c++ \
@@ -279,7 +279,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=38a91ec60e9507478fa1e4ac4d301a77d4f50ee4383a2d5d6e0daae8b6eb3b4a \
+    io.trainwright.plan=46fd5f5381821d0a9289729d20be9e5c7961b4b1523ca16d1649b5e9a56b2e63 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

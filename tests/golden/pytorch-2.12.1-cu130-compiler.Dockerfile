@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan dfda88b2bbc7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9e7f7f4633f8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,8 +56,8 @@ RUN --mount=type=tmpfs,target=/mnt \
     --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
     dnf install -y --setopt=install_weak_deps=False --setopt=tsflags=nodocs \
+        /usr/bin/curl \
         ca-certificates \
-        curl \
         findutils \
         gcc \
         gcc-c++ \
@@ -279,7 +279,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=dfda88b2bbc7d78b346df964c267eaa90662262e2a92759f2e56b82be1d9b5b8 \
+    io.trainwright.plan=9e7f7f4633f857b223d2a719c7ee451bb98d464cf7cb28ae63639e04b6067d41 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan ea5b710a22ae; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 645932b105c9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,8 +54,8 @@ RUN --mount=type=tmpfs,target=/mnt \
     --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
     dnf install -y --setopt=install_weak_deps=False --setopt=tsflags=nodocs \
+        /usr/bin/curl \
         ca-certificates \
-        curl \
         findutils \
         gcc \
         glibc-devel \
@@ -273,7 +273,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=ea5b710a22aec5a6f435b784f9b5064e48ba4c259c78066eeb902447962e2899 \
+    io.trainwright.plan=645932b105c9ebfc8bed5c8e65b4aeb328be5b93c2d251432f275d6cc3395d5e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

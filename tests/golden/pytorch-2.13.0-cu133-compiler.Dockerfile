@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan d18309c4ad29; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 29f3ae9eec4a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,8 +56,8 @@ RUN --mount=type=tmpfs,target=/mnt \
     --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
     dnf install -y --setopt=install_weak_deps=False --setopt=tsflags=nodocs \
+        /usr/bin/curl \
         ca-certificates \
-        curl \
         findutils \
         gcc \
         gcc-c++ \
@@ -296,7 +296,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=d18309c4ad2963b908c2b3875b9b30240de39dd9566036de5ed1a2edcd564173 \
+    io.trainwright.plan=29f3ae9eec4ad959dc8eaac430407a7da798bc2c42ff2592a72d86c79976ed1b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 81d887539ca8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cb3d8c16dad9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,8 +54,8 @@ RUN --mount=type=tmpfs,target=/mnt \
     --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
     dnf install -y --setopt=install_weak_deps=False --setopt=tsflags=nodocs \
+        /usr/bin/curl \
         ca-certificates \
-        curl \
         findutils \
         gcc \
         glibc-devel \
@@ -290,7 +290,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=81d887539ca8fe1aede45cd7ecd36845a7f378bef1bc5bcb8b488bafdf42f30b \
+    io.trainwright.plan=cb3d8c16dad9113dbdf58478c2add0afb863610416b88faa24ad9f00af8697cc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c3e27ac2a598; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fffdebbf606b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=c3e27ac2a59809dba078a5fdcb08760357d42e966910b7433cfb0b7e5632df38 \
+    io.trainwright.plan=fffdebbf606ba91528fada86f02e84134c6dc5211646cf80d3bf092cf34c59c0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 88cf6e622657; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e7ed725ea6a7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -452,7 +452,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=88cf6e622657f4f6eaa387c53683767bb7386ed92184618deee85d0574e772e7 \
+    io.trainwright.plan=e7ed725ea6a7ba0396f138e4b4c9e11dd09a7c6ecc9c8528e4af8e9e07b3e616 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

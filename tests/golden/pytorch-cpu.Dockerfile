@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 30cbb6e8f105; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3c78274056ed; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -207,7 +207,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=30cbb6e8f105d0332159bf804bebe08c289f113c83abd1cbf2318538d44acd57 \
+    io.trainwright.plan=3c78274056edc7a8ced96c7474c47e714f89dd36f6c74894aa10a1e8e5ec59f2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

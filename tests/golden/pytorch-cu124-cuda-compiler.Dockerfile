@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3fab890e0c8d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 51092070ab36; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=3fab890e0c8dfa61913f698d916576879d96609822ca9333cce9fbb76562eac3 \
+    io.trainwright.plan=51092070ab368279e73018c64392f0c860d35a45b48d718eb5906cddfd95521e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f87b77941cde; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 13af54102fbe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=f87b77941cde7bb6f3aa65580c42c435147a21d2ef525c0f49214a966a589346 \
+    io.trainwright.plan=13af54102fbe43599d9876a019aba043e701831b6580eb564807edc62dedfd5a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

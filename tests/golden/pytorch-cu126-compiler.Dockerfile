@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f0b29ac260b4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bcc28dfde310; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=f0b29ac260b483d217fb23f3f275f5405893df1641b9716b4d581fa2a8677a66 \
+    io.trainwright.plan=bcc28dfde3100caef1c09e4af7af77681b2701007549b34e76a8fa306e94c042 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

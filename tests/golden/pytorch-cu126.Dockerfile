@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b912dcdaf024; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ab94b251aa82; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=b912dcdaf024e94115f5b7e88da496866f790721be6409d15ceb3eaa8179657c \
+    io.trainwright.plan=ab94b251aa82b252b299b7759b9e1c6f8ec554301325265d39bf6f94162244c1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0374b1c60e99; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a1a187454703; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=0374b1c60e996abbb0bc94039ff6eb42e213361adb889144135daa8b452d8de9 \
+    io.trainwright.plan=a1a18745470344eb3d64739a3c32619109eda189b08389a9dbf72c4975e573c8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

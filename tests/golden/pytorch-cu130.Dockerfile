@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e5016b4b495c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e876613ea7a6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=e5016b4b495cc3f46b75c5d0c484a420a54e789880e4bbebb2d742df643e18ea \
+    io.trainwright.plan=e876613ea7a6fe02eaffe10162847ab00e834852967182e52faa81a65650154d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

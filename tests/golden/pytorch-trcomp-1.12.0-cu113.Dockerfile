@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.12.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1b5ed1e1f77e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d42613f026d9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -138,7 +138,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.12.0 \
-    io.trainwright.plan=1b5ed1e1f77ed0e897d6a2468e40ca8cea67def6fd679a4438b14642fe349fd1 \
+    io.trainwright.plan=d42613f026d9df907ee7d9e3c4f9481919ba4bfe5888533d4c66e91629ccf5cb \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.12.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5b208d63e76f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 282c3c9f88f1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -117,7 +117,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=5b208d63e76fa2c14d556083f5affcbaff153a0f9d57131e53a8a5b5f618891f \
+    io.trainwright.plan=282c3c9f88f11bcb9136809c99c30effc71e68d47aaddd8cfba00dbf34e8be15 \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

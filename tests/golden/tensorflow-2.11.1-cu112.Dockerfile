@@ -1,5 +1,5 @@
 # tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 325fda90277d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 09e0d66594d4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=325fda90277d8cd7922ba44b3152a4a0a2e3afbe27bf16a77d03ad391e59e2ef \
+    io.trainwright.plan=09e0d66594d491074d7703be0f18499abbaba195a1129ee2a5654e0aa88b15c0 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

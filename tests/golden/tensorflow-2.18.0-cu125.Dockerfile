@@ -1,5 +1,5 @@
 # tensorflow 2.18.0, CUDA 12.5, Python 3.10, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan d39b6b2ee544; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8209d87806f2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -321,7 +321,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.18.0 \
-    io.trainwright.plan=d39b6b2ee54436f3850a5dae68ae5e4087dfc17cb6a06ffe993bfc7bbd2095ba \
+    io.trainwright.plan=8209d87806f2dff39496b19fd6e1046a9e2fc368fc0a36ecd21210eec293e621 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.18.0 \
     io.trainwright.cuda=12.5 \

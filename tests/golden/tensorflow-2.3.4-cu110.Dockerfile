@@ -1,5 +1,5 @@
 # tensorflow 2.3.4, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 0d64cec60db8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4443d0049ce0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -324,7 +324,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.3.4 \
-    io.trainwright.plan=0d64cec60db8df5bc53bee8aa6cbb0656c114fee6d6118bed8126c5b070ee5d9 \
+    io.trainwright.plan=4443d0049ce007580269005ad46b64d4e1021aae58536e404e3fa4ef0d7f81bb \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.3.4 \
     io.trainwright.cuda=11.0 \

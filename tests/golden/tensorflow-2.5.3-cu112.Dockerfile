@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 8571e0715964; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1dd1b5fd5490; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -400,7 +400,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=8571e0715964c9cda6dcd33cd7a0db6a22b9749ca2966d03aefdfebda2711a13 \
+    io.trainwright.plan=1dd1b5fd549055ec8c5d9be36f68bc1014ddecfa5b0b415bf5fe09d47ab1657c \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.8.4, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bcbedee2e6d7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cc14a1c6086c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.8.4 \
-    io.trainwright.plan=bcbedee2e6d7723b1a364cbe05ac5f708779f7aa4aebad5c9c543214a2d250fd \
+    io.trainwright.plan=cc14a1c6086c3a9338eeaccfac6cdb917fb506e2b0f617ad5aceefa09bc0949d \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.8.4 \
     io.trainwright.cuda=11.2 \

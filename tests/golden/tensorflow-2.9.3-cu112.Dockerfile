@@ -1,5 +1,5 @@
 # tensorflow 2.9.3, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1ff01716c9fd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ae3c64a1cae5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.9.3 \
-    io.trainwright.plan=1ff01716c9fde5c3efe56cae615c70749b92327faf5f9c681a99e359d91752c8 \
+    io.trainwright.plan=ae3c64a1cae5016d4868c3656fe035243db8704977d845fc2eeb29820b5d7109 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.9.3 \
     io.trainwright.cuda=11.2 \

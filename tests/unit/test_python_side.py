@@ -119,6 +119,15 @@ def test_amazon_linux_has_the_venv_module_in_its_python(tmp_path: Path) -> None:
     assert "apt-get" not in text
 
 
+def test_amazon_linux_keeps_its_own_curl(tmp_path: Path) -> None:
+    base = {**NVIDIA, "os": "amazonlinux-2023"}
+    chosen = {"python": selection("amazon", "3.12"), "boost": selection("source", "1.82.0")}
+    catalog = catalog_with(tmp_path, chosen, python="3.12", base=base)
+    toolchain = stage_of(render_dockerfile(only(catalog), catalog), "toolchain")
+    assert "        /usr/bin/curl \\\n" in toolchain
+    assert "        curl \\\n" not in toolchain
+
+
 @pytest.mark.parametrize(
     ("python", "pip_first", "told_to_ignore"), [("3.6", True, True), ("3.7", False, True), ("3.8", False, False)]
 )

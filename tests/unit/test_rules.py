@@ -25,6 +25,13 @@ JAMMY, NOBLE, AMAZON = {"os": "ubuntu-22.04"}, {"os": "ubuntu-24.04"}, {"os": "a
 PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "1.13.2")}
 MPI = {"openmpi": ("efa", "4.1.7")}
 TF = {"framework": "tensorflow", "version": "2.18.0"}
+NUMPY_2 = {"numpy": "2.0.2"}
+KIT_4, KIT_5 = {"sagemaker_toolkit": "4.9.0"}, {"sagemaker_toolkit": "5.1.4"}
+
+
+def pins(*requirements: str) -> dict[str, dict[str, str]]:
+    """Python packages that an image line pins."""
+    return {"packages": dict(requirement.split("==") for requirement in requirements)}
 
 
 def component(has: str | tuple[str, str] | None) -> Fact:
@@ -65,6 +72,28 @@ def refused(of: Facts) -> set[str]:
         ("smp-cp310", {**SMP, "version": "2.0.1", "python": "3.9"}, {**SMP, "version": "2.0.1", "python": "3.10"}),
         ("smddp-torch", {**SMDDP, "version": "2.6.0"}, {**SMDDP, "version": "2.5.1"}),
         ("smddp-cp38", {**SMDDP, "version": "1.12.1"}, {**SMDDP, "version": "1.12.1", "python": "3.8"}),
+        ("smp-cp36", {**SMP, "version": "1.8.1", "python": "3.8"}, {**SMP, "version": "1.8.1", "python": "3.6"}),
+        ("smp-cp36", {**SMP, "version": "1.8.1", "python": "3.8"}, {**SMP, "version": "1.9.1", "python": "3.8"}),
+        ("smddp-cp36", {**SMDDP, "version": "1.7.1", "python": "3.7"}, {**SMDDP, "version": "1.7.1", "python": "3.6"}),
+        (
+            "smddp-cp39",
+            {**SMDDP, "version": "1.13.1", "python": "3.8"},
+            {**SMDDP, "version": "1.13.1", "python": "3.9"},
+        ),
+        ("smddp-cp310", {**SMDDP, "version": "2.2.0"}, {**SMDDP, "version": "2.2.0", "python": "3.10"}),
+        ("smddp-cp311", {**SMDDP, "version": "2.3.0", "python": "3.10"}, {**SMDDP, "version": "2.3.0"}),
+        (
+            "smddp-cuda-11.3",
+            {**SMDDP, "version": "1.12.1", "cuda": "11.6"},
+            {**SMDDP, "version": "1.12.1", "cuda": "11.3"},
+        ),
+        (
+            "smddp-torch-2.0-cuda",
+            {**SMDDP, "version": "2.0.1", "cuda": "12.1"},
+            {**SMDDP, "version": "2.0.1", "cuda": "11.8"},
+        ),
+        ("smddp-cuda-12", {**SMDDP, "version": "2.1.0", "cuda": "11.8"}, {**SMDDP, "version": "2.1.0", "cuda": "12.1"}),
+        ("numpy-2-tensorflow", {**TF, "version": "2.17.1", "packages": NUMPY_2}, {**TF, "packages": NUMPY_2}),
         ("smp-tensorflow", {**SMP, **TF}, TF),
         ("smddp-tensorflow", {**SMDDP, **TF}, TF),
         ("efa-1.43-focal", {"os": "ubuntu-20.04", "efa": "1.43.1"}, {"os": "ubuntu-20.04", "efa": "1.42.0"}),
@@ -85,6 +114,29 @@ def test_a_rule_decides_at_its_border(rule, bad, good):
     assert rule not in refused(facts(sagemaker_toolkit="5.1.4", **good))
 
 
+@pytest.mark.parametrize(
+    ("rule", "bad", "good"),
+    [
+        ("toolkit-4-tensorflow", {**TF, "version": "2.20.0", **KIT_4}, {**TF, "version": "2.19.0", **KIT_4}),
+        ("toolkit-4-tensorflow", {**TF, "version": "2.20.0", **KIT_4}, {**TF, "version": "2.20.0", **KIT_5}),
+        ("toolkit-4-python-3.6", {**KIT_4, "python": "3.6"}, {**KIT_4, "python": "3.7"}),
+        ("toolkit-4-python-3.6", {**KIT_4, "python": "3.6"}, {"sagemaker_toolkit": "3.9.2", "python": "3.6"}),
+        ("toolkit-5-python-3.7", {**KIT_5, "python": "3.7"}, {**KIT_5, "python": "3.8"}),
+        ("pytorch-toolkit-3", {**KIT_4, **pins("sagemaker-pytorch-training==3.0.0")},
+         {**KIT_5, **pins("sagemaker-pytorch-training==3.0.0")}),
+        ("pytorch-toolkit-2.9", {**KIT_4, **pins("sagemaker-pytorch-training==2.9.0")},
+         {"sagemaker_toolkit": "4.8.3", **pins("sagemaker-pytorch-training==2.9.0")}),
+        ("tensorflow-toolkit-20.5", {**TF, **KIT_4, **pins("sagemaker-tensorflow-training==20.5.0")},
+         {**TF, **KIT_4, **pins("sagemaker-tensorflow-training==20.4.1")}),
+        ("tensorflow-toolkit-numpy", {**TF, **pins("sagemaker-tensorflow-training==20.5.0", "numpy==1.24.3")},
+         {**TF, **pins("sagemaker-tensorflow-training==20.5.0", "numpy==1.23.5")}),
+    ],
+)  # fmt: skip
+def test_a_rule_about_the_toolkit_decides_at_its_border(rule, bad, good):
+    assert rule in refused(facts(**bad))
+    assert rule not in refused(facts(**good))
+
+
 def test_a_notice_is_no_refusal():
     odd = facts(python="3.14", sagemaker_toolkit="5.1.4")
     assert not refused(odd)
@@ -92,7 +144,8 @@ def test_a_notice_is_no_refusal():
 
 
 def test_every_refusal_is_tested_at_its_border():
-    marks = test_a_rule_decides_at_its_border.pytestmark  # type: ignore[attr-defined]
+    functions = (test_a_rule_decides_at_its_border, test_a_rule_about_the_toolkit_decides_at_its_border)
+    marks = [mark for function in functions for mark in function.pytestmark]  # type: ignore[attr-defined]
     tested = {case[0] for mark in marks for case in mark.args[1]}
     assert tested == {rule.name for rule in RULES.values() if rule.refuse}
 
