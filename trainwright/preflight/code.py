@@ -111,7 +111,9 @@ class Code:
                     words.add(node.arg)
                 elif isinstance(node, Function | ast.ClassDef):
                     words.add(node.name)
-            words.update(part for name in module.aliases.values() for part in name.split("."))
+            # An import alone is no use: only names that occur stand for what they were imported from.
+            names = {node.id for node in module.nodes if isinstance(node, ast.Name)}
+            words.update(part for name, origin in module.aliases.items() if name in names for part in origin.split("."))
         return frozenset(words)
 
     @cached_property
@@ -127,7 +129,7 @@ class Code:
         return tuple(found)
 
     def mentions(self, *words: str) -> bool:
-        """One of these names is used anywhere: as a name, an attribute, a keyword or in an import."""
+        """One of these names is used anywhere: as a name, an attribute or a keyword, imported under whatever name."""
         return any(word in self._words for word in words)
 
     def mentions_like(self, pattern: str) -> bool:

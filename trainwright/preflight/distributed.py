@@ -208,6 +208,8 @@ def _learning_rate(code: Facts) -> Iterator[Finding]:
         # An optimizer is a class (torch.optim.SGD); a parser, a config or a helper may take an lr, too.
         if rate is None or not call.last[:1].isupper():
             continue
+        if GROWTH.search(ast.unparse(rate)):
+            return
         world = f"{job.hosts} x {job.processes_per_host or '?'} processes"
         yield at(LEARNING_RATE, call, f"{call.last}(lr={ast.unparse(rate)[:30]}) is the same for {world}")
         return

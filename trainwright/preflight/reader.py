@@ -31,6 +31,7 @@ RELATIVE_IMPORT = Rule(
 )
 RULES = (UNREADABLE, RELATIVE_IMPORT)
 MOST_FILES = 200
+DEEPEST = 400
 # Syntax that is newer than the interpreter that reads it is refused as well, so a finding names the version.
 _VERSION = ".".join(map(str, sys.version_info[:2]))
 
@@ -129,7 +130,7 @@ def parse_module(path: Path, name: str, text: str | bytes, *, certain: bool = Tr
     return Module(path, name, text, tree, certain)
 
 
-def _check_depth(tree: ast.Module, most: int = 400) -> None:
+def _check_depth(tree: ast.Module, most: int = DEEPEST) -> None:
     """Refuse a tree that is so deep that a walk over it might not end well.
 
     Raises:

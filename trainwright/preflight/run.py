@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainwright import findings
@@ -42,12 +45,24 @@ RULES: tuple[Rule, ...] = (
 CODES = findings.table(RULES)
 
 
+@contextmanager
+def _room_for_depth() -> Iterator[None]:
+    """Python's own writer of trees (``ast.unparse``) takes several calls per level of a tree."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 20 * reader.DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def examine(script: Script, job: Job | None = None, *, subject: str = "", strict: bool = False) -> FindingsDocument:
     """Hold a script that was read against every rule."""
     facts = Facts(script, job)
     found: list[Finding] = list(script.findings)
-    for family in FAMILIES:
-        found += family.check(facts)
+    with _room_for_depth():
+        for family in FAMILIES:
+            found += family.check(facts)
     kept, silenced = ignores.silence(script.modules, found, sorted(CODES))
     return findings.document(
         subject or (script.files[0] if script.files else "nothing"),
