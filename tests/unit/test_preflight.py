@@ -230,6 +230,22 @@ def test_imports_are_followed_inside_the_folder_alone(tmp_path):
     assert [(f.code, f.path, f.line) for f in found.findings] == [("TW160", "utils.py", 2)]
 
 
+def test_what_an_imported_file_does_alone_is_no_matter(tmp_path):
+    tool = "def options(p):\n    p.add_argument('data')\n\nif __name__ == '__main__':\n    p.add_argument('more')\n"
+    entry = write(tmp_path, train="import tool\np.parse_args()\n", tool=tool)
+    assert preflight(str(entry)).findings == ()
+    entry.write_text("import tool\ntool.options(p)\np.parse_args()\n")
+    assert [(f.code, f.path, f.line) for f in preflight(str(entry)).findings] == [("TW196", "tool.py", 2)]
+
+
+def test_a_save_of_another_program_is_no_matter(tmp_path):
+    text = "import torch\ndef save():\n    torch.save(s, 'x.pt')\ndef push():\n    save()\n"
+    text += "if __name__ == '__main__':\n    push()\n"
+    entry = write(tmp_path, train="import push_to_hub\n", push_to_hub=text)
+    assert preflight(str(entry)).findings == ()
+    assert [f.code for f in preflight(str(tmp_path / "push_to_hub.py")).findings] == ["TW142"]
+
+
 def test_files_that_import_each_other_end(tmp_path):
     entry = write(tmp_path, train="import other", other="import train")
     assert read_script(entry).files == ("train.py", "other.py")

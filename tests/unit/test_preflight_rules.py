@@ -161,6 +161,12 @@ CASES = [
         {"distribution": TORCHRUN, "batch": {"global": 64, "per_replica": 64}},
     ),
     Case(
+        "TW125",
+        DDP + "o = torch.optim.SGD(model.parameters(), lr=0.1)",
+        DDP + "b = args.batch_size // dist.get_world_size()\no = torch.optim.SGD(model.parameters(), lr=0.1)",
+        {"distribution": TORCHRUN, "instance_type": P4D},
+    ),
+    Case(
         "TW126",
         'import torch.distributed as dist\ndist.init_process_group(backend="smddp")',
         "import torch.distributed as dist\nimport smdistributed.dataparallel.torch.torch_smddp\n"
@@ -457,6 +463,21 @@ def test_what_a_trainer_does_itself_is_no_mistake():
 def test_an_optional_torch_xla_makes_no_xla_script():
     script = "try:\n    import torch_xla.core.xla_model as xm\nexcept ImportError:\n    xm = None\nmodel.cuda()" + LOOP
     assert not codes(script) & {"TW111", "TW113"}
+
+
+def test_an_optional_model_parallel_library_makes_no_such_script():
+    script = "if is_sagemaker_mp_enabled():\n    import smdistributed.modelparallel.torch as smp\n" + LOOP
+    assert not codes(script) & {"TW105", "TW107", "TW109"}
+
+
+def test_a_parser_that_gets_its_own_list_is_no_matter_of_the_job():
+    assert "TW196" not in codes(parser('"data"').replace("parse_args()", "parse_args(['x'])"))
+    assert "TW196" in codes(parser('"data"').replace("parse_args()", "parse_args(sys.argv[1:])"))
+
+
+def test_a_script_for_one_process_is_told_so_once():
+    script = "import torch" + LOOP + "torch.save(model, path)\no = torch.optim.SGD(p, lr=0.1)"
+    assert codes(script, {"distribution": TORCHRUN, "instance_type": P4D}) == {"TW120"}
 
 
 def test_a_finding_names_the_line():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trainwright.errors import nearest
 from trainwright.findings import Finding, Rule, Severity
-from trainwright.preflight.code import Call, at
+from trainwright.preflight.code import Call, at, reachable
 from trainwright.preflight.facts import Facts
 
 TOOLKIT = (
@@ -106,7 +106,10 @@ class Argument:
 
 def check(code: Facts) -> Iterator[Finding]:
     """The rules of this family."""
-    arguments = [argument for call in code.called("add_argument") if (argument := _argument(call)) is not None]
+    if _parses_its_own_list(code):
+        return
+    calls = (call for call in code.called("add_argument") if reachable(code, call))
+    arguments = [argument for call in calls if (argument := _argument(call)) is not None]
     entry = code.script.entry
     given = dict(code.job.hyperparameters) if code.job else {}
     parses = any(c.module is entry for c in code.called("parse_args", "parse_known_args")) or bool(
@@ -122,6 +125,13 @@ def check(code: Facts) -> Iterator[Finding]:
     if entry is None or code.job is None or not parses or not arguments or code.mentions(*OTHERS):
         return
     yield from _whole(code, arguments, given)
+
+
+def _parses_its_own_list(code: Facts) -> bool:
+    """Every parser is given a list by the script, so the command line does not matter."""
+    parsed = list(code.called("parse_args", "parse_known_args"))
+    lists = [c.given("args", 0) for c in parsed]
+    return bool(parsed) and all(given is not None and "argv" not in ast.unparse(given) for given in lists)
 
 
 def _argument(call: Call) -> Argument | None:

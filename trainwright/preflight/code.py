@@ -11,6 +11,8 @@ from functools import cached_property
 from trainwright.findings import Finding, Rule, Severity
 from trainwright.preflight.reader import Module, Script
 
+# What a script's own beginning is called.
+MAIN = ("main", "train", "fit", "run", "_mp_fn")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
 # Conditions that choose the process, not the step: code below them still runs at every step.
@@ -87,6 +89,7 @@ class Code:
     def __init__(self, script: Script) -> None:
         self.script = script
         self.modules = script.modules
+        self._of_rank: dict[ast.expr, bool] = {}
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
@@ -155,7 +158,7 @@ class Code:
 
         Args:
             certain: only an import at the top level of a file that is itself imported in any case, and below no
-                ``if`` and in no ``try`` (in the entry point a function may hold it, too).
+                ``if`` and in no ``try`` (in the entry point its main function may hold it, too).
         """
         for index, module in enumerate(self.modules):
             if certain and not module.certain:
@@ -170,8 +173,9 @@ class Code:
                 if not any(name == p or name.startswith(p + ".") for name in names for p in packages):
                     continue
                 around = set(map(type, ancestors(module, node)))
-                far = {ast.If, ast.Try} if index == 0 else {ast.If, ast.Try, ast.FunctionDef, ast.AsyncFunctionDef}
-                if not certain or not around & far:
+                function = enclosing_function(module, node)
+                main = function is None or (index == 0 and function.name in MAIN)
+                if not certain or (main and not around & {ast.If, ast.Try}):
                     return node
         return None
 
@@ -197,11 +201,11 @@ class Code:
 
     def of_rank(self, test: ast.expr) -> bool:
         """A condition asks which process this is."""
-        return bool(RANK.search(ast.unparse(test))) or any(
-            ast.unparse(node) in self._rank_names
-            for node in ast.walk(test)
-            if isinstance(node, ast.Name | ast.Attribute)
-        )
+        if test not in self._of_rank:
+            names = (ast.unparse(node) for node in ast.walk(test) if isinstance(node, ast.Name | ast.Attribute))
+            found = bool(RANK.search(ast.unparse(test))) or any(name in self._rank_names for name in names)
+            self._of_rank[test] = found
+        return self._of_rank[test]
 
     @cached_property
     def backwards(self) -> tuple[Call, ...]:
@@ -230,7 +234,7 @@ class Code:
             found[loop] = Step(module, loop, True)
             return True
         function = enclosing_function(module, node)
-        if function is None or not depth or function.name in ("main", "train", "fit", "run"):
+        if function is None or not depth or function.name in MAIN:
             return False
         if enclosing_loop(module, function) is not None:
             found[function] = Step(module, function, True)
@@ -244,7 +248,7 @@ class Code:
 
     def within(self, region: ast.AST) -> list[Call]:
         """The calls inside a loop or function, without those of functions defined in it."""
-        return [call for call in self.calls if region in set(_until_function(call.module, call.node, region))]
+        return [c for c in self.calls if any(n is region for n in _until_function(c.module, c.node, region))]
 
 
 def _plain(call: Call) -> bool:
@@ -326,6 +330,22 @@ def same_path(first: Call, second: Call) -> bool:
 def every_step(code: Code, step: Step, call: Call) -> bool:
     """The call runs at each step: inside the step nothing but the choice of a process stands before it."""
     return all(code.only_of_rank(test) for test, _ in conditions(call.module, call.node, step.node))
+
+
+def reachable(code: Code, call: Call, depth: int = 3) -> bool:
+    """A call of the entry point, or of an imported file where something that runs calls its function.
+
+    What an imported file does in its own main part, or in functions that nobody calls, is no part of the training.
+    """
+    if call.module is code.script.entry:
+        return True
+    if any("__name__" in ast.unparse(test) for test, _ in conditions(call.module, call.node)):
+        return False
+    function = enclosing_function(call.module, call.node)
+    if function is None:
+        return call.module.certain
+    callers = (c for c in code.called(function.name) if c.node is not call.node)
+    return depth > 0 and any(reachable(code, caller, depth - 1) for caller in callers)
 
 
 def of_one_rank(code: Code, call: Call, depth: int = 2) -> bool:

@@ -74,13 +74,13 @@ def check(code: Facts) -> Iterator[Finding]:
     """The rules of this family."""
     if code.xla:
         yield from _padding(code)
-    if not code.distributed or code.managed:
+    if not code.distributed or code.managed or not code.cooperates:
         return
     training = bool(code.backwards)
     loaders = [c for c in code.called("DataLoader") if "torch" in c.name or c.name == "DataLoader"]
     if training and loaders:
         yield from _loaders(code, loaders)
-    place = code.group or code.wraps or code.spawns or (code.backwards[0] if code.backwards else None)
+    place = code.group or code.wraps or code.spawns or next(iter(code.backwards), None)
     seeded = code.mentions(*SEEDS) or code.mentions_like("seed_all|set_.*seed|seed_every|init_seed")
     # DistributedDataParallel sends the first process's parameters to all, so the start is alike without a seed.
     if training and place is not None and not seeded and code.wraps is None:

@@ -79,6 +79,7 @@ RULES = (
     SMDDP_UNUSED,
 )
 RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning.?rate", re.I)
+BATCH = re.compile(r"batch|\bbs\b", re.I)
 GROWTH = re.compile(r"world_size|num_replicas|ordinal|dp_size|n_?gpus?|device_count|num_processes|batch|size\(\)", re.I)
 
 
@@ -159,22 +160,22 @@ def _launchers(code: Facts) -> Iterator[Finding]:
     spawn = code.spawns
     if spawn is not None and code.launcher in ("torchrun", "mpi", "smddp", "xla"):
         entry = code.script.entry
-        main = any("__name__" in ast.unparse(test) for test, _ in conditions(spawn.module, spawn.node))
+        tests = [ast.unparse(test) for test, _ in conditions(spawn.module, spawn.node)]
+        main = any("__name__" in test for test in tests)
+        # Under a condition of its own, a script may know that somebody else started it.
+        severity: Severity = "warning" if any("__name__" not in test for test in tests) else "error"
         # xla_spawn imports the script, so what stands below `if __name__ == "__main__"` does not run.
         if not (code.launcher == "xla" and main and spawn.module is entry):
-            yield at(
-                SPAWNS_TWICE,
-                spawn,
-                f"the job's launcher is {code.launcher}, and this starts processes in each of its processes",
-            )
+            what = f"the job's launcher is {code.launcher}, and this starts processes in each of its processes"
+            yield at(SPAWNS_TWICE, spawn, what, severity=severity)
     if code.launcher not in (None, "torchrun") or code.says("^LOCAL_RANK$"):
         return
     for call in code.called("add_argument"):
         names = [a.value for a in call.node.args if isinstance(a, ast.Constant)]
         if {"--local_rank", "--local-rank"} & set(names):
             known = code.launcher == "torchrun" or code.mentions("nprocs")
-            severity: Severity = "warning" if known else "note"
-            yield at(LOCAL_RANK_FLAG, call, "--local_rank, and the script never reads LOCAL_RANK", severity=severity)
+            what = "--local_rank, and the script never reads LOCAL_RANK"
+            yield at(LOCAL_RANK_FLAG, call, what, severity="warning" if known else "note")
             return
 
 
@@ -188,21 +189,33 @@ def _smddp(code: Facts) -> Iterator[Finding]:
         yield at(SMDDP_UNUSED, (entry, entry.tree), "smdistributed.dataparallel is switched on in the job alone")
 
 
+def _scaled(code: Facts) -> bool:
+    """The script scales its learning rate, or divides a fixed batch among the processes."""
+    for module in code.modules:
+        for node in module.nodes:
+            if not isinstance(node, ast.BinOp | ast.AugAssign):
+                continue
+            text = ast.unparse(node)
+            if RATE.search(text) and GROWTH.search(text):
+                return True
+            left = ast.unparse(node.left if isinstance(node, ast.BinOp) else node.target)
+            right = ast.unparse(node.right if isinstance(node, ast.BinOp) else node.value)
+            if isinstance(node.op, ast.Div | ast.FloorDiv) and BATCH.search(left) and GROWTH.search(right):
+                return True
+    return False
+
+
 def _learning_rate(code: Facts) -> Iterator[Finding]:
     job = code.job
-    if job is None or job.launcher == "process" or code.smp or job.model_parallel:
+    if job is None or job.launcher == "process" or code.smp or job.model_parallel or not code.cooperates:
         return
     grows = job.hosts * (job.processes_per_host or 1) > 1
     if job.batch is not None and job.batch.global_ and job.batch.per_replica:
         grows = job.batch.global_ > job.batch.per_replica
-    if not grows or any(RATE.search(name) for name in job.hyperparameters):
+    # Processes that share one model's parts do not share out the data.
+    tensors = code.mentions("parallelize_module", "ColwiseParallel", "RowwiseParallel", "PipelineStage")
+    if not grows or tensors or any(RATE.search(name) for name in job.hyperparameters) or _scaled(code):
         return
-    for module in code.modules:
-        for node in module.nodes:
-            if isinstance(node, ast.BinOp | ast.AugAssign):
-                text = ast.unparse(node)
-                if RATE.search(text) and GROWTH.search(text):
-                    return
     for call in code.calls:
         rate = call.given("lr") or call.given("learning_rate")
         # An optimizer is a class (torch.optim.SGD); a parser, a config or a helper may take an lr, too.

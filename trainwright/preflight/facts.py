@@ -92,6 +92,12 @@ class Facts(Code):
         several = self.launcher not in (None, "process")
         return several or self.group is not None or self.wraps is not None or self.xla_distributed
 
+    @property
+    def cooperates(self) -> bool:
+        """The script itself makes its processes work together; one that only is started several times does not."""
+        joined = self.group is not None or self.wraps is not None
+        return joined or self.managed or self.xla_distributed or self.imports("horovod", "smdistributed") is not None
+
     @cached_property
     def xla_distributed(self) -> bool:
         """torch_xla on several devices."""

@@ -28,7 +28,7 @@ FIXED = Rule(
 )
 RULES = (SOMEBODYS, FIXED)
 MACHINE = re.compile(
-    r"^(/home/|/Users/|/root/|/mnt/|/media/|/data\d*/|/datasets?/|/scratch|/workspace/|/content/|/kaggle/|~/|[A-Za-z]:[\\/])"
+    r"^(/home/|/Users/|/root/|/mnt/|/media/|/data\d*/|/datasets?/|/scratch|/workspace/|/content/|/kaggle/|~/(?!\.)|[A-Za-z]:[\\/])"
 )
 FOLDERS = {
     "/opt/ml/model": "SM_MODEL_DIR",
@@ -50,9 +50,6 @@ READS = (
     "glob",
     "save",
     "makedirs",
-    "exists",
-    "isfile",
-    "isdir",
     "load_from_disk",
     "DatasetFolder",
 )

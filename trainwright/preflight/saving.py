@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.findings import Finding, Rule
-from trainwright.preflight.code import Call, at, of_one_rank
+from trainwright.preflight.code import Call, at, of_one_rank, reachable
 from trainwright.preflight.facts import Facts
 
 TORCH_SAVE = Rule(
@@ -51,7 +51,7 @@ SAVERS = ("save", "save_pretrained", "save_model", "save_checkpoint", "save_stat
 
 def check(code: Facts) -> Iterator[Finding]:
     """The rules of this family."""
-    saves = list(code.called("torch.save"))
+    saves = [call for call in code.called("torch.save") if reachable(code, call)]
     for call in saves:
         text = ast.unparse(call.node)
         if code.torch_xla and not any(word in text for word in TO_CPU):
@@ -74,7 +74,8 @@ def check(code: Facts) -> Iterator[Finding]:
 def _several(code: Facts) -> bool:
     if code.torch_xla or code.managed:
         return False
-    parallel = code.launcher not in (None, "process") or (code.group is not None and code.wraps is not None)
+    launched = code.launcher not in (None, "process") and code.cooperates
+    parallel = launched or (code.group is not None and code.wraps is not None)
     # Sharded state is written by every process on purpose.
     return (
         parallel
