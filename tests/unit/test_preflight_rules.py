@@ -196,6 +196,11 @@ CASES = [
         "if amp:\n    scaler.step(optimizer)\n    scaler.update()\nelse:\n    optimizer.step()",
     ),
     Case(
+        "TW132",
+        "scaler.scale(loss).backward()\nself.optimizer.step()\nscaler.update()",
+        "scaler.scale(loss).backward()\nself.opt_scheduler.step()\nscaler.update()",
+    ),
+    Case(
         "TW133",
         "scaler.scale(loss).backward()\nscaler.step(optimizer)",
         "scaler.scale(loss).backward()\nscaler.step(optimizer)\nscaler.update()",
@@ -229,6 +234,11 @@ CASES = [
         "TW142", 'import torch\ntorch.save(state, "model.pt")', 'import torch\ntorch.save(state, "/opt/ml/model/m.pt")'
     ),
     Case("TW142", 'import torch\ntorch.save(s, f"run_{n}.pt")', 'import torch\ntorch.save(s, f"{folder}/run_{n}.pt")'),
+    Case(
+        "TW142",
+        'import torch\ntorch.save(state, "model.pt")',
+        'import torch, os\nos.chdir(os.environ["SM_MODEL_DIR"])\ntorch.save(state, "model.pt")',
+    ),
     Case("TW143", "import torch" + LOOP, 'd = "/opt/ml/checkpoints"' + LOOP, {"spot": True}),
     Case(
         "TW143",
@@ -274,6 +284,7 @@ CASES = [
         "import os, json\nh = json.loads(os.environ['SM_HOSTS'])[0]",
     ),
     Case("TW161", "import os\nb = 64 // os.environ['WORLD_SIZE']", "import os\nb = '%s' % os.environ['WORLD_SIZE']"),
+    Case("TW161", "import os\nb = 64 / os.environ['WORLD_SIZE']", "import os\nb = folder / os.environ['SM_MODEL_DIR']"),
     Case(
         "TW162",
         "import os\nos.environ['GPU_NUM_DEVICES'] = '8'",

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.findings import Finding, Rule
-from trainwright.preflight.code import Call, at, enclosing_function, enclosing_loop, same_path
+from trainwright.preflight.code import Call, at, enclosing_function, enclosing_loop, is_optimizer, same_path
 from trainwright.preflight.facts import Facts
 from trainwright.preflight.reader import Module
 
@@ -101,7 +101,7 @@ def _check(code: Facts, calls: list[Call]) -> Iterator[Finding]:
     unscales = [c for c in calls if c.last == "unscale_" and _is_scaler(c)]
     scaler_steps = [c for c in calls if c.last == "step" and _is_scaler(c)]
     updates = [c for c in calls if c.last == "update" and _is_scaler(c)]
-    plain_steps = [c for c in calls if c.last == "step" and "opt" in c.receiver.lower() and not _is_scaler(c)]
+    plain_steps = [c for c in calls if c.last == "step" and is_optimizer(c.receiver) and not _is_scaler(c)]
     plain_steps += [c for c in calls if c.last == "optimizer_step"]
     steps = scaler_steps + plain_steps
     for clip in (c for c in calls if c.last in CLIPS):

@@ -327,6 +327,12 @@ def same_path(first: Call, second: Call) -> bool:
     return all(one[test] == side for test, side in other.items() if test in one)
 
 
+def is_optimizer(receiver: str) -> bool:
+    """What ``step`` is called on is an optimizer by its name, not a scheduler of one."""
+    name = receiver.lower()
+    return "opt" in name and "sched" not in name
+
+
 def every_step(code: Code, step: Step, call: Call) -> bool:
     """The call runs at each step: inside the step nothing but the choice of a process stands before it."""
     return all(code.only_of_rank(test) for test, _ in conditions(call.module, call.node, step.node))

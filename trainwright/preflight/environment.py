@@ -167,7 +167,9 @@ def _used(module: Module, node: ast.AST, name: str) -> Iterator[Finding]:
     what = f'os.environ["{name}"]'
     if isinstance(around, ast.BinOp) and isinstance(around.op, NUMERIC):
         other = around.right if around.left is node else around.left
-        if not (isinstance(other, ast.Constant) and isinstance(other.value, str)):
+        # `folder / os.environ["X"]` is a path.
+        divided = isinstance(around.op, ast.Div) and no_text(other) is None
+        if not divided and not (isinstance(other, ast.Constant) and isinstance(other.value, str)):
             yield at(AS_NUMBER, (module, node), f"{what} in {ast.unparse(around)[:50]}")
     elif isinstance(around, ast.Compare) and len(around.comparators) == 1:
         other = around.comparators[0] if around.left is node else around.left

@@ -63,7 +63,7 @@ def check(code: Facts) -> Iterator[Finding]:
         unnamed = one_place and not any(word in ast.unparse(target) for word in ("rank", "ordinal", "BytesIO", "buf"))
         if _several(code) and unnamed and not of_one_rank(code, call):
             yield at(ALL_RANKS, call, f"torch.save to {ast.unparse(target)[:40]} on every process")
-        if _relative(target):
+        if _relative(target) and not code.mentions("chdir"):
             yield at(NOT_KEPT, call, f"torch.save to {ast.unparse(target)[:40]}")
     yield from _checkpoints(code)
     trains = [c for c in code.backwards if c.module is code.script.entry]

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.findings import Finding, Rule
-from trainwright.preflight.code import Call, Step, at, conditions, enclosing_loop, same_path
+from trainwright.preflight.code import Call, Step, at, conditions, enclosing_loop, is_optimizer, same_path
 from trainwright.preflight.facts import Facts
 
 GUIDE = "AWS guide for the SageMaker Training Compiler"
@@ -97,7 +97,7 @@ def _assigned(tree: ast.Module, name: str) -> bool:
 
 def optimizer_steps(code: Facts) -> list[Call]:
     """Calls of an optimizer's own ``step``."""
-    return [c for c in code.called("step") if "opt" in c.receiver.lower() and not c.name.startswith("torch_xla")]
+    return [c for c in code.called("step") if is_optimizer(c.receiver) and not c.name.startswith("torch_xla")]
 
 
 def _barriers(code: Facts) -> Iterator[Finding]:
