@@ -22,6 +22,7 @@ from trainwright.records import Record, parse_record, read_yaml
 PATH = Path(__file__).with_name("causes.yaml")
 SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"
 MOST_EVIDENCE, MOST_MATTERS, LONGEST_LINE = 3, 20, 4000
+_TAIL = 5
 # Colours; what mpirun, the toolkit, CloudWatch and docker compose write in front of a line.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 _PREFIX = re.compile(
@@ -42,6 +43,8 @@ class Cause(Record):
     id: str = Field(pattern=r"^[a-z0-9-]+$")
     rank: int = Field(ge=1, le=3, description="3 the cause, 2 likely, 1 a consequence")
     patterns: tuple[str, ...] = Field(min_length=1)
+    at_least: int = Field(default=1, ge=1, description="lines that must show it: a retry or two is healthy")
+    at_the_end: bool = Field(default=False, description="only where it is the last line of the log")
     cause: str
     remedy: str
     source: str
@@ -96,6 +99,7 @@ class DiagnosisDocument(Record):
 @dataclass
 class _Seen:
     count: int = 0
+    last: int = 0
     evidence: list[LogLine] = field(default_factory=list)
     groups: dict[str, str] = field(default_factory=dict)
 
@@ -159,14 +163,17 @@ def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[Cause] | Non
                 continue
             met = seen.setdefault(cause.id, _Seen())
             met.count += 1
+            met.last = total
             met.groups |= {k: v.strip() for k, v in match.groupdict().items() if v}
             if len(met.evidence) < MOST_EVIDENCE:
                 met.evidence.append(LogLine(line=total, text=text))
         here = LogLine(line=total, text=text)
         if _MATTERS.search(told) and len(matters) < 500:
             matters.append(here)
-        tail = [*tail[-4:], here]
-    found = [_diagnosed(cause, seen[cause.id]) for cause, _ in book if cause.id in seen]
+        tail = [*tail[-(_TAIL - 1) :], here]
+    end = tail[-1].line if tail else 0
+    shown = [c for c, _ in book if c.id in seen and seen[c.id].count >= c.at_least]
+    found = [_diagnosed(c, seen[c.id]) for c in shown if not c.at_the_end or seen[c.id].last >= end]
     ranks = {cause.id: cause.rank for cause, _ in book}
     found.sort(key=lambda d: (-ranks[d.id], d.evidence[0].line))
     # The loader's general cause says less than a special one about the same line.

@@ -25,6 +25,11 @@ def check(found: object) -> None:
     jsonschema.Draft202012Validator(schema).validate(found)
 
 
+def shown(cause: str, line: str) -> list[str]:
+    """As many such lines as the cause takes."""
+    return [line] * next(c.at_least for c in load_causes() if c.id == cause)
+
+
 def names(log: str) -> list[str]:
     return [cause.id for cause in diagnose(log.splitlines()).causes]
 
@@ -41,6 +46,10 @@ LINES = [
     ("WARN: Function: find_ofi_provider Line: 543: NET/OFI Couldn't find any optimal provider", "efa-not-found"),
     ("ssh: Could not resolve hostname algo-2: Name or service not known", "host-unresolved"),
     ("socket.gaierror: [Errno -2] Name or service not known: algo-1", "host-unresolved"),
+    ("sagemaker_pytorch_container.training INFO     Block until all host DNS lookups succeed.", "waits-for-hosts"),
+    ("sagemaker-training-toolkit INFO     Cannot connect to host algo-1", "host-unreachable"),
+    ("ERROR: No matching distribution found for no-such-package==1.0", "requirements"),
+    ("SSLError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "certificate"),
     ("[FATAL tini (7)] exec train failed: No such file or directory", "no-train"),
     ('exec: "train": executable file not found in $PATH: unknown', "no-train"),
     ("exec /usr/local/bin/train: exec format error", "exec-format"),
@@ -96,7 +105,7 @@ LINES = [
 
 @pytest.mark.parametrize(("line", "cause"), LINES)
 def test_cause(line, cause):
-    assert names(line)[0] == cause
+    assert names("\n".join(shown(cause, line)))[0] == cause
 
 
 def test_every_cause_has_a_line():
@@ -111,6 +120,10 @@ def test_every_cause_has_a_line():
         "NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin_v6 symbol.",
         "NCCL version 2.21.5+cuda12.4",
         "Reporting training SUCCESS",
+        "                resolved from algo-1",
+        "sagemaker-training-toolkit INFO     Cannot connect to host algo-1",
+        " [Errno None] Unable to connect to port 22 on 192.168.64.2.              Can be ignored for worker",
+        "INFO     Sagemaker Debugger is not enabled, debugger exceptions will not be imported.",
         "Installing collected packages: protobuf, mpi4py, torch",
         "Accuracy 803 of 1000, step 804",
         "2026-11-21 10:00:00,137 sagemaker-training-toolkit INFO Invoking user script",
@@ -173,6 +186,12 @@ def test_causes_come_before_consequences_and_early_ones_first():
     assert found.causes[1].count == 2
     assert [e.line for e in found.causes[1].evidence] == [6, 7]
     assert not found.unknown and found.matters == ()
+
+
+def test_what_a_log_goes_on_after_was_no_end():
+    wait = "training INFO     Block until all host DNS lookups succeed."
+    assert names(f"start\n{wait}\n\n") == ["waits-for-hosts"]
+    assert names(f"{wait}\nInvoking user training script.") == []
 
 
 def test_a_special_cause_hides_the_general_one():
