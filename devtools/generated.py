@@ -8,11 +8,14 @@ import re
 from pathlib import Path
 
 from trainwright.catalog import Catalog, load_catalog
+from trainwright.diagnose import load_causes
 from trainwright.documents import DOCUMENTS
 from trainwright.errors import RequestError
 from trainwright.extend import extended
+from trainwright.findings import rules_markdown
 from trainwright.lines import Line
 from trainwright.paths import write_atomically
+from trainwright.preflight.run import RULES
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
 from trainwright.resolve import resolve
@@ -39,7 +42,27 @@ def expected_files() -> dict[Path, str]:
     for name, model in DOCUMENTS.items():
         schema = json.dumps(model.model_json_schema(by_alias=True), indent=1, sort_keys=True)
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
+    files[ROOT / "docs" / "findings.md"] = _findings_page()
     return files
+
+
+def _findings_page() -> str:
+    """``docs/findings.md``: what each code means, and what `diagnose` knows."""
+    intro = (
+        "# Findings\n\n"
+        "Made from the rules by `./invoke generate`. A comment silences a finding at its line, and has to say why:\n"
+        "`# trainwright: ignore[TW150] the loss decides whether to stop`.\n\n"
+    )
+    causes = [
+        "## Causes that `./invoke diagnose` knows\n",
+        "| cause | certainty | what it is | how it is known |",
+        "| --- | --- | --- | --- |",
+        *(
+            f"| {c.id} | {c.certainty} | {c.cause} | {c.source} |".replace("{", "").replace("}", "")
+            for c in load_causes()
+        ),
+    ]
+    return intro + rules_markdown("What `./invoke preflight` finds", RULES) + "\n" + "\n".join(causes) + "\n"
 
 
 def _bases(entry: Line) -> list[tuple[str, str | None, str | None]]:

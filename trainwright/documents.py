@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from trainwright.diagnose import DiagnosisDocument
+from trainwright.findings import FindingsDocument
+from trainwright.job import Job
 from trainwright.ledger import LedgerRow
 from trainwright.lines import Evidence
 from trainwright.plan import Plan
@@ -191,4 +194,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "build": BuildDocument,
     "smoke": SmokeDocument,
     "doctor": DoctorDocument,
+    "findings": FindingsDocument,
+    "diagnosis": DiagnosisDocument,
+    "job": Job,  # not printed but read: the job file
 }

@@ -83,6 +83,7 @@ def test_the_wheel_holds_the_data_and_runs_anywhere(tmp_path):
     assert "trainwright/data/images/pytorch/cpu.lock.json" in names
     assert "trainwright/data/templates/components/metis/Dockerfile.j2" in names
     assert "trainwright/schemas/plan.schema.json" in names
+    assert "trainwright/causes.yaml" in names
     code = "import sys; sys.argv[0] = 'trainwright'; from trainwright.cli import main; main()"
     plan = subprocess.run(
         [sys.executable, "-P", "-c", code, "render", "--framework", "pytorch", "--cuda", "cu124"],

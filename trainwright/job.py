@@ -1,0 +1,169 @@
+"""The job file: what a training job is to be, as ``preflight`` and ``estimator`` read it.
+
+Unknown keys are refused with the nearest valid one, here and in ``distribution``; what a distribution then starts in a
+container is a matter of the training toolkit (sagemaker-training 5.1.4, sagemaker-pytorch-training 3.0.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trainwright.errors import RequestError, did_you_mean
+from trainwright.instances import instance
+from trainwright.records import Record, parse_record, read_yaml
+
+Launcher = Literal["process", "mpi", "torchrun", "smddp", "xla", "parameter-server", "mwms"]
+Scalar = str | int | float | bool | None
+
+# In the order in which the PyTorch module of the toolkit asks for them.
+_LAUNCHERS: tuple[tuple[str, Launcher], ...] = (
+    ("mpi", "mpi"),
+    ("pytorchddp", "smddp"),
+    ("torch_distributed", "torchrun"),
+    ("pytorchxla", "xla"),
+    ("parameter_server", "parameter-server"),
+    ("multi_worker_mirrored_strategy", "mwms"),
+)
+DISTRIBUTIONS = ("smdistributed", "instance_groups", *(key for key, _ in _LAUNCHERS))
+
+
+class PlanRequest(Record):
+    """The image as a request: the flags of ``plan``."""
+
+    framework: str
+    cuda: str | None = None
+    version: str | None = None
+    python: str | None = None
+    base: str | None = None
+
+
+class InstanceGroup(Record):
+    """A group of a heterogeneous cluster."""
+
+    name: str
+    instance_type: str
+    instance_count: int = Field(ge=1)
+
+
+class Checkpoint(Record):
+    """Where checkpoints go; the service copies the local folder to S3 while the job runs."""
+
+    s3_uri: str
+    local_path: str = "/opt/ml/checkpoints"
+
+
+class Compiler(Record):
+    """SageMaker Training Compiler."""
+
+    enabled: bool = True
+    debug: bool = False
+
+
+class Batch(Record):
+    """Batch sizes in samples: ``global`` per optimizer step of the job, ``per_replica`` of one model replica."""
+
+    global_: int | None = Field(default=None, alias="global", ge=1)
+    per_replica: int | None = Field(default=None, ge=1)
+    micro: int | None = Field(default=None, ge=1)
+
+
+class Job(Record):
+    """A training job."""
+
+    image: str | None = None
+    plan: PlanRequest | None = None
+    entry_point: str | None = None
+    source_dir: str | None = None
+    instance_type: str | None = None
+    instance_count: int = Field(default=1, ge=1)
+    instance_groups: tuple[InstanceGroup, ...] = ()
+    distribution: dict[str, Any] = Field(default={}, description="in the form of the SageMaker SDK 2")
+    hyperparameters: dict[str, Any] = {}
+    environment: dict[str, str] = {}
+    inputs: dict[str, Any] = Field(default={}, description="channel: S3 address or the SDK's record")
+    role: str | None = None
+    region: str | None = None
+    checkpoint: Checkpoint | None = None
+    spot: bool = False
+    compiler: Compiler | None = None
+    batch: Batch | None = None
+
+    @property
+    def launcher(self) -> Launcher:
+        """What starts the script in the container."""
+        on = {key for key, value in self.distribution.items() if _enabled(value)}
+        if "mpi" not in on and _enabled(_part(self.distribution, "smdistributed", "dataparallel")):
+            on.add("pytorchddp")
+        return next((launcher for key, launcher in _LAUNCHERS if key in on), "process")
+
+    @property
+    def model_parallel(self) -> bool:
+        """SageMaker's model parallel library is switched on."""
+        return _enabled(_part(self.distribution, "smdistributed", "modelparallel"))
+
+    @property
+    def hosts(self) -> int:
+        """Instances of the job, all groups together."""
+        return sum(group.instance_count for group in self.instance_groups) or self.instance_count
+
+    @property
+    def processes_per_host(self) -> int | None:
+        """Processes that the launcher starts on each host; ``None``: no instance type is given, so nobody knows.
+
+        Raises:
+            RequestError: SageMaker has no such instance type.
+        """
+        if self.launcher == "process":
+            return 1
+        said = _part(self.distribution, "mpi", "processes_per_host")
+        if self.launcher == "mpi" and isinstance(said, int):
+            return said
+        name = self.instance_type or next((group.instance_type for group in self.instance_groups), None)
+        return None if name in (None, "local", "local_gpu") else instance(str(name)).processes_per_host
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs of one host; ``None``: no instance type is given.
+
+        Raises:
+            RequestError: SageMaker has no such instance type.
+        """
+        name = self.instance_type
+        return None if name is None or name.startswith("local") else instance(name).gpus
+
+
+def load_job(path: Path) -> Job:
+    """The job in a YAML or JSON file.
+
+    Raises:
+        RequestError: no such file; an unknown key (with the nearest valid one); a value of the wrong type.
+    """
+    job = parse_record(Job, read_yaml(path) or {}, str(path))
+    for key in job.distribution:
+        if key not in DISTRIBUTIONS:
+            hint = "It is pytorchxla." if key == "torchxla" else did_you_mean(key, DISTRIBUTIONS)
+            raise RequestError(
+                f"{path}: unknown key 'distribution.{key}'. {hint}",
+                remedy="The SDK ignores a key that it does not know, so the job would run as a single process.",
+            )
+    libraries = job.distribution.get("smdistributed", {})
+    for key in libraries if isinstance(libraries, Mapping) else ():
+        if key not in ("dataparallel", "modelparallel"):
+            hint = did_you_mean(key, ("dataparallel", "modelparallel"))
+            raise RequestError(f"{path}: unknown key 'distribution.smdistributed.{key}'. {hint}")
+    return job
+
+
+def _enabled(value: object) -> bool:
+    return isinstance(value, Mapping) and bool(value.get("enabled", False))
+
+
+def _part(mapping: Mapping[str, Any], *keys: str) -> Any:
+    current: Any = mapping
+    for key in keys:
+        current = current.get(key) if isinstance(current, Mapping) else None
+    return current

@@ -1,0 +1,159 @@
+"""The order of a step with mixed precision: scale, backward, (all-reduce,) unscale, clip, step, update, mark_step."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.findings import Finding, Rule
+from trainwright.preflight.code import Call, at, enclosing_function, enclosing_loop, is_optimizer, same_path
+from trainwright.preflight.facts import Facts
+from trainwright.preflight.reader import Module
+
+DOCS = "PyTorch's documentation of automatic mixed precision"
+GUIDE = "AWS guide for the SageMaker Training Compiler, order of a training step with AMP"
+CLIP_SCALED = Rule(
+    code="TW130",
+    severity="error",
+    title="gradients are clipped while they are still scaled",
+    source=DOCS,
+    remedy="scaler.unscale_(optimizer) between backward and clip_grad_norm_.",
+)
+CLIP_LATE = Rule(
+    code="TW131",
+    severity="error",
+    title="gradients are clipped or unscaled after the optimizer has used them",
+    source=DOCS,
+    remedy="Order: backward, unscale_, clip, step, update.",
+)
+PLAIN_STEP = Rule(
+    code="TW132",
+    severity="error",
+    title="the loss is scaled, and the optimizer steps with scaled gradients",
+    source=DOCS,
+    remedy="scaler.step(optimizer); scaler.update()",
+)
+NO_UPDATE = Rule(
+    code="TW133",
+    severity="error",
+    title="scaler.step without scaler.update",
+    source=f"{DOCS}: the scale would never be adapted",
+    remedy="scaler.update() after scaler.step(optimizer).",
+)
+NOT_SCALED = Rule(
+    code="TW134",
+    severity="error",
+    title="scaler.step follows a backward of a loss that was not scaled",
+    source=f"{DOCS}: step divides gradients by a scale that was never applied",
+    remedy="scaler.scale(loss).backward()",
+)
+REDUCE_LATE = Rule(
+    code="TW135",
+    severity="error",
+    title="gradients are reduced after they were unscaled, clipped or used",
+    source=f"{GUIDE}: the all-reduce stands between backward and unscale",
+    remedy="Move the all-reduce right behind backward.",
+)
+MARK_EARLY = Rule(
+    code="TW136",
+    severity="warning",
+    title="mark_step stands between backward and the update of the scaler",
+    source=f"{GUIDE}: update, then mark_step",
+    remedy="Move xm.mark_step() behind scaler.update().",
+)
+RULES = (CLIP_SCALED, CLIP_LATE, PLAIN_STEP, NO_UPDATE, NOT_SCALED, REDUCE_LATE, MARK_EARLY)
+CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
+REDUCES = ("all_reduce", "reduce_gradients")
+
+
+def check(code: Facts) -> Iterator[Finding]:
+    """The rules of this family, for each function (or the top level of a file) that calls backward."""
+    for calls in _regions(code):
+        yield from _check(code, calls)
+
+
+def _regions(code: Facts) -> Iterator[list[Call]]:
+    places: dict[tuple[Module, ast.AST], None] = {}
+    for call in code.backwards:
+        places[call.module, enclosing_function(call.module, call.node) or call.module.tree] = None
+    for module, node in places:
+        yield [
+            c for c in code.calls if c.module is module and (enclosing_function(module, c.node) or module.tree) is node
+        ]
+
+
+def _is_scaler(call: Call) -> bool:
+    return "scaler" in call.receiver.lower()
+
+
+def _after(first: Call, second: Call) -> bool:
+    """``second`` follows ``first`` in the text and both run in one pass."""
+    place = (first.node.end_lineno or first.line, first.node.end_col_offset or 0)
+    return place <= (second.node.end_lineno or second.line, second.node.end_col_offset or 0) and same_path(
+        first, second
+    )
+
+
+def _check(code: Facts, calls: list[Call]) -> Iterator[Finding]:
+    backwards = [c for c in calls if c in code.backwards]
+    # `scaler.scale(loss).backward()`, and a loss that was scaled the line before.
+    scaling = [c for c in calls if c.last == "scale" and _is_scaler(c)]
+    unscales = [c for c in calls if c.last == "unscale_" and _is_scaler(c)]
+    scaler_steps = [c for c in calls if c.last == "step" and _is_scaler(c)]
+    updates = [c for c in calls if c.last == "update" and _is_scaler(c)]
+    plain_steps = [c for c in calls if c.last == "step" and is_optimizer(c.receiver) and not _is_scaler(c)]
+    plain_steps += [c for c in calls if c.last == "optimizer_step"]
+    steps = scaler_steps + plain_steps
+    for clip in (c for c in calls if c.last in CLIPS):
+        scaled = [s for s in scaling if _after(s, clip)]
+        if scaled and scaler_steps and not any(_after(u, clip) for u in unscales):
+            yield at(CLIP_SCALED, clip, f"{clip.last} without scaler.unscale_ before it")
+        elif not scaled or unscales:
+            yield from _late(clip, backwards, steps)
+    for unscale in unscales:
+        yield from _late(unscale, backwards, scaler_steps)
+    for step in plain_steps:
+        scaled = [s for s in scaling if _after(s, step)]
+        # With unscale_ the gradients are what they should be: torch_xla's own examples reduce and step by hand then.
+        if scaled and not any(same_path(step, s) for s in scaler_steps) and not unscales:
+            yield at(PLAIN_STEP, step, f"{step.receiver or 'xm'}.{step.last}(…) after scaler.scale(…).backward()")
+    for step in scaler_steps:
+        if not code.mentions("update") or not any(c.last == "update" and _is_scaler(c) for c in code.calls):
+            yield at(NO_UPDATE, step, f"{step.receiver}.step without {step.receiver}.update")
+        earlier = [b for b in backwards if _after(b, step)]
+        if earlier and not any(c.last == "scale" and _is_scaler(c) for c in code.calls):
+            yield at(NOT_SCALED, earlier[-1], f"{earlier[-1].receiver}.backward() before {step.receiver}.step")
+    if code.torch_xla:
+        yield from _xla(calls, backwards, unscales, steps, updates)
+
+
+def _late(call: Call, backwards: list[Call], steps: list[Call]) -> Iterator[Finding]:
+    """That a call stands behind the step and no backward of the same pass comes between or after."""
+    loop = enclosing_loop(call.module, call.node)
+    before = [s for s in steps if _after(s, call) and enclosing_loop(s.module, s.node) is loop]
+    if not before or any(_after(s, call) for s in backwards if s.line > before[-1].line):
+        return
+    # Where a step also follows, the order may be a wrapped-around one: step of the last batch, then the next.
+    if any(_after(call, s) for s in steps) or not any(_after(b, before[-1]) for b in backwards):
+        return
+    yield at(CLIP_LATE, call, f"{call.last} after the step in line {before[-1].line}")
+
+
+def _xla(
+    calls: list[Call], backwards: list[Call], unscales: list[Call], steps: list[Call], updates: list[Call]
+) -> Iterator[Finding]:
+    users = [*unscales, *(c for c in calls if c.last in CLIPS), *steps]
+    for reduce in (c for c in calls if c.last in REDUCES and not c.name.startswith("torch.distributed")):
+        about = ast.unparse(reduce.node)
+        if reduce.last == "all_reduce" and "grad" not in about:
+            continue
+        begun = [b for b in backwards if _after(b, reduce)]
+        late = [u for u in users if begun and _after(begun[-1], u) and _after(u, reduce)]
+        if late:
+            yield at(REDUCE_LATE, reduce, f"{reduce.last} after {late[0].last} in line {late[0].line}")
+    for mark in (c for c in calls if c.last == "mark_step"):
+        begun = [b for b in backwards if _after(b, mark)]
+        ended = [u for u in updates if _after(mark, u)]
+        between = [u for u in updates if begun and _after(begun[-1], u) and _after(u, mark)]
+        if begun and ended and not between:
+            yield at(MARK_EARLY, mark, f"mark_step before scaler.update in line {ended[0].line}")

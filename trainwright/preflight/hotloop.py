@@ -1,0 +1,105 @@
+"""What slows every step: fetching values from the device, printing, saving, looking for anomalies."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.findings import Finding, Rule, Severity
+from trainwright.preflight.code import Call, Step, at, conditions, every_step
+from trainwright.preflight.facts import Facts
+from trainwright.preflight.saving import save_calls
+
+GUIDE = "AWS guide for the SageMaker Training Compiler, best practices: avoid evaluation that is not needed"
+ITEM = Rule(
+    code="TW150",
+    severity="note",
+    title="a value is fetched from the device at every step",
+    source=f"{GUIDE}; .item() and .cpu() wait for the device (with XLA, a warning: they also cut the graph)",
+    remedy="Add up on the device (loss.detach()) and fetch the sum every so many steps.",
+)
+PRINT = Rule(
+    code="TW151",
+    severity="note",
+    title="something is printed or logged at every step",
+    source=f"{GUIDE}; every line also goes to CloudWatch (with XLA, a warning)",
+    remedy="if step % log_interval == 0:",
+)
+SAVE = Rule(
+    code="TW152",
+    severity="warning",
+    title="a checkpoint is written at every step",
+    source=f"{GUIDE}: checkpoint per epoch or every so many steps",
+    remedy="Save once per epoch, or under `if step % save_interval == 0:`.",
+)
+EVERY_STEP = Rule(
+    code="TW153",
+    severity="warning",
+    title="the trainer is told to log, save or evaluate at every step",
+    source=GUIDE,
+    remedy="A number of steps that is worth the stop: 100 or more, or per epoch.",
+)
+ANOMALY = Rule(
+    code="TW154",
+    severity="warning",
+    title="the search for anomalies, or the profiler, is switched on for the whole training",
+    source="PyTorch's documentation of torch.autograd: for debugging only, as it slows every step",
+    remedy="Switch it on by a flag, for a few steps.",
+)
+RULES = (ITEM, PRINT, SAVE, EVERY_STEP, ANOMALY)
+FETCHES = ("item", "tolist", "numpy")
+PRINTS = ("print", "master_print")
+LOG_METHODS = ("info", "warning", "error", "critical")
+EACH = ("logging_steps", "save_steps", "eval_steps", "log_every_n_steps", "checkpoint_frequency")
+
+
+def check(code: Facts) -> Iterator[Finding]:
+    """The rules of this family."""
+    severity: Severity | None = "warning" if code.xla else None
+    told: set[ast.AST] = set()
+    for step in code.steps:
+        if not step.looped:
+            continue
+        for rule, call, what in _each_step(code, step):
+            if call.node not in told:
+                told.add(call.node)
+                yield at(rule, call, f"{what} at every step", severity=None if rule is SAVE else severity)
+    for call in code.calls:
+        for keyword in call.node.keywords:
+            if keyword.arg in EACH and isinstance(keyword.value, ast.Constant) and keyword.value.value == 1:
+                yield at(EVERY_STEP, call, f"{keyword.arg}=1")
+        if call.last == "set_detect_anomaly" and call.constant("mode", 0) is True and not _chosen(call):
+            yield at(ANOMALY, call, "torch.autograd.set_detect_anomaly(True)")
+        if call.last in ("detect_anomaly", "emit_nvtx") and "autograd" in call.name and not _chosen(call):
+            yield at(ANOMALY, call, f"{call.name}()")
+
+
+def _chosen(call: Call) -> bool:
+    return any("__name__" not in ast.unparse(test) for test, _ in conditions(call.module, call.node))
+
+
+def _each_step(code: Facts, step: Step) -> Iterator[tuple[Rule, Call, str]]:
+    inside = [c for c in code.within(step.node) if every_step(code, step, c)]
+    for call in inside:
+        if call.last in FETCHES and call.receiver and not call.node.args and _of_tensor(call, code):
+            yield ITEM, call, f"{call.receiver[-40:]}.{call.last}()"
+        elif call.name in PRINTS or call.name.endswith(".master_print"):
+            if _shows_something(call):
+                yield PRINT, call, "print"
+        elif call.last in LOG_METHODS and "log" in call.receiver.lower():
+            yield PRINT, call, f"{call.receiver}.{call.last}"
+    for call in save_calls(inside):
+        yield SAVE, call, f"{call.name}"
+
+
+def _of_tensor(call: Call, code: Facts) -> bool:
+    """Not numpy's own ``.item()`` or ``.tolist()``, nor a value that never was on the device."""
+    text = call.receiver
+    if call.last != "item":
+        return "loss" in text.lower() or "output" in text.lower()
+    return not text.startswith(("np.", "numpy.")) and "numpy()" not in text and bool(code.modules)
+
+
+def _shows_something(call: Call) -> bool:
+    """A progress line that overwrites itself is meant to be there; an empty print is nothing."""
+    return bool(call.node.args) and call.constant("end") not in ("\r", "")

@@ -1,0 +1,243 @@
+"""A training script and the files of its own that it imports, as syntax trees. Nothing is run or imported."""
+
+from __future__ import annotations
+
+import ast
+import io
+import sys
+import tokenize
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from trainwright.errors import RequestError
+from trainwright.findings import Finding, Rule
+
+UNREADABLE = Rule(
+    code="TW100",
+    severity="error",
+    title="the file is no Python that this interpreter can read",
+    source="the parser of the Python that runs trainwright",
+    remedy="Correct the line; python -m py_compile FILE shows the same message.",
+)
+RELATIVE_IMPORT = Rule(
+    code="TW101",
+    severity="error",
+    title="the entry point imports relative to a package, and it is started as a plain script",
+    source="sagemaker-training 5.1.4 starts `python -- train.py`: a script has no parent package",
+    remedy="Write `from utils import …`: the folder of the script is on the path.",
+)
+RULES = (UNREADABLE, RELATIVE_IMPORT)
+MOST_FILES = 200
+DEEPEST = 400
+# Syntax that is newer than the interpreter that reads it is refused as well, so a finding names the version.
+_VERSION = ".".join(map(str, sys.version_info[:2]))
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """A file as a syntax tree.
+
+    Attributes:
+        path: the file.
+        name: its path below the source folder, as findings name it.
+        text: its content.
+        tree: its syntax tree.
+        certain: the entry point always imports it, not only in some function or if something is installed.
+    """
+
+    path: Path
+    name: str
+    text: str
+    tree: ast.Module
+    certain: bool = True
+
+    @cached_property
+    def parents(self) -> dict[ast.AST, ast.AST]:
+        """The node around each node."""
+        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+
+    @cached_property
+    def aliases(self) -> dict[str, str]:
+        """What imported names stand for: ``xm`` for ``torch_xla.core.xla_model``. All imports, wherever they are."""
+        known: dict[str, str] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Import):
+                for name in node.names:
+                    known[name.asname or name.name.split(".")[0]] = (
+                        name.name if name.asname else name.name.split(".")[0]
+                    )
+            elif isinstance(node, ast.ImportFrom):
+                origin = "." * node.level + (node.module or "")
+                for name in node.names:
+                    known[name.asname or name.name] = f"{origin}.{name.name}" if origin.strip(".") else name.name
+        return known
+
+    @cached_property
+    def comments(self) -> dict[int, str]:
+        """The comment of each line that has one."""
+        found: dict[int, str] = {}
+        try:
+            for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
+                if token.type == tokenize.COMMENT:
+                    found[token.start[0]] = token.string
+        except (tokenize.TokenError, SyntaxError):
+            # The parser is more generous than the tokenizer in rare cases; what was read so far holds.
+            pass
+        return found
+
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node, in the order of the text where nodes have a place."""
+        placed = [node for node in ast.walk(self.tree) if hasattr(node, "lineno")]
+        return tuple(sorted(placed, key=lambda n: (n.lineno, n.col_offset)))  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, eq=False)
+class Script:
+    """An entry point and what it imports of its own folder; ``findings`` are of files that could not be read."""
+
+    modules: tuple[Module, ...]
+    findings: tuple[Finding, ...] = ()
+    files: tuple[str, ...] = ()
+    cut: bool = field(default=False)
+
+    @property
+    def entry(self) -> Module | None:
+        """The entry point, where it could be read."""
+        return self.modules[0] if self.modules and self.files and self.modules[0].name == self.files[0] else None
+
+
+def parse_module(path: Path, name: str, text: str | bytes, *, certain: bool = True) -> Module | Finding:
+    """A file's tree, or the finding that it has none."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # an invalid escape sequence in somebody's string is not our matter
+            if isinstance(text, bytes):
+                encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
+                text = text.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
+            tree = ast.parse(text, filename=name)
+            _check_depth(tree)
+    except SyntaxError as wrong:
+        line = wrong.lineno if wrong.lineno and wrong.lineno > 0 else None
+        return UNREADABLE.finding(f"no valid Python {_VERSION}: {wrong.msg}", path=name, line=line)
+    except (ValueError, LookupError) as wrong:
+        return UNREADABLE.finding(f"no valid Python {_VERSION}: {wrong}", path=name)
+    except (RecursionError, MemoryError):
+        return UNREADABLE.finding("nested too deeply to be read", path=name)
+    return Module(path, name, text, tree, certain)
+
+
+def _check_depth(tree: ast.Module, most: int = DEEPEST) -> None:
+    """Refuse a tree that is so deep that a walk over it might not end well.
+
+    Raises:
+        RecursionError: it is.
+    """
+    level: list[ast.AST] = [tree]
+    for _ in range(most):
+        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        if not level:
+            return
+    raise RecursionError
+
+
+def read_script(entry_point: Path, source_dir: Path | None = None) -> Script:
+    """Read a training script and, transitively, the files of its own folder that it imports.
+
+    Args:
+        entry_point: the script; relative to ``source_dir`` where that is given, as in the SDK.
+        source_dir: the folder that goes into the job; by default the script's own.
+
+    Raises:
+        RequestError: a file or folder is missing, or the entry point is no Python file.
+    """
+    if source_dir is not None and not source_dir.is_dir():
+        raise RequestError(f"--source-dir {source_dir}: no such folder", remedy="Name the folder of the script.")
+    entry = entry_point
+    if source_dir is not None and not entry.is_absolute() and (source_dir / entry).is_file():
+        entry = source_dir / entry
+    if not entry.is_file():
+        near = sorted(p.name for p in entry.parent.glob("*.py")) if entry.parent.is_dir() else []
+        raise RequestError(
+            f"--entry-point {entry_point}: no such file",
+            remedy=f"There are {', '.join(near[:8])}." if near else "Name the training script.",
+        )
+    if entry.suffix != ".py":
+        raise RequestError(
+            f"--entry-point {entry_point}: preflight reads Python files", remedy="Name the script that it starts."
+        )
+    root = (source_dir or entry.parent).resolve()
+    entry = entry.resolve()
+    modules: list[Module] = []
+    findings: list[Finding] = []
+    files: list[str] = []
+    waiting, seen = {entry: True}, {entry}
+    while waiting and len(files) < MOST_FILES:
+        # What is imported in any case comes first, so that it counts as that wherever else it is imported.
+        path = next((p for p, certain in waiting.items() if certain), next(iter(waiting)))
+        certain = waiting.pop(path)
+        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+        files.append(name)
+        parsed = parse_module(path, name, path.read_bytes(), certain=certain)
+        if isinstance(parsed, Finding):
+            findings.append(parsed)
+            continue
+        modules.append(parsed)
+        if path == entry:
+            findings += _relative_imports(parsed)
+        # The script's own folder is on the path first, then the folder of the job (PYTHONPATH).
+        roots = list(dict.fromkeys((entry.parent, root)))
+        for node, found in _imported(parsed, roots):
+            always = certain and isinstance(parsed.parents.get(node), ast.Module)
+            if found not in seen or (always and found in waiting):
+                seen.add(found)
+                waiting[found] = always
+    return Script(tuple(modules), tuple(findings), tuple(files), bool(waiting))
+
+
+def _relative_imports(entry: Module) -> Iterator[Finding]:
+    for node in ast.walk(entry.tree):
+        if isinstance(node, ast.ImportFrom) and node.level and isinstance(entry.parents.get(node), ast.Module):
+            what = "." * node.level + (node.module or "")
+            yield RELATIVE_IMPORT.finding(
+                f"`from {what} import …` fails in a script: it has no parent package", path=entry.name, line=node.lineno
+            )
+
+
+def _imported(module: Module, roots: list[Path]) -> Iterator[tuple[ast.AST, Path]]:
+    """The files below ``roots`` that a module imports, with the import, in the order of the text."""
+    for node in module.nodes:
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield from ((node, path) for path in _find(name.name, roots))
+        elif isinstance(node, ast.ImportFrom):
+            bases = roots
+            if node.level:
+                folder = module.path.parent
+                for _ in range(node.level - 1):
+                    folder = folder.parent
+                bases = [folder] if any(folder.is_relative_to(root) for root in roots) else []
+            if node.module:
+                yield from ((node, path) for path in _find(node.module, bases))
+            for name in node.names:
+                dotted = f"{node.module}.{name.name}" if node.module else name.name
+                yield from ((node, path) for path in _find(dotted, bases))
+
+
+def _find(dotted: str, roots: list[Path]) -> Iterator[Path]:
+    """The file of a module and the ``__init__`` files of the packages around it, where they lie below a root."""
+    parts = dotted.split(".")
+    for root in roots:
+        whole = root.joinpath(*parts)
+        found = [p for p in (whole.with_name(whole.name + ".py"), whole / "__init__.py") if p.is_file()]
+        if not found:
+            continue
+        for depth in range(1, len(parts)):
+            package = root.joinpath(*parts[:depth]) / "__init__.py"
+            if package.is_file():
+                yield package.resolve()
+        yield found[0].resolve()
+        return

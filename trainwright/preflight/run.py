@@ -1,0 +1,102 @@
+"""The whole of ``preflight``: read, check every family, silence, and give one document."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from trainwright import findings
+from trainwright.findings import Finding, FindingsDocument, Rule
+from trainwright.job import Job, load_job
+from trainwright.preflight import (
+    amp,
+    arguments,
+    data,
+    distributed,
+    environment,
+    hotloop,
+    ignores,
+    paths,
+    reader,
+    saving,
+    smp,
+    xla,
+)
+from trainwright.preflight.facts import Facts
+from trainwright.preflight.reader import Script, read_script
+
+FAMILIES = (smp, xla, distributed, amp, saving, hotloop, environment, data, paths, arguments)
+RULES: tuple[Rule, ...] = (
+    *reader.RULES,
+    *ignores.RULES,
+    *smp.RULES,
+    *xla.RULES,
+    *distributed.RULES,
+    *amp.RULES,
+    *saving.RULES,
+    *hotloop.RULES,
+    *environment.RULES,
+    *data.RULES,
+    *paths.RULES,
+    *arguments.RULES,
+)
+CODES = findings.table(RULES)
+
+
+@contextmanager
+def _room_for_depth() -> Iterator[None]:
+    """Python's own writer of trees (``ast.unparse``) takes several calls per level of a tree."""
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(limit, 20 * reader.DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(limit)
+
+
+def examine(script: Script, job: Job | None = None, *, subject: str = "", strict: bool = False) -> FindingsDocument:
+    """Hold a script that was read against every rule."""
+    facts = Facts(script, job)
+    found: list[Finding] = list(script.findings)
+    with _room_for_depth():
+        for family in FAMILIES:
+            found += family.check(facts)
+    kept, silenced = ignores.silence(script.modules, found, sorted(CODES))
+    return findings.document(
+        subject or (script.files[0] if script.files else "nothing"),
+        script.files,
+        facts.summary(),
+        list(dict.fromkeys(kept)),
+        silenced,
+        strict=strict,
+    )
+
+
+def preflight(
+    entry_point: str, source_dir: str | None = None, job_file: str | None = None, *, strict: bool = False
+) -> FindingsDocument:
+    """What a training script does wrong, as far as it can be seen without running it.
+
+    Args:
+        entry_point: the script, as for an estimator; empty: the job file names it.
+        source_dir: the folder that goes into the job.
+        job_file: the job file; it says which launcher starts the script, on what, with which hyperparameters.
+        strict: warnings count as errors.
+
+    Raises:
+        RequestError: a file is missing, or the job file is wrong.
+    """
+    from trainwright.errors import RequestError
+
+    job = load_job(Path(job_file)) if job_file else None
+    if job is not None and job_file is not None:
+        beside = Path(job_file).parent
+        source_dir = source_dir or (str(beside / job.source_dir) if job.source_dir else None)
+        if not entry_point and job.entry_point:
+            entry_point = job.entry_point if source_dir else str(beside / job.entry_point)
+    if not entry_point:
+        raise RequestError("preflight needs a script", remedy="./invoke preflight --entry-point train.py")
+    script = read_script(Path(entry_point), Path(source_dir) if source_dir else None)
+    return examine(script, job, subject=entry_point, strict=strict)

@@ -1,0 +1,160 @@
+"""Training through XLA: the function that the launcher calls, graph barriers, devices, gradients."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.findings import Finding, Rule
+from trainwright.preflight.code import Call, Step, at, conditions, enclosing_loop, is_optimizer, same_path
+from trainwright.preflight.facts import Facts
+
+GUIDE = "AWS guide for the SageMaker Training Compiler"
+LAUNCHER = "sagemaker-training 5.1.4, PyTorch/XLA runner: python -m torch_xla.distributed.xla_spawn SCRIPT"
+NO_MP_FN = Rule(
+    code="TW110",
+    severity="error",
+    title="no `_mp_fn(index)`, which the launcher of PyTorch/XLA calls in each process",
+    source=f"{LAUNCHER} imports the script and calls its _mp_fn with the index of the process; {GUIDE}",
+    remedy="def _mp_fn(index): main()",
+)
+NO_MARK_STEP = Rule(
+    code="TW111",
+    severity="error",
+    title="the optimizer steps, and nothing tells XLA that the step is over",
+    source=f"{GUIDE}: the graph grows over all steps until something marks the end of one",
+    remedy="xm.mark_step() after optimizer.step() (or xm.optimizer_step(optimizer), or a loop over an MpDeviceLoader).",
+)
+EARLY_PRINT = Rule(
+    code="TW112",
+    severity="warning",
+    title="a value of the step is printed, logged or fetched before mark_step",
+    source=f"{GUIDE}: looking at a tensor before the barrier cuts the graph in two and compiles both",
+    remedy="Move it behind xm.mark_step(), or hand it to xm.add_step_closure.",
+)
+CUDA_DEVICE = Rule(
+    code="TW113",
+    severity="error",
+    title="the script is written for torch_xla and moves things to the CUDA device",
+    source=f"{GUIDE}: model and data belong on xm.xla_device(); on `cuda` they bypass XLA or fail beside its tensors",
+    remedy="device = xm.xla_device(), and .to(device).",
+)
+NO_REDUCE = Rule(
+    code="TW114",
+    severity="error",
+    title="several XLA devices train, and their gradients are never reduced",
+    source=f"{GUIDE}: each replica would train on its own part of the data, for itself",
+    remedy="xm.optimizer_step(optimizer), or xm.reduce_gradients(optimizer) before optimizer.step().",
+)
+SPAWN_ARGUMENTS = Rule(
+    code="TW115",
+    severity="error",
+    title="`_mp_fn` does not take exactly the index of the process",
+    source=f"{LAUNCHER}, which calls _mp_fn(index)",
+    remedy="def _mp_fn(index): with no further required parameter.",
+)
+RULES = (NO_MP_FN, NO_MARK_STEP, EARLY_PRINT, CUDA_DEVICE, NO_REDUCE, SPAWN_ARGUMENTS)
+
+BARRIERS = ("mark_step", "optimizer_step", "MpDeviceLoader", "ParallelLoader", "torch_xla.sync", "torch_xla.step")
+LOGGING = ("print", "master_print", "info", "debug", "warning", "log", "add_scalar", "log_metric", "write")
+
+
+def check(code: Facts) -> Iterator[Finding]:
+    """The rules of this family."""
+    yield from _mp_fn(code)
+    if not code.torch_xla:
+        return
+    yield from _barriers(code)
+    yield from _devices(code)
+    yield from _gradients(code)
+
+
+def _mp_fn(code: Facts) -> Iterator[Finding]:
+    entry = code.script.entry
+    if code.launcher != "xla" or entry is None:
+        return
+    functions = [n for n in entry.tree.body if isinstance(n, ast.FunctionDef) and n.name == "_mp_fn"]
+    if functions:
+        arguments = functions[-1].args
+        positional = [*arguments.posonlyargs, *arguments.args]
+        required = len(positional) - len(arguments.defaults)
+        takes = required <= 1 and (len(positional) >= 1 or arguments.vararg is not None)
+        needs = [a.arg for a, d in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if d is None]
+        if not takes or needs:
+            yield at(SPAWN_ARGUMENTS, (entry, functions[-1]), "the launcher calls _mp_fn(index)")
+    elif "_mp_fn" not in entry.aliases and not _assigned(entry.tree, "_mp_fn"):
+        yield at(NO_MP_FN, (entry, entry.tree), "the job starts the script with xla_spawn, and it has no _mp_fn(index)")
+
+
+def _assigned(tree: ast.Module, name: str) -> bool:
+    return any(
+        isinstance(target, ast.Name) and target.id == name
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+    )
+
+
+def optimizer_steps(code: Facts) -> list[Call]:
+    """Calls of an optimizer's own ``step``."""
+    return [c for c in code.called("step") if is_optimizer(c.receiver) and not c.name.startswith("torch_xla")]
+
+
+def _barriers(code: Facts) -> Iterator[Finding]:
+    steps = [c for c in optimizer_steps(code) if enclosing_loop(c.module, c.node) is not None or code.steps]
+    words = [name for name in BARRIERS if "." not in name]
+    marked = code.mentions(*words) or any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile"))
+    if steps and not marked and not code.managed:
+        yield at(NO_MARK_STEP, steps[0], f"{steps[0].receiver}.step() without xm.mark_step()")
+    for step in code.steps:
+        yield from _before_barrier(code, step)
+
+
+def _before_barrier(code: Facts, step: Step) -> Iterator[Finding]:
+    """What looks at the loss after ``backward`` and before ``mark_step``, in one step."""
+    inside = code.within(step.node)
+    starts = [c for c in inside if c in code.backwards]
+    marks = [c for c in inside if c.last == "mark_step" or c.name == "torch_xla.sync"]
+    if not starts or not marks:
+        return
+    for call in inside:
+        if not starts[0].line < call.line < marks[-1].line or not any(same_path(call, mark) for mark in marks):
+            continue
+        if any(starts[0].line < mark.line < call.line for mark in marks):
+            continue  # there is a barrier between the step and this
+        if call.last in LOGGING and _shows_loss(call):
+            yield at(EARLY_PRINT, call, f"{call.last}(…) of the step's values before mark_step (line {marks[-1].line})")
+
+
+def _shows_loss(call: Call) -> bool:
+    shown = [*call.node.args, *(keyword.value for keyword in call.node.keywords)]
+    return any(
+        isinstance(node, ast.Name) and ("loss" in node.id.lower() or "acc" in node.id.lower())
+        for argument in shown
+        for node in ast.walk(argument)
+    )
+
+
+def _devices(code: Facts) -> Iterator[Finding]:
+    for call in code.calls:
+        if conditions(call.module, call.node):
+            continue
+        cuda = call.last == "cuda" and call.receiver not in ("", "torch")
+        moved = call.last == "to" and str(call.constant("device", 0)).split(":")[0] == "cuda"
+        made = call.name == "torch.device" and str(call.constant("type", 0)).split(":")[0] == "cuda"
+        chosen = call.name == "torch.cuda.set_device"
+        if cuda or moved or made or chosen:
+            yield at(CUDA_DEVICE, call, f"`{ast.unparse(call.node)[:60]}` with torch_xla")
+
+
+def _gradients(code: Facts) -> Iterator[Finding]:
+    if not code.xla_distributed or code.managed or code.wraps is not None:
+        return
+    reduces = code.mentions("optimizer_step", "reduce_gradients", "all_reduce", "XlaFullyShardedDataParallel")
+    # SPMD shards tensors and lets the compiler reduce.
+    reduces = reduces or code.mentions("use_spmd", "mark_sharding", "shard_as", "SpmdFullyShardedDataParallel")
+    steps = optimizer_steps(code)
+    if steps and not reduces and code.backwards:
+        yield at(
+            NO_REDUCE, steps[0], f"{steps[0].receiver}.step() on several XLA devices, and nothing reduces gradients"
+        )
