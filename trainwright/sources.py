@@ -6,19 +6,14 @@ the same time. A plan that needs package registries alone asks nothing.
 
 from __future__ import annotations
 
-import base64
 import http.client
-import netrc
 import queue
-import ssl
 import threading
 import time
 import urllib.error
-import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
-from urllib.parse import unquote, urlsplit, urlunsplit
+from typing import Literal
 
 from trainwright import archives
 from trainwright.catalog import Catalog
@@ -28,9 +23,9 @@ from trainwright.lines import ImageLine, version_key
 from trainwright.plan import Plan
 from trainwright.runner import run
 from trainwright.site import Site, mask
+from trainwright.web import FAILURES, NO_ANSWER, open_url, reason
 
 SECONDS = 5.0  # for all sources together
-NO_ANSWER = "no answer"
 
 
 @dataclass(frozen=True)
@@ -122,20 +117,12 @@ def ask(sources: Sequence[Source], seconds: float) -> list[tuple[Source, dict[st
     return [(sources[n], {p: why.get(p, silent) for p, _ in sources[n].places}) for n, why in reasons.items()]
 
 
-class _NoFtp(urllib.request.FTPHandler):
-    """A build step follows redirections to http and https alone."""
-
-    def ftp_open(self, req: urllib.request.Request) -> NoReturn:
-        raise urllib.error.URLError(f"leads to {mask(req.full_url)}, which is neither http nor https")
-
-
 class _Asker:
     """Questions to web servers, as a build step would put them: the site's proxies, authorities and credentials."""
 
     def __init__(self, site: Site, seconds: float) -> None:
         self._site = site
         self._seconds = seconds
-        self._context: ssl.SSLContext | None = None
 
     def archive(self, url: str) -> Callable[[], str]:
         """Whether a file can be had: its first byte is read."""
@@ -144,10 +131,8 @@ class _Asker:
             try:
                 with self._open(url) as answer:
                     return "" if answer.read(1) else "its answer is empty"
-            except urllib.error.HTTPError as refused:
-                return f"status {refused.code} {refused.reason}".strip()
-            except (OSError, ValueError, http.client.HTTPException) as failed:
-                return _reason(failed)
+            except FAILURES as failed:
+                return reason(failed)
 
         return question
 
@@ -160,50 +145,15 @@ class _Asker:
                     return ""
             except urllib.error.HTTPError as refused:
                 bad = refused.code in (401, 407) or refused.code >= 500
-                return f"status {refused.code} {refused.reason}".strip() if bad else ""
-            except (OSError, ValueError, http.client.HTTPException) as failed:
-                return _reason(failed)
+                return reason(refused) if bad else ""
+            except FAILURES as failed:
+                return reason(failed)
 
         return question
 
     def _open(self, url: str) -> http.client.HTTPResponse:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         # One byte is asked for: some servers refuse HEAD, and one that ignores the range is left after its first byte.
-        request = urllib.request.Request(address, headers={"Range": "bytes=0-0", "User-Agent": "trainwright"})  # noqa: S310
-        if credentials := _credentials(parts.username, parts.password, host, self._site):
-            # Not sent on to where a redirection leads.
-            request.add_unredirected_header("Authorization", f"Basic {credentials}")
-        proxies = {kind: url for kind in ("http", "https") if (url := getattr(self._site.proxies, kind))}
-        if self._site.proxies.no and urllib.request.proxy_bypass(host, {"no": self._site.proxies.no}):
-            proxies = {}
-        if self._context is None:
-            self._context = ssl.create_default_context(cafile=self._site.ca_bundle)
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=self._context), _NoFtp
-        )
-        answer: http.client.HTTPResponse = opener.open(request, timeout=self._seconds)
-        return answer
-
-
-def _credentials(user: str | None, password: str | None, host: str, site: Site) -> str:
-    if user is None and site.netrc is not None:
-        try:
-            found = netrc.netrc(site.netrc).authenticators(host)
-        except (OSError, netrc.NetrcParseError):
-            found = None
-        user, password = (found[0], found[2]) if found else (None, None)
-    if user is None:
-        return ""
-    return base64.b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()
-
-
-def _reason(failed: Exception) -> str:
-    cause = failed.reason if isinstance(failed, urllib.error.URLError) else failed
-    if isinstance(cause, TimeoutError):
-        return NO_ANSWER
-    return str(cause) or type(cause).__name__
+        return open_url(url, self._site, {"Range": "bytes=0-0"}, self._seconds)
 
 
 def _has_image(engine: Engine, image: str) -> bool:
