@@ -78,10 +78,10 @@ class Lock(Record):
         try:
             data = json.loads(path.read_text())
         except FileNotFoundError:
-            raise RequestError(f"{path}: no such lock", remedy="./invoke lock writes it.") from None
+            raise RequestError(f"{path}: no such lock", remedy="./invoke lock-lines writes it.") from None
         except ValueError as broken:
             raise RequestError(
-                f"{path}: not readable as JSON: {broken}", remedy="./invoke lock writes it anew."
+                f"{path}: not readable as JSON: {broken}", remedy="./invoke lock-lines writes it anew."
             ) from None
         return parse_record(cls, data, str(path))
 
@@ -146,18 +146,15 @@ def resolve_lock(
         Conflict: no set of versions fulfils everything.
         RequestError: a requirement cannot be read.
     """
-    environment, flags = _index_settings(indexes)
     with tempfile.TemporaryDirectory(prefix="trainwright-lock-") as name:
         folder = Path(name)
         inputs = {_root_file(component): component for component in roots}
         for file, component in inputs.items():
             (folder / file).write_text("\n".join(roots[component]) + "\n")
-        (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
-        shared = ["--constraints", "constraints.txt", "--python-version", python, "--python-platform", platform, *flags]
+        shared, environment = _shared(constraints, python, platform, indexes, folder)
         graph = _uv(["--annotation-style=line", *inputs, *shared], folder, environment)
         pins, needed_by = _read_graph(graph)
-        (folder / "pins.txt").write_text("".join(f"{name}==={version}\n" for name, version in pins.items()))
-        files = _uv(["--no-deps", "--format=pylock.toml", "pins.txt", *shared], folder, environment)
+        files = compile_pins(pins, constraints, python, platform, indexes=indexes, folder=folder)
         found = _read_files(files, _tag_ranks(python, platform), folder)
     _check_same(pins, found)
     _ask_sizes(found, environment.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_FILE"))
@@ -168,6 +165,35 @@ def resolve_lock(
         for name, facts in found.items()
     )
     return Lock(python=python, platform=platform, packages=tuple(LockedPackage(**each) for each in packages))
+
+
+def compile_pins(
+    pins: Mapping[str, str],
+    constraints: Sequence[str],
+    python: str,
+    platform: str,
+    *,
+    indexes: Sequence[str],
+    folder: Path,
+) -> str:
+    """Every file of these packages, as a ``pylock.toml``; paths in it start from ``folder``.
+
+    Raises:
+        SourceError, Conflict: as :func:`resolve_lock`.
+    """
+    shared, environment = _shared(constraints, python, platform, indexes, folder)
+    (folder / "pins.txt").write_text("".join(f"{name}==={version}\n" for name, version in pins.items()))
+    return _uv(["--no-deps", "--format=pylock.toml", "pins.txt", *shared], folder, environment)
+
+
+def _shared(
+    constraints: Sequence[str], python: str, platform: str, indexes: Sequence[str], folder: Path
+) -> tuple[list[str], dict[str, str]]:
+    """Arguments and variables of both questions to uv."""
+    environment, flags = _index_settings(indexes)
+    (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
+    words = ["--constraints", "constraints.txt", "--python-version", python, "--python-platform", platform, *flags]
+    return words, environment
 
 
 def _root_file(component: str) -> str:
@@ -297,7 +323,7 @@ def _read_files(text: str, ranks: Mapping[Tag, int], folder: Path) -> dict[str, 
     for package in tomllib.loads(text).get("packages", ()):
         best = _best_file(package, ranks)
         address = best.get("url") or str(folder / best["path"])
-        facts = {"version": package["version"], "file": _file_name(best), "address": address}
+        facts = {"version": package["version"], "file": file_name(best), "address": address}
         facts |= {"sha256": best.get("hashes", {}).get("sha256"), "size": best.get("size")}
         parts = urlsplit(address)
         local = Path(unquote(parts.path)) if parts.scheme in {"", "file"} else None
@@ -317,10 +343,10 @@ def _best_file(package: Mapping[str, Any], ranks: Mapping[Tag, int]) -> Mapping[
 
     offered = []
     for wheel in package.get("wheels", ()):
-        *_, build, tags = parse_wheel_filename(_file_name(wheel))
+        *_, build, tags = parse_wheel_filename(file_name(wheel))
         fitting = [ranks[tag] for tag in tags if tag in ranks]
         if fitting:
-            offered.append((-min(fitting), build, _file_name(wheel), wheel))
+            offered.append((-min(fitting), build, file_name(wheel), wheel))
     best = max(offered, key=lambda each: each[:3])[3] if offered else package.get("sdist")
     if best is None:
         raise SourceError(
@@ -330,7 +356,8 @@ def _best_file(package: Mapping[str, Any], ranks: Mapping[Tag, int]) -> Mapping[
     return best  # type: ignore[no-any-return]
 
 
-def _file_name(entry: Mapping[str, Any]) -> str:
+def file_name(entry: Mapping[str, Any]) -> str:
+    """The name of a file that a ``pylock.toml`` names by its address or path."""
     return str(entry.get("name") or unquote(urlsplit(entry.get("url") or entry["path"]).path.rsplit("/", 1)[-1]))
 
 

@@ -60,7 +60,7 @@ def refresh_locks(framework: str | None, cuda: str | None, *, check: bool, say: 
         made = lock_line(entry.line.model_dump())
         write_atomically(entry.lock_path, made.dump())
     if faults:
-        raise RequestError("; ".join(faults), remedy="./invoke lock writes the locks anew.")
+        raise RequestError("; ".join(faults), remedy="./invoke lock-lines writes the locks anew.")
 
 
 def _normal(requirement: str) -> str:

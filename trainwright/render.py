@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import jinja2
 from trainwright.catalog import Catalog
 from trainwright.errors import RequestError
 from trainwright.paths import templates_dir
-from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent
+from trainwright.plan import DEBIAN_SUITES, Base, Plan, PlannedComponent
 from trainwright.steps import diagram
 
 # The default time stamp of files that a build makes: 2023-11-14, any constant would do.
@@ -31,16 +32,7 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     """
     if plan.unlocked:
         raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_search_path(catalog)),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,  # noqa: S701 - a Dockerfile, not HTML
-        keep_trailing_newline=True,
-    )
-    environment.filters["pairs"] = _pairs
-    environment.filters["debian_suite"] = lambda os_name: DEBIAN_SUITES[os_name]
+    environment = _environment(_search_path(catalog))
     shared: dict[str, Any] = {"plan": plan, "user": plan.user, "epoch": EPOCH}
     parts = []
     early = {"interpreter": "", "interpreter_copy": ""}
@@ -56,15 +48,16 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
             }
         )
         early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
+    packages = system_packages(plan)
     baked = {k: v for k, v in plan.environment.items() if k == "SAGEMAKER_PROGRAM"}
     text = environment.get_template("Dockerfile.j2").render(
         shared,
         components=parts,
         **early,
         python=plan.component("python"),
-        run_packages=_packages(plan, "run"),
-        tools_packages=_tools_packages(plan),
-        build_packages=_packages(plan, "build"),
+        run_packages=packages["os"],
+        tools_packages=packages["tools"],
+        build_packages=packages["toolchain"],
         sdist_components=[c for c in plan.components if c.sdists],
         environment={k: v for k, v in plan.environment.items() if k not in baked},
         baked_environment=baked,
@@ -72,6 +65,37 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     )
     text = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
     return text.replace("@@diagram@@", diagram(text))
+
+
+def render_question(base: Base, stages: Mapping[str, str]) -> str:
+    """The Dockerfile that asks apt in a base image (``templates/apt/``).
+
+    Args:
+        base: of the plan.
+        stages: names of questions, each with what it starts from: ``base`` or ``${BUILD_IMAGE}``.
+    """
+    environment = _environment([templates_dir() / "apt", templates_dir()])
+    text = environment.get_template("ask.Dockerfile.j2").render(plan={"base": base}, stages=stages)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def system_packages(plan: Plan) -> dict[str, list[str]]:
+    """The names of the distribution's packages that each shared stage of a Dockerfile installs."""
+    return {"os": _packages(plan, "run"), "tools": _tools_packages(plan), "toolchain": _packages(plan, "build")}
+
+
+def _environment(search: list[Path]) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(search),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - a Dockerfile, not HTML
+        keep_trailing_newline=True,
+    )
+    environment.filters["pairs"] = _pairs
+    environment.filters["debian_suite"] = lambda os_name: DEBIAN_SUITES[os_name]
+    return environment
 
 
 def _search_path(catalog: Catalog) -> list[Path]:

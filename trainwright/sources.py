@@ -11,16 +11,18 @@ import queue
 import threading
 import time
 import urllib.error
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from trainwright import archives
+from trainwright.base_images import pulled_from
 from trainwright.catalog import Catalog
 from trainwright.engine import Engine, sdk
 from trainwright.errors import EngineError, SourceError
 from trainwright.lines import ImageLine, version_key
-from trainwright.plan import Plan
+from trainwright.plan import Plan, PlannedSource
 from trainwright.runner import run
 from trainwright.site import Site, mask
 from trainwright.web import FAILURES, NO_ANSWER, open_url, reason
@@ -43,7 +45,15 @@ class Source:
     sha256: str | None = None
 
 
-def check_sources(plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, seconds: float = SECONDS) -> None:
+def check_sources(
+    plan: Plan,
+    catalog: Catalog,
+    site: Site,
+    engine: Engine,
+    *,
+    seconds: float = SECONDS,
+    held: Container[tuple[str, str]] = (),
+) -> None:
     """Ask every source of a plan at the same time.
 
     Args:
@@ -52,40 +62,52 @@ def check_sources(plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, s
         site: mirrors, proxies, CA bundle and credentials.
         engine: which pulls the base image, and may hold it already.
         seconds: for everything together.
+        held: archives that need not be reached, as component and file.
 
     Raises:
         SourceError: a source does not answer: which, who needs it, how to name a mirror.
     """
-    sources = sources_of(plan, site, engine, seconds)
+    sources = sources_of(plan, site, engine, seconds, held)
     missing = ask(sources, seconds)
     if missing:
         raise _failure(missing, plan, catalog, site)
 
 
-def sources_of(plan: Plan, site: Site, engine: Engine, seconds: float = SECONDS) -> list[Source]:
+def sources_of(
+    plan: Plan, site: Site, engine: Engine, seconds: float = SECONDS, held: Container[tuple[str, str]] = ()
+) -> list[Source]:
     """What a build has to reach; empty where package registries of no site's own are enough."""
     asker = _Asker(site, seconds)
     found = []
     for component in plan.components:
-        here, _ = archives.in_folder(component.archives, site)
+        here, wrong = archives.in_folder(component.archives, site)
         found += [
-            Source(
-                "archive",
-                archive.file or "",
-                component.name,
-                tuple((mask(url), asker.archive(url)) for url in archives.places(archive, site)),
-                archive.sha256,
-            )
+            Source("archive", archive.file or "", component.name, _places(archive, site, asker, wrong), archive.sha256)
             for archive in component.archives
-            if archive.file not in here
+            if archive.file not in here and (component.name, archive.file) not in held
         ]
-    if plan.base.image is not None and not _has_image(engine, plan.base.image):
-        image = plan.base.image
-        found.append(Source("base image", image, "the base", ((image, lambda: _ask_registry(engine, image)),)))
-    if found:
+    # A folder of images is looked at when they are loaded.
+    for image in pulled_from(plan.base, site).values() if site.image_folder is None else ():
+        if not _has_image(engine, image):
+            question = partial(_ask_registry, engine, image)
+            found.append(Source("base image", image, "the base", ((image, question),)))
+    if found and not site.no_index:
         indexes = [url for url in (site.index_url, *site.extra_index_urls, *site.find_links_urls) if url]
         found += [Source("index", mask(u), "Python packages", ((mask(u), asker.index(u)),)) for u in indexes]
     return found
+
+
+def _places(
+    archive: PlannedSource, site: Site, asker: _Asker, wrong: list[str]
+) -> tuple[tuple[str, Callable[[], str]], ...]:
+    """Where an archive is looked for: the site's folder, which does not have it, and every URL."""
+    folder = []
+    if site.artifact_folder is not None:
+        for path in archives.on_mirror(archive.file or "", archive.sha256):
+            place = str(site.artifact_folder / path)
+            why = next((n.partition(": ")[2] for n in wrong if n.startswith(f"{place} ")), "there is no such file")
+            folder.append((place, partial(str, why)))
+    return (*folder, *((mask(url), asker.archive(url)) for url in archives.places(archive, site)))
 
 
 def ask(sources: Sequence[Source], seconds: float) -> list[tuple[Source, dict[str, str]]]:
@@ -201,7 +223,8 @@ def _failure(missing: list[tuple[Source, dict[str, str]]], plan: Plan, catalog: 
     if "base image" in by_kind:
         ways.append(
             "Name an image that this engine can pull (base_image in trainwright.toml), "
-            f"or bring {plan.base.image} here: docker load -i FILE"
+            f"or a mirror of its registry ([registries] there), or bring {by_kind['base image'].name} here: "
+            "docker load -i FILE"
         )
     if "index" in by_kind:
         ways.append("Name an index that answers: index_url, extra_index_urls in trainwright.toml (docs/site.md).")

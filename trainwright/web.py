@@ -84,6 +84,20 @@ def _credentials(user: str | None, password: str | None, host: str, site: Site) 
     return base64.b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()
 
 
+def ask_size(url: str, site: Site, seconds: float = 10.0) -> int | str | None:
+    """How many bytes a URL has (nothing where its server does not say), or why it does not answer.
+
+    One byte is asked for, as some servers refuse HEAD.
+    """
+    try:
+        with open_url(url, site, {"Range": "bytes=0-0"}, seconds) as answer:
+            whole = (answer.headers.get("Content-Range") or "").rpartition("/")[2] if answer.status == 206 else ""
+            size = whole or answer.headers.get("Content-Length") or ""
+            return int(size) if size.isdigit() else None
+    except FAILURES as failed:
+        return reason(failed)
+
+
 def reason(failed: Exception) -> str:
     """Why a question got no good answer, in a few words without credentials."""
     if isinstance(failed, urllib.error.HTTPError):

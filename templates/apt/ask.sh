@@ -1,0 +1,61 @@
+#!/bin/sh
+# ask STAGE OPTION...: puts the question in /mnt/ask/STAGE to apt and leaves the answer in /answer.
+#
+# Files of the question, all optional:
+#   install     names of packages: which packages would apt install for them?
+#   download    name:architecture=version: fetch these packages
+#   pool        "PACKAGE FILE SHA256" on a line each: fetch these files of the archive's pool
+# Files of the answer:
+#   installed   what the base has: name, version, architecture
+#   records     what apt's index says of each package that it would install, or was to fetch
+#   known       every version that apt knows of the packages of `install`'s answer and of the base
+#   files/      what was fetched
+#   failed      what could not be had, and what apt said of it
+set -eu
+question=/mnt/ask/$1
+shift
+mkdir -p /mnt/lists/partial /mnt/cache/archives/partial /answer/files
+set -- "$@" -o Dir::State::Lists=/mnt/lists -o Dir::Cache=/mnt/cache -o APT::Sandbox::User=root
+export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive
+apt-get "$@" -q update
+
+# apt's own name of a package's file: name_version_architecture.deb, an epoch's colon as %3a.
+as_pins() {
+    sed -n "s|^'[^']*' \([^ _]*\)_\([^ _]*\)_\([^ _]*\)\.deb .*|\1:\3=\2|p" | sed 's/%3a/:/g; s/:all=/=/' | sort -u
+}
+
+dpkg-query -W -f '${Package} ${Version} ${Architecture} ${db:Status-Abbrev}\n' \
+    | sed -n 's/^\(.*\) ii *$/\1/p' > /answer/installed
+: > /answer/records
+if [ -s "$question/install" ]; then
+    apt-get "$@" --print-uris -y --no-install-recommends install $(cat "$question/install") > /mnt/uris
+    as_pins < /mnt/uris > /mnt/pins
+    [ ! -s /mnt/pins ] || apt-cache "$@" show $(cat /mnt/pins) > /answer/records
+    apt-cache "$@" madison $(sed 's/[:=].*//' /mnt/pins; sed 's/ .*//' /answer/installed) > /answer/known
+fi
+cd /answer/files
+if [ -s "$question/download" ]; then
+    apt-cache "$@" show $(cat "$question/download") > /answer/records 2>> /answer/failed || :
+    # One after the other where not all are there, so each that is missing is named.
+    apt-get "$@" -q download $(cat "$question/download") 2>&1 || while read -r package; do
+        apt-get "$@" -q download "$package" > /mnt/said 2>&1 \
+            || { echo "$package"; sed 's/^/ /' /mnt/said; } >> /answer/failed
+    done < "$question/download"
+fi
+if [ -s "$question/pool" ]; then
+    archive=$(cat /mnt/apt-sources /etc/apt/sources.list /etc/apt/sources.list.d/*.sources 2>/dev/null \
+        | sed -n -e 's/^deb \(\[.*\] *\)\{0,1\}\([^ ]*\) .*/\2/p' -e 's/^URIs: *\([^ ]*\).*/\1/p' | head -n 1)
+    while read -r package file sha256; do
+        case $package in lib?*) initial=${package%"${package#????}"} ;; *) initial=${package%"${package#?}"} ;; esac
+        found=
+        for area in main contrib non-free universe; do
+            url=$archive/pool/$area/$initial/$package/$file
+            /usr/lib/apt/apt-helper "$@" download-file "$url" "$file" "SHA256:$sha256" > /mnt/said 2>&1 && found=1 && break
+            rm -f "$file"
+            echo "$url: $(grep '^E:' /mnt/said | tail -n 1)" >> /mnt/tried
+        done
+        [ -n "$found" ] || { echo "$file"; sed 's/^/ /' /mnt/tried; } >> /answer/failed
+        rm -f /mnt/tried
+    done < "$question/pool"
+fi
+chmod -R a+rX /answer

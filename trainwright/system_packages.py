@@ -1,0 +1,182 @@
+"""What apt would install in a base image, and its packages: asked through the builder, as a build step would.
+
+A build of one step in the base image (``templates/apt/``) puts the question, with the site's mirrors, proxies and
+secrets; its answer comes back as files. So the answer is that of the image, of today's archive, and of the way in
+which this site reaches it; nothing has to be mounted into a container, and a remote engine will do.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwright.apt_repository import context_files, locked_packages
+from trainwright.base_images import pulled_from
+from trainwright.buildkit import command
+from trainwright.context import fill
+from trainwright.engine import Engine
+from trainwright.errors import SourceError
+from trainwright.paths import locked, state_dir, templates_dir
+from trainwright.plan import Base, Plan
+from trainwright.plan_lock import LockedArchive, LockedSystemPackage, SystemPackage
+from trainwright.render import render_question, system_packages
+from trainwright.runner import run
+from trainwright.site import Site, mask
+
+SECONDS = 3600
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a question is asked: the base of a plan, the root file system it is made from (if it is), build arguments
+    that name its images here."""
+
+    base: Base
+    rootfs: Path | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What apt said: packages to install, what the base has, and every version that the archive has by package."""
+
+    packages: tuple[LockedSystemPackage, ...]
+    installed: tuple[SystemPackage, ...]
+    known: Mapping[str, tuple[str, ...]]
+
+
+def ask_apt(plan: Plan, start: Start, site: Site, engine: Engine, *, say: Callable[[str], None]) -> Answer:
+    """What apt would install today in the stages of a plan's Dockerfile.
+
+    Raises:
+        SourceError: the archive does not answer, or has no such package.
+    """
+    names = system_packages(plan)
+    own_start = plan.base.build_image is not None
+    questions = {
+        "os": names["os"],
+        "tools": sorted({*names["os"], *names["tools"]}),
+        "toolchain": names["toolchain"] if own_start else sorted({*names["os"], *names["toolchain"]}),
+    }
+    stages = {"os": "base", "tools": "base", "toolchain": "${BUILD_IMAGE}" if own_start else "base"}
+    say("asking apt for the versions of the distribution's packages")
+    files = {f"ask/{stage}/install": " ".join(wanted) for stage, wanted in questions.items()}
+    with tempfile.TemporaryDirectory(prefix="trainwright-apt-") as name:
+        answer = Path(name)
+        _build(start, site, engine, stages=stages, files=files, target=answer)
+        records = {stage: _read(answer / stage / "records") for stage in stages}
+        known: dict[str, list[str]] = {}
+        for stage in stages:
+            for row in _read(answer / stage / "known").splitlines():
+                package, version = (part.strip() for part in row.split("|")[:2])
+                known.setdefault(package, []).append(version)
+        installed = tuple(
+            SystemPackage(name=row[0], version=row[1], architecture=row[2])
+            for row in (line.split() for line in _read(answer / "os" / "installed").splitlines())
+        )
+    return Answer(locked_packages(records), installed, {k: tuple(dict.fromkeys(v)) for k, v in known.items()})
+
+
+def fetch_packages(
+    packages: tuple[LockedSystemPackage, ...],
+    pool: tuple[LockedArchive, ...],
+    start: Start,
+    site: Site,
+    engine: Engine,
+    *,
+    target: Path,
+) -> str:
+    """Fetch packages in their locked versions, and files of the archive's pool.
+
+    Args:
+        packages: of the distribution.
+        pool: files that Debian's archive has under a package's name.
+        start: the base.
+        site: how the archive is reached.
+        engine: which asks.
+        target: the folder that gets the files; they are not compared with their checksums yet.
+
+    Returns:
+        What apt's index says of the packages.
+
+    Raises:
+        SourceError: the archive has one of them no longer.
+    """
+    pins = [
+        f"{p.name}={p.version}" if p.architecture == "all" else f"{p.name}:{p.architecture}={p.version}"
+        for p in packages
+    ]
+    files = {
+        "ask/fetch/download": "".join(f"{pin}\n" for pin in pins),
+        "ask/fetch/pool": "".join(f"{a.package} {a.file} {a.sha256}\n" for a in pool),
+    }
+    with tempfile.TemporaryDirectory(prefix="apt-", dir=target) as name:
+        answer = Path(name)
+        _build(start, site, engine, stages={"fetch": "base"}, files=files, target=answer)
+        failed = _read(answer / "fetch" / "failed").strip()
+        if failed:
+            _not_there(failed, packages, pool)
+        for path in (answer / "fetch" / "files").iterdir():
+            path.replace(target / path.name)
+        return _read(answer / "fetch" / "records")
+
+
+def _not_there(failed: str, packages: tuple[LockedSystemPackage, ...], pool: tuple[LockedArchive, ...]) -> None:
+    first = next(line for line in failed.splitlines() if not line.startswith(" "))
+    archive = next((a for a in pool if a.file == first), None)
+    package = next((p for p in packages if first.startswith((f"{p.name}=", f"{p.name}:"))), None)
+    owner = archive.component if archive else "/".join(package.stages) if package else "os"
+    places = [line.strip().partition(": E:")[0] for line in failed.splitlines() if "/pool/" in line]
+    rows = [f"  {line}" for line in mask(failed).splitlines()]
+    raise SourceError(
+        "\n".join([f"{owner}: the distribution's archive does not have {mask(first)}", *rows]),
+        remedy="Distributions keep only the latest versions: lock today's with ./invoke lock … --upgrade apt, "
+        "and pull soon after.",
+        component=owner,
+        file=first,
+        expected=archive.sha256 if archive else package.sha256 if package else None,
+        urls=[mask(place) for place in places],
+    )
+
+
+def _build(
+    start: Start, site: Site, engine: Engine, *, stages: Mapping[str, str], files: Mapping[str, str], target: Path
+) -> None:
+    """Put questions; the answers of each are in ``target/<question>`` afterwards."""
+    base = start.base
+    folder = state_dir() / "contexts" / "apt"
+    context: dict[str, str | Path] = {"Dockerfile": render_question(base, stages), **files}
+    context["ask/ask.sh"] = (templates_dir() / "apt" / "ask.sh").read_text()
+    if start.rootfs is not None:
+        context["base/rootfs.tar"] = start.rootfs
+    if site.apt_folder is not None:
+        context |= context_files(site.apt_folder, base.os, None, "apt/repository")
+    with locked(folder.with_suffix(".lock")), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
+        fill(folder, context, directories=["apt", "ask"])
+        secrets = site.secrets(Path(scratch, "secrets"), base.os)
+        arguments = {**pulled_from(base, site), **start.arguments, "ASKED": uuid.uuid4().hex}
+        argv = [*command(engine, site, secrets, arguments), "--progress", "plain"]
+        argv += ["--output", f"type=local,dest={target}", str(folder)]
+        done = run(argv, env={**engine.cli_env, **site.build_args()}, timeout=SECONDS)
+    if not done.ok:
+        raise _failure(done.stderr or done.stdout)
+
+
+def _failure(said: str) -> SourceError:
+    lines = [mask(line).strip() for line in said.splitlines() if line.strip()]
+    why = [line for line in lines if " E: " in f" {line}"] or [line for line in lines if "error" in line.lower()]
+    return SourceError(
+        "\n".join(["os: apt in the base image gave no answer", *(f"  {line[:300]}" for line in (why or lines)[-6:])]),
+        remedy="See whether the distribution's archive answers, or name a mirror: apt_mirror in trainwright.toml.",
+        component="os",
+        file=None,
+        urls=[],
+        last_lines=lines[-20:],
+    )
+
+
+def _read(path: Path) -> str:
+    return path.read_text(errors="replace") if path.is_file() else ""
