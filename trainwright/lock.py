@@ -29,6 +29,8 @@ from trainwright.records import Record, parse_record
 if TYPE_CHECKING:
     from packaging.tags import Tag
 
+    from trainwright.site import Site
+
 SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
 PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, the wheels we lock ask for 2.28 at most
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
@@ -131,6 +133,7 @@ def resolve_lock(
     platform: str = PLATFORM,
     *,
     indexes: Sequence[str] = (),
+    site: Site | None = None,
 ) -> Lock:
     """Resolve all roots together and pin one file per package.
 
@@ -140,6 +143,7 @@ def resolve_lock(
         python: CPython version of the image, major and minor.
         platform: as uv names it: machine, then manylinux with the glibc version.
         indexes: further package indexes, beside those that pip is configured for.
+        site: whose indexes and folders are asked instead of those of pip's configuration.
 
     Raises:
         SourceError: uv is missing, an index cannot be reached, or a package has no file for the platform.
@@ -151,10 +155,10 @@ def resolve_lock(
         inputs = {_root_file(component): component for component in roots}
         for file, component in inputs.items():
             (folder / file).write_text("\n".join(roots[component]) + "\n")
-        shared, environment = _shared(constraints, python, platform, indexes, folder)
+        shared, environment = _shared(constraints, python, platform, indexes=indexes, folder=folder, site=site)
         graph = _uv(["--annotation-style=line", *inputs, *shared], folder, environment)
         pins, needed_by = _read_graph(graph)
-        files = compile_pins(pins, constraints, python, platform, indexes=indexes, folder=folder)
+        files = compile_pins(pins, constraints, python, platform, indexes=indexes, folder=folder, site=site)
         found = _read_files(files, _tag_ranks(python, platform), folder)
     _check_same(pins, found)
     _ask_sizes(found, environment.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_FILE"))
@@ -175,22 +179,29 @@ def compile_pins(
     *,
     indexes: Sequence[str],
     folder: Path,
+    site: Site | None = None,
 ) -> str:
     """Every file of these packages, as a ``pylock.toml``; paths in it start from ``folder``.
 
     Raises:
         SourceError, Conflict: as :func:`resolve_lock`.
     """
-    shared, environment = _shared(constraints, python, platform, indexes, folder)
+    shared, environment = _shared(constraints, python, platform, indexes=indexes, folder=folder, site=site)
     (folder / "pins.txt").write_text("".join(f"{name}==={version}\n" for name, version in pins.items()))
     return _uv(["--no-deps", "--format=pylock.toml", "pins.txt", *shared], folder, environment)
 
 
 def _shared(
-    constraints: Sequence[str], python: str, platform: str, indexes: Sequence[str], folder: Path
+    constraints: Sequence[str],
+    python: str,
+    platform: str,
+    *,
+    indexes: Sequence[str],
+    folder: Path,
+    site: Site | None,
 ) -> tuple[list[str], dict[str, str]]:
     """Arguments and variables of both questions to uv."""
-    environment, flags = _index_settings(indexes)
+    environment, flags = _index_settings(_pip_settings() if site is None else _site_settings(site), indexes)
     (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
     words = ["--constraints", "constraints.txt", "--python-version", python, "--python-platform", platform, *flags]
     return words, environment
@@ -231,13 +242,27 @@ def _failure(words: str) -> Failure:
     return SourceError(f"the package index gave no answer: {short}", remedy=remedy)
 
 
-def _index_settings(indexes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+def _site_settings(site: Site) -> dict[str, str]:
+    """The indexes of a site, as pip names them."""
+    extra = [*site.extra_index_urls, *(path.absolute().as_uri() for path in site.local_indexes)]
+    settings = {
+        "index-url": site.index_url or "",
+        "extra-index-url": " ".join(extra),
+        "find-links": " ".join([*map(str, site.find_links), *site.find_links_urls]),
+        "no-index": "true" if site.no_index and not site.local_indexes else "",
+        "cert": str(site.ca_bundle or ""),
+        "proxy": site.proxies.https or "",
+    }
+    kept = ("trusted-host", "timeout", "default-timeout")
+    return settings | {key: value for key, value in _pip_settings().items() if key in kept}
+
+
+def _index_settings(pip: Mapping[str, str], indexes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """pip's configuration in uv's variables and flags; what uv is told itself goes first.
 
     uv reads neither pip.conf nor ``PIP_*``. Addresses travel as variables, because the journal of commands keeps
     arguments and an address may hold a password.
     """
-    pip = _pip_settings()
     extra = [*pip.get("extra-index-url", "").split(), *indexes]
     wanted = {
         "UV_DEFAULT_INDEX": pip.get("index-url", ""),

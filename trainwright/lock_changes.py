@@ -86,7 +86,7 @@ def compare(inputs: Inputs, catalog: Catalog, site: Site, engine: Engine, *, say
         rows += _images(lock, site, engine)
         rows += _system(lock, plan, site, engine, say)
     rows += _archives(completed(plan, lock), site)
-    rows += _python(lock, plan, catalog, say)
+    rows += _python(lock, plan, catalog, site, say)
     return rows
 
 
@@ -135,28 +135,28 @@ def _archives(plan: Plan, site: Site) -> Iterable[Row]:
                 yield row("archive", name, f"{archive.size} bytes", f"{min(sizes)} bytes", "differs")
 
 
-def _python(lock: PlanLock, plan: Plan, catalog: Catalog, say: Say) -> Iterable[Row]:
+def _python(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, say: Say) -> Iterable[Row]:
     files = [p for p in lock.python_files if p not in (lock.tools or ())]
     say("asking the index for the locked files, and for newer ones")
-    offered = addresses(files, lock.python_version, lock.platform, lock.indexes)
-    tools = addresses(lock.tools or (), lock.python_version, lock.platform)
+    offered = addresses(files, lock.python_version, lock.platform, site, lock.indexes)
+    tools = addresses(lock.tools or (), lock.python_version, lock.platform, site)
     for package in lock.python_files:
         if package.file not in offered and package.file not in tools:
             yield row("python", package.name, package.file, None, "gone")
-    for now in _newest(lock, plan, catalog):
+    for now in _newest(lock, plan, catalog, site):
         held = next((p for p in files if p.name == now.name), None)
         if held is not None and held.version != now.version:
             yield row("python", now.name, held.version, now.version, "newer")
 
 
-def _newest(lock: PlanLock, plan: Plan, catalog: Catalog) -> list[LockedPython]:
+def _newest(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site) -> list[LockedPython]:
     """What would be resolved today; nothing where today's packages do not hold together."""
     found: list[LockedPython] = []
     try:
         if lock.python:
-            found += upgraded(plan, lock.python, set(), catalog, lock)
+            found += upgraded(plan, lock.python, set(), catalog, lock=lock, site=site)
         if lock.user is not None and plan.user.requirements is not None:
-            found += resolve_user(plan, lock)
+            found += resolve_user(plan, lock, site)
     except Conflict:
         return found
     return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from trainwright import base_images, rootfs
 from trainwright.base import make_base
@@ -65,7 +65,7 @@ def make_lock(
         lock = _system(lock, plan, site, engine, say)
     if lock.tools is None or TOOLS in names:
         lock = lock.model_copy(update={"tools": _locked(tools_lock().packages, TOOLS)})
-    return _python(lock, plan, catalog, names, say)
+    return _python(lock, plan, catalog, names, site=site, say=say)
 
 
 def _check_names(names: set[str], plan: Plan, lock: PlanLock) -> None:
@@ -170,11 +170,11 @@ def plan_python(plan: Plan) -> tuple[LockedPython, ...]:
     return tuple(sorted(found, key=lambda p: (p.component, p.name)))
 
 
-def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], say: Say) -> PlanLock:
+def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], *, site: Site, say: Say) -> PlanLock:
     python = lock.python if lock.python is not None else plan_python(plan)
     if mine := names & {p.name for p in python}:
         say(f"resolving {', '.join(sorted(mine))} anew")
-        python = upgraded(plan, python, mine, catalog, lock)
+        python = upgraded(plan, python, mine, catalog, lock=lock, site=site)
     lock = lock.model_copy(update={"python": python})
     if plan.user.requirements is None:
         return lock
@@ -182,12 +182,12 @@ def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], say: 
     if lock.user is None or again or mine:
         say("resolving the packages of --with-requirements")
         keep = [p for p in lock.user or () if p.name not in again and USER not in again]
-        lock = lock.model_copy(update={"user": resolve_user(plan, lock, keep)})
+        lock = lock.model_copy(update={"user": resolve_user(plan, lock, site, keep)})
     return lock
 
 
 def upgraded(
-    plan: Plan, python: Sequence[LockedPython], names: set[str], catalog: Catalog, lock: PlanLock
+    plan: Plan, python: Sequence[LockedPython], names: set[str], catalog: Catalog, *, lock: PlanLock, site: Site
 ) -> tuple[LockedPython, ...]:
     """The Python packages of an image line with some in their newest versions that fit the rest, which stays.
 
@@ -200,14 +200,14 @@ def upgraded(
     """
     pins = [f"{p.name}==={p.version}" for p in python if names and p.name not in names]
     roots = {c.name: c.packages for c in plan.components if c.packages}
-    made = _resolve(roots, [*_constraints(plan, catalog), *pins], lock)
+    made = _resolve(roots, [*_constraints(plan, catalog), *pins], lock, site)
     owners = {p.name: p.component for p in python}
     asked = next((owners[name] for name in sorted(names)), next(iter(roots), ""))
     found = [_of(package, owners.get(package.name, asked)) for package in made]
     return tuple(sorted(found, key=lambda p: (p.component, p.name)))
 
 
-def resolve_user(plan: Plan, lock: PlanLock, keep: Sequence[LockedPython] = ()) -> tuple[LockedPython, ...]:
+def resolve_user(plan: Plan, lock: PlanLock, site: Site, keep: Sequence[LockedPython] = ()) -> tuple[LockedPython, ...]:
     """What a user's requirements add to the packages of a plan, all of it pinned.
 
     Args:
@@ -226,21 +226,22 @@ def resolve_user(plan: Plan, lock: PlanLock, keep: Sequence[LockedPython] = ()) 
         )
     own = lock.python or ()
     constraints = [f"{p.name}==={p.version}" for p in (*own, *keep)]
-    made = _resolve({USER: tuple(plan.user.requirements.read_text().splitlines())}, constraints, lock)
+    made = _resolve({USER: tuple(plan.user.requirements.read_text().splitlines())}, constraints, lock, site)
     names = {p.name for p in own}
     return tuple(_of(package, USER) for package in made if package.name not in names)
 
 
 def _resolve(
-    roots: dict[str, tuple[str, ...]], constraints: Sequence[str], lock: PlanLock
+    roots: Mapping[str, Sequence[str]], constraints: Sequence[str], lock: PlanLock, site: Site
 ) -> tuple[LockedPackage, ...]:
     """uv's answer; the further indexes of the image line are asked where the site's own do not do."""
+    words = (roots, constraints, lock.python_version, lock.platform)
     try:
-        return resolve_lock(roots, constraints, lock.python_version, lock.platform).packages
+        return resolve_lock(*words, site=site).packages
     except Conflict:
         if not lock.indexes:
             raise
-    return resolve_lock(roots, constraints, lock.python_version, lock.platform, indexes=lock.indexes).packages
+    return resolve_lock(*words, indexes=lock.indexes, site=site).packages
 
 
 def _constraints(plan: Plan, catalog: Catalog) -> list[str]:

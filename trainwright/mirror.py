@@ -134,7 +134,6 @@ def _take(file: str, sha256: str, store: Store, candidates: Sequence[Path]) -> b
     for path in candidates:
         if path.is_file() and known.sha256(path) == sha256:
             put(path, target)
-            target.chmod(0o644)
             return True
     return False
 
@@ -184,8 +183,8 @@ def _wheels(lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
     others = [p for p in missing if p not in tools]
     if missing:
         say(f"asking the index for {len(missing)} files")
-    found = addresses(others, lock.python_version, lock.platform, lock.indexes)
-    found |= addresses(tools, lock.python_version, lock.platform)
+    found = addresses(others, lock.python_version, lock.platform, site, lock.indexes)
+    found |= addresses(tools, lock.python_version, lock.platform, site)
     wanted = []
     for package in missing:
         address = found.get(package.file)

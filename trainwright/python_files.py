@@ -16,32 +16,38 @@ from urllib.parse import unquote, urlsplit
 from trainwright.errors import Conflict, SourceError
 from trainwright.lock import compile_pins, file_name
 from trainwright.plan_lock import LockedPython
+from trainwright.site import Site
 
 
 def addresses(
-    packages: Iterable[LockedPython], python: str, platform: str, indexes: Sequence[str] = ()
+    packages: Iterable[LockedPython], python: str, platform: str, site: Site, indexes: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The address of each file that an index (or a folder of pip's) offers; by file name, with its own checksum alone.
+    """The address of each file that an index (or a folder of the site) offers; by file name, with its own checksum
+    alone.
 
     Args:
         packages: of a lock.
         python: version of the image's Python.
         platform: of the lock.
+        site: whose indexes are asked.
         indexes: of the image line, asked where the site's own do not have everything.
 
     Raises:
         SourceError: no index answers.
     """
     wanted = {package.file: package for package in packages}
-    found = _ask(list(wanted.values()), python, platform, ())
-    missing = [package for file, package in wanted.items() if file not in found]
-    if missing and indexes:
-        with contextlib.suppress(SourceError):  # what is missing then is told by its name
-            found |= _ask(missing, python, platform, indexes)
+    found = _ask(list(wanted.values()), python, platform, site)
+    alone = {"extra_index_urls": (), "local_indexes": (), "find_links": (), "find_links_urls": ()}
+    # Of several indexes that have a version uv takes the files of one, and that may be a mirror of some files alone.
+    for index in dict.fromkeys([site.index_url, *site.extra_index_urls, *indexes]):
+        missing = [package for file, package in wanted.items() if file not in found]
+        if missing and not site.no_index:
+            with contextlib.suppress(SourceError):  # what is missing in the end is told by its name
+                found |= _ask(missing, python, platform, site.model_copy(update={**alone, "index_url": index}))
     return found
 
 
-def _ask(packages: list[LockedPython], python: str, platform: str, indexes: Sequence[str]) -> dict[str, str]:
+def _ask(packages: list[LockedPython], python: str, platform: str, site: Site) -> dict[str, str]:
     """One question; where a package of it cannot be had at all, two of half the size."""
     if not packages:
         return {}
@@ -49,12 +55,12 @@ def _ask(packages: list[LockedPython], python: str, platform: str, indexes: Sequ
     with tempfile.TemporaryDirectory(prefix="trainwright-lock-") as name:
         folder = Path(name)
         try:
-            answer = compile_pins(pins, (), python, platform, indexes=indexes, folder=folder)
+            answer = compile_pins(pins, (), python, platform, indexes=(), folder=folder, site=site)
         except Conflict:
             if len(packages) == 1:
                 return {}
             half = len(packages) // 2
-            return _ask(packages[:half], python, platform, indexes) | _ask(packages[half:], python, platform, indexes)
+            return _ask(packages[:half], python, platform, site) | _ask(packages[half:], python, platform, site)
         found = {}
         by_file = {p.file: p for p in packages}
         for package in tomllib.loads(answer).get("packages", ()):

@@ -28,18 +28,25 @@ def store() -> Store:
 
 def keep(path: Path, sha256: str) -> None:
     """Put a root file system into the store: a lock names it, and a fresh base would take its place otherwise."""
-    put(path, store().path(FILE, sha256))
+    put(path, store().path(FILE, sha256), link=True)
 
 
-def put(source: Path, target: Path) -> None:
-    """Make ``target`` the same file as ``source``: a link where the file system allows it, else a copy."""
+def put(source: Path, target: Path, *, link: bool = False) -> None:
+    """Make ``target`` a copy of ``source``, whole or not at all.
+
+    Args:
+        link: share the bytes where the file system allows it; only for files that nobody writes to in place.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         try:
+            if not link:
+                raise OSError("a copy is asked for")
             os.link(source.resolve(), part)
         except OSError:
-            shutil.copy2(source, part)
+            shutil.copyfile(source, part)
+            part.chmod(0o644)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)

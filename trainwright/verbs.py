@@ -252,6 +252,7 @@ def smoke(
 def mirror(
     c: Context,
     action: str,
+    *,
     lock: str | None = None,
     to: str | None = None,
     site: str | None = None,
