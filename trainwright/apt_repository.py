@@ -14,7 +14,7 @@ from pathlib import Path
 from trainwright.errors import SourceError
 from trainwright.hashes import KnownHashes
 from trainwright.paths import write_atomically
-from trainwright.plan_lock import LockedSystemPackage
+from trainwright.plan_lock import LockedSystemPackage, SystemPackage
 
 _FIELD = re.compile(r"^([A-Za-z0-9-]+):[ \t]*(.*)$", re.MULTILINE)
 
@@ -67,8 +67,11 @@ def locked_packages(records: Mapping[str, str]) -> tuple[LockedSystemPackage, ..
     )
 
 
-def preferences(packages: Iterable[LockedSystemPackage], *, strict: bool) -> str:
-    """apt's pins for the locked versions; ``strict``: apt may install nothing else."""
+def preferences(packages: Iterable[SystemPackage], *, strict: bool) -> str:
+    """apt's pins for these versions; ``strict``: for apt there are no others.
+
+    What is installed already has to be among them: apt would not know it as what was asked for.
+    """
     rows = [f"Package: {p.name}\nPin: version {p.version}\nPin-Priority: 995\n" for p in packages]
     if strict:
         # What a specific pin names is not looked up here.

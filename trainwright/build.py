@@ -22,7 +22,7 @@ from trainwright.catalog import Catalog
 from trainwright.context import write_context
 from trainwright.engine import Engine
 from trainwright.errors import BuildFailed, EngineError, ProofFailed, SourceError
-from trainwright.inputs import Inputs, check_packages, inputs_of
+from trainwright.inputs import Inputs, check_folders, inputs_of
 from trainwright.ledger import make_ledger, owner_of
 from trainwright.paths import locked, state_dir
 from trainwright.plan import Plan
@@ -80,7 +80,7 @@ def build(
     started = time.monotonic()
     inputs = inputs_of(what)
     plan = inputs.plan
-    check_packages(plan, inputs.lock, site)
+    check_folders(inputs, site)
     arguments = base_images.build_arguments(plan.base, inputs.ids, site, engine, say=say)
     if not options.skip_source_check:
         check_sources(plan, catalog, site, engine, held=inputs.files)

@@ -121,7 +121,9 @@ def _apt_files(inputs: Inputs, site: Site) -> dict[str, str | Path]:
     files: dict[str, str | Path] = {}
     packages = inputs.lock.system if inputs.lock is not None else None
     if packages is not None and inputs.plan.base.family == "apt":
-        files["apt/preferences"] = preferences(packages, strict=inputs.strict)
+        base = inputs.lock.base if inputs.lock is not None else None
+        held = base.packages if base is not None else ()
+        files["apt/preferences"] = preferences((*packages, *held), strict=inputs.strict)
     if site.apt_folder is not None:
         files |= context_files(site.apt_folder, inputs.plan.base.os, packages, "apt/repository")
     return files

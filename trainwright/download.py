@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwright.archives import remedy
@@ -89,11 +89,17 @@ def fetch_all(wanted: Sequence[Wanted], site: Site, store: Store, *, say: Callab
         OSError: the disk is full, or a folder cannot be written; the part file is gone then.
     """
     stop = threading.Event()
+    # Two components may need the same file: it is fetched once, and the later places go by the board.
+    keys = [(each.file, each.sha256 or each.urls) for each in wanted]
+    once: dict[object, Wanted] = {}
+    for key, each in zip(keys, wanted, strict=True):
+        once.setdefault(key, each)
     # One run at a time, so that two do not write the same part file.
     with locked(store.parts / "guard"), ThreadPoolExecutor(AT_ONCE) as pool:
-        running = [pool.submit(_fetch, each, site, store, say, stop) for each in wanted]
+        running = {key: pool.submit(_fetch, each, site, store, say, stop) for key, each in once.items()}
         try:
-            return [each.result() for each in running]
+            done = {key: each.result() for key, each in running.items()}
+            return [replace(done[key], wanted=each) for key, each in zip(keys, wanted, strict=True)]
         except BaseException:
             # One failure or Ctrl-C ends the others at their next chunk: nobody waits for gigabytes of no use.
             stop.set()

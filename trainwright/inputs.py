@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import NoReturn
 
 from trainwright import archives, download
 from trainwright.download import Wanted, digest
@@ -17,6 +18,7 @@ from trainwright.plan_lock import (
     LockedArchive,
     PlanLock,
     completed,
+    files_of,
     find_lock,
     lock_path,
     planned,
@@ -164,32 +166,54 @@ def _kept(inputs: Inputs) -> dict[tuple[str, str], Path]:
     return kept
 
 
-def check_packages(plan: Plan, lock: PlanLock | None, site: Site) -> None:
-    """Whether a site without any index has every Python package of a plan in its folders.
+def check_folders(inputs: Inputs, site: Site) -> None:
+    """Whether the folders of a site that reaches nothing else hold all that a plan takes in.
+
+    Python packages are looked at where the site has no index, archives where its builds have no network.
 
     Raises:
-        SourceError: one is missing: which, whose it is, where it was looked for.
+        SourceError: a file is missing or another one: which, whose it is, where it was looked for.
     """
+    plan, lock = inputs.plan, inputs.lock
+    if site.build_network == "none":
+        for component in plan.components:
+            here, wrong = archives.in_folder(files_of(component), site)
+            for source in files_of(component):
+                if source.file not in here and (component.name, source.file) not in inputs.files:
+                    _refuse(component.name, source, _looked_for(source, wrong, site))
     if not site.no_index:
         return
     tools = planned(lock.tools or ()) if lock is not None else []
     parts = [(c.name, [s for s in c.sources if s.package and "==" in s.package]) for c in plan.components]
-    for component, sources in [*parts, ("tools", tools)]:
-        here = site.wheelhouse({s.file: s.sha256 for s in sources if s.file and s.sha256})
+    for name, sources in [*parts, ("tools", tools)]:
+        try:
+            found = site.wheelhouse({s.file: s.sha256 for s in sources if s.file and s.sha256})
+        except SourceError as other:
+            wrong_one = next(s for s in sources if s.file == other.details["file"])
+            _refuse(name, wrong_one, dict.fromkeys(other.details["urls"], f"has the sha256 {other.details['found']}"))
         for source in sources:
-            if source.file and source.file not in here:
-                places = [str(folder / source.file) for folder in site.find_links]
-                raise SourceError(
-                    "\n".join(
-                        [
-                            f"{component}: no place has {source.file} with the sha256 {source.sha256}",
-                            *(f"  {place}: there is no such file" for place in places),
-                        ]
-                    ),
-                    remedy="The site has no index. Fill its folder where there is a network: "
-                    "./invoke mirror pull --lock FILE --to DIR",
-                    component=component,
-                    file=source.file,
-                    expected=source.sha256,
-                    urls=places,
-                )
+            if source.file not in found:
+                places = [str(folder / (source.file or "")) for folder in site.find_links]
+                _refuse(name, source, dict.fromkeys(places, "there is no such file"))
+
+
+def _looked_for(source: PlannedSource, wrong: Iterable[str], site: Site) -> dict[str, str]:
+    """The paths of a site's folder at which an archive was looked for, and why each is of no use."""
+    if site.artifact_folder is None:
+        return {}
+    paths = [str(site.artifact_folder / path) for path in archives.on_mirror(source.file or "", source.sha256)]
+    notes = {path: note.partition(": ")[2] for path in paths for note in wrong if note.startswith(f"{path} ")}
+    return {path: notes.get(path, "there is no such file") for path in paths}
+
+
+def _refuse(component: str, source: PlannedSource, tried: Mapping[str, str]) -> NoReturn:
+    rows = [f"  {place}: {why}" for place, why in tried.items()] or ["  the site names no folder for it"]
+    raise SourceError(
+        "\n".join([f"{component}: no place has {source.file} with the sha256 {source.sha256}", *rows]),
+        remedy="The site reaches nothing but its folders. Fill them where there is a network: "
+        "./invoke mirror pull --lock FILE --to DIR",
+        component=component,
+        file=source.file,
+        expected=source.sha256,
+        urls=list(tried),
+    )

@@ -116,7 +116,8 @@ def _system(lock: PlanLock, plan: Plan, site: Site, engine: Engine, say: Say) ->
             yield row("package", package.name, package.version, known[0] if known else None, "gone")
         elif known[0] != package.version:
             yield row("package", package.name, package.version, known[0], "newer")
-    for held in lock.base.packages:
+    # A base image changes by its digest.
+    for held in lock.base.packages if lock.base.image is None else ():
         known = answer.known.get(held.name, ())
         if known and known[0] != held.version:
             yield row("base", held.name, held.version, known[0], "newer")

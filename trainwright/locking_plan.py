@@ -144,9 +144,9 @@ def _system(lock: PlanLock, plan: Plan, site: Site, engine: Engine, say: Say) ->
         say("Amazon Linux's repositories are versioned with its image, so its packages follow from the base's digest")
         return lock.model_copy(update={"system": ()})
     assert lock.base is not None
-    # An image's digest says what is in it; a root file system that was made here is told by its packages as well.
-    base = lock.base if lock.base.image else lock.base.model_copy(update={"packages": answer.installed})
-    return lock.model_copy(update={"system": answer.packages, "base": base})
+    return lock.model_copy(
+        update={"system": answer.packages, "base": lock.base.model_copy(update={"packages": answer.installed})}
+    )
 
 
 # ---- Python packages -----------------------------------------------------------------------------------------------
@@ -200,6 +200,8 @@ def upgraded(
     """
     pins = [f"{p.name}==={p.version}" for p in python if names and p.name not in names]
     roots = {c.name: c.packages for c in plan.components if c.packages}
+    if not roots:
+        return tuple(python)
     made = _resolve(roots, [*_constraints(plan, catalog), *pins], lock, site)
     owners = {p.name: p.component for p in python}
     asked = next((owners[name] for name in sorted(names)), next(iter(roots), ""))

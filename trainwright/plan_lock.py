@@ -50,7 +50,8 @@ class LockedBase(Record):
         image: a reference, with its ``digest`` in the registry and the ``image_id`` of its content; an image that
             came from no registry has no digest.
         build_image: the same for build stages, where that is another image.
-        sha256: of the root file system, where it is made on the spot; ``packages``: all that is in it.
+        sha256: of the root file system, where it is made on the spot.
+        packages: of the distribution that are in it already, and those that are in ``build_image`` alone.
     """
 
     kind: str

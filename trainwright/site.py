@@ -233,6 +233,7 @@ class Site(BaseModel):
                 raise SourceError(
                     f"{path} has the sha256 {digest}, expected {expected}",
                     remedy=f"remove or replace {path}; or lock again if the new content is wanted",
+                    **{"file": name, "expected": expected, "found": digest, "urls": [str(path)]},
                 )
         return found
 

@@ -41,7 +41,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Answer:
-    """What apt said: packages to install, what the base has, and every version that the archive has by package."""
+    """What apt said: packages to install, what the base images have, and by package the versions that there are."""
 
     packages: tuple[LockedSystemPackage, ...]
     installed: tuple[SystemPackage, ...]
@@ -73,9 +73,10 @@ def ask_apt(plan: Plan, start: Start, site: Site, engine: Engine, *, say: Callab
             for row in _read(answer / stage / "known").splitlines():
                 package, version = (part.strip() for part in row.split("|")[:2])
                 known.setdefault(package, []).append(version)
+        rows = {line for stage in stages for line in _read(answer / stage / "installed").splitlines()}
         installed = tuple(
-            SystemPackage(name=row[0], version=row[1], architecture=row[2])
-            for row in (line.split() for line in _read(answer / "os" / "installed").splitlines())
+            SystemPackage(name=name, version=version, architecture=architecture)
+            for name, version, architecture in sorted(line.split() for line in rows)
         )
     return Answer(locked_packages(records), installed, {k: tuple(dict.fromkeys(v)) for k, v in known.items()})
 

@@ -194,6 +194,14 @@ def test_proxy_and_credentials_of_the_site_are_used_and_not_shown(server, store,
     assert "s3cret" not in str(failure.as_json())
 
 
+def test_a_file_that_two_need_is_fetched_once(server, store):
+    server.pages = {"/t": GOOD}
+    wanted = [Wanted(name, FILE, (f"{server.url}/t",), SHA) for name in ("one", "two")]
+    found = fetch_all(wanted, Site(), store, say=lambda _: None)
+    assert [each.wanted.component for each in found] == ["one", "two"]
+    assert server.asked == ["/t"]
+
+
 def test_one_failure_ends_the_others(server, store):
     wanted = [Wanted("bad", "bad.tar", (f"{server.url}/gone",), SHA)]
     wanted += [Wanted("good", f"{n}.tar", (dead_url(),), SHA) for n in range(20)]
