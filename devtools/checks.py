@@ -39,6 +39,8 @@ def run_tests(*, fast: bool, select: str | None) -> None:
         _step("format", [*python, "ruff", "format", "--check", *CODE])
         _step("types", [*python, "mypy"])
         _generated_files_are_fresh()
+        dockerfiles = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "golden").glob("*.Dockerfile"))
+        _step("dockerfiles", [str(Path(sys.executable).with_name("hadolint")), *dockerfiles])
     # pytest exits with 5 where -k chose nothing of one half.
     empty = (5,) if select else ()
     _step("unit tests", [*pytest, "-m", "not engine"], empty)

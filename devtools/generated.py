@@ -7,9 +7,11 @@ import json
 import re
 from pathlib import Path
 
-from trainwright.catalog import load_catalog
+from trainwright.catalog import Catalog, load_catalog
 from trainwright.documents import DOCUMENTS
 from trainwright.errors import RequestError
+from trainwright.extend import extended
+from trainwright.lines import Line
 from trainwright.paths import write_atomically
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
@@ -21,18 +23,29 @@ GOLDEN = ROOT / "tests" / "golden"
 
 def expected_files() -> dict[Path, str]:
     """Path and content of every generated file."""
-    catalog = load_catalog()
+    everything = load_catalog()
     files: dict[Path, str] = {}
-    for entry in catalog.lines:
+    for entry in everything.lines:
         line = entry.line
-        for suffix, with_ in [("", None), *((f"-{option}", option) for option in line.options)]:
-            request = make_request(framework=line.framework, cuda=line.cuda, version=line.version, with_=with_)
+        # Of several lines for one version and CUDA, a request takes one; each is to be seen.
+        catalog = Catalog([entry], everything.components, everything.rules)
+        kinds = [("", None, None), *((f"-{option}", option, None) for option in line.options), *_bases(entry)]
+        for suffix, with_, base in kinds:
+            request = make_request(
+                framework=line.framework, cuda=line.cuda, version=line.version, with_=with_, base=base
+            )
             text = render_dockerfile(resolve(request, catalog), catalog)
-            files[GOLDEN / f"{line.framework}-{line.cuda_tag}{suffix}.Dockerfile"] = text
+            files[GOLDEN / f"{line.framework}-{entry.path.stem}{suffix}.Dockerfile"] = text
     for name, model in DOCUMENTS.items():
         schema = json.dumps(model.model_json_schema(by_alias=True), indent=1, sort_keys=True)
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     return files
+
+
+def _bases(entry: Line) -> list[tuple[str, str | None, str | None]]:
+    """That a line of AWS's can start from AWS's own container, too."""
+    line = entry.line
+    return [("-dlc", None, "dlc")] if line.base.kind == "nvidia" and line.preferred and extended(entry) else []
 
 
 def generate(*, check: bool) -> None:

@@ -141,7 +141,8 @@ def _check_rules(catalog: Catalog, file: Path) -> None:
     provided = {*catalog.components, *(name for part in parts for name in part.provides)}
     for folder in catalog.components.values():
         for provider in folder.component.providers.values():
-            names = (*provider.requires, *((provider.tied.to,) if provider.tied else ()))
+            ranged = (name for each in provider.ranges for name in each.requires)
+            names = (*provider.requires, *ranged, *((provider.tied.to,) if provider.tied else ()))
             for name in (*folder.component.requires, *names):
                 if name not in provided:
                     where = folder.path / "component.yaml"

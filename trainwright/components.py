@@ -100,11 +100,12 @@ class Version(Record):
 
 
 class VersionRange(Record):
-    """What holds for a range of versions: ``values`` for the template, another ``archive``."""
+    """What holds for a range of versions: ``values`` for the template, another ``archive``, further ``requires``."""
 
     versions: Range
     values: dict[str, str] = {}
     archive: Archive | None = None
+    requires: tuple[str, ...] = ()
 
 
 class SystemPackages(Record):
@@ -178,6 +179,10 @@ class Provider(Record):
             values |= each.values
         known = self.versions.get(version)
         return values | (known.values if known else {})
+
+    def requires_for(self, version: str) -> tuple[str, ...]:
+        """The components that a version needs beside those that every one does."""
+        return (*self.requires, *(name for each in self._ranges_of(version) for name in each.requires))
 
     def sources_for(self, version: str, target: Target) -> tuple[Source, ...] | None:
         """What a version is made from in an image; ``None`` where it has files, but none for such an image."""

@@ -103,7 +103,8 @@ def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> It
     offered = {other for name in draft.selections for other in stands_for[name]}
     for name in draft.selections:
         added = {f"--with {name}"} if name in request.with_ and name not in draft.line.components else set()
-        for need in (*known[name].requires, *known[name].providers[draft.selections[name].provider].requires):
+        chosen = draft.selections[name]
+        for need in (*known[name].requires, *known[name].providers[chosen.provider].requires_for(chosen.version)):
             if need not in offered:
                 gone = {f"--without {n}" for n in request.without if need in stands_for.get(n, ())}
                 fact = (f"{name} requires {need}", f"{name}: {known[name].summary}")

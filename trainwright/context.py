@@ -14,14 +14,14 @@ from trainwright.base import make_base
 from trainwright.catalog import Catalog
 from trainwright.errors import RequestError
 from trainwright.inputs import Inputs, inputs_of
-from trainwright.lock import Lock
-from trainwright.paths import data_root, templates_dir, write_atomically
+from trainwright.paths import templates_dir, write_atomically
 from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent, PlannedSource
 from trainwright.plan_lock import files_of
 from trainwright.render import render_dockerfile
 from trainwright.request import user_code
 from trainwright.rootfs import locked_rootfs
 from trainwright.site import Site
+from trainwright.tools import tools_lock
 
 # What uv reads while it runs in a build step. Caches and temporary files lie on mounts, so no layer holds them.
 UV_ENVIRONMENT = """\
@@ -42,11 +42,6 @@ awk -v cores="$(nproc)" -v each="$1" '/^MemAvailable/ {
     print (jobs < 1 ? 1 : (jobs < cores ? jobs : cores))
 }' /proc/meminfo
 """
-
-
-def tools_lock() -> Lock:
-    """The lock of what builds images and stays out of them: uv, pip and the build systems of source packages."""
-    return Lock.load(data_root() / "images" / "tools.lock.json")
 
 
 def write_context(
@@ -99,7 +94,7 @@ def write_context(
         for note in passed_over:
             say(note)
     packages = {c.name: [s for s in c.sources if s.package and "==" in s.package] for c in plan.components}
-    tools = tools_lock().packages if lock is None or lock.tools is None else lock.tools
+    tools = tools_lock(plan.python).packages if lock is None or lock.tools is None else lock.tools
     packages["tools"] = [PlannedSource(package=f"{p.name}=={p.version}", file=p.file, sha256=p.sha256) for p in tools]
     for name, sources in packages.items():
         files |= _requirements(name, sources, plan, site)
@@ -124,6 +119,8 @@ def _apt_files(inputs: Inputs, site: Site) -> dict[str, str | Path]:
         base = inputs.lock.base if inputs.lock is not None else None
         held = base.packages if base is not None else ()
         files["apt/preferences"] = preferences((*packages, *held), strict=inputs.strict)
+        # An installer brings packages of its own, so what it has apt fetch beside them is pinned and not confined.
+        files["apt/pins"] = preferences((*packages, *held), strict=False)
     if site.apt_folder is not None:
         files |= context_files(site.apt_folder, inputs.plan.base.os, packages, "apt/repository")
     return files

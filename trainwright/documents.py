@@ -63,7 +63,8 @@ class LineRow(Record):
     cuda: str
     python: str
     base: str
-    status: str
+    kind: Literal["debian", "nvidia", "dlc"]
+    status: Literal["supported", "unmaintained", "end-of-support", "unreleased"]
     needs: Literal["packages", "network"]
     components: tuple[str, ...]
     options: tuple[str, ...]

@@ -11,6 +11,7 @@ from trainwright.request import Request
 from trainwright.rules import Fact, Facts
 
 USER = "user"
+INTERPRETER = "interpreter"
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         has = chosen.get(name)
         if has is None or same_version(has.version, wanted):
             continue
-        if wanted in catalog.components[name].component.providers[has.provider].versions:
+        component = catalog.components[name].component
+        # An interpreter of another minor version would need every package anew.
+        other = INTERPRETER in component.provides and not begins(wanted, line.python)
+        if wanted in component.providers[has.provider].versions and not other:
             chosen[name] = has.model_copy(update={"version": wanted})
         elif request.allow_unproven and can_move(catalog, name, has, line):
             chosen[name] = _moved(has, wanted)

@@ -5,13 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from trainwright.catalog import Catalog, load_catalog
+from trainwright.errors import RequestError, did_you_mean
 from trainwright.plan import Plan
+from trainwright.request import parse_cuda
 from trainwright.site import Site
 
 
-def lines() -> dict[str, Any]:
-    """A row per image line."""
+def lines(framework: str | None = None, cuda: str | None = None) -> dict[str, Any]:
+    """A row per image line, or per line of a framework, of a CUDA version.
+
+    Raises:
+        RequestError: no line is of that framework or CUDA version.
+    """
     catalog = load_catalog()
+    wanted = None if cuda is None else parse_cuda(cuda)
+    chosen = [e for e in catalog.lines if framework in (None, e.line.framework) and wanted in (None, e.line.cuda)]
+    if not chosen:
+        known = {f"{e.line.framework} {e.line.cuda_tag}" for e in catalog.lines} | set(catalog.frameworks())
+        asked = " ".join(filter(None, (framework, cuda)))
+        raise RequestError(f"no image line for {asked}. {did_you_mean(asked, known)}", remedy="./invoke list")
     rows = [
         {
             "framework": entry.line.framework,
@@ -19,12 +31,13 @@ def lines() -> dict[str, Any]:
             "cuda": entry.line.cuda_tag,
             "python": entry.line.python,
             "base": entry.line.base.os,
-            "status": entry.line.status,
+            "kind": entry.line.base.kind,
+            "status": entry.line.status if entry.line.released else "unreleased",
             "needs": "packages" if catalog.from_packages(entry) else "network",
             "components": sorted(entry.line.components),
             "options": sorted(entry.line.options),
         }
-        for entry in catalog.lines
+        for entry in chosen
     ]
     return {"schema": "trainwright/list/1", "lines": rows}
 

@@ -405,8 +405,10 @@ def _tag_ranks(python: str, platform: str) -> dict[Tag, int]:
     platforms.append(f"linux_{match['machine']}")
     version = tuple(int(part) for part in python.split(".")[:2])
     interpreter = "cp" + "".join(str(part) for part in version)
+    # Up to 3.7 the ABI of wheels is named after the allocator as well: cp37-cp37m.
+    abi = f"{interpreter}m" if version < (3, 8) else interpreter
     ordered = [
-        *cpython_tags(version, [interpreter], platforms),
+        *cpython_tags(version, [abi], platforms),
         *compatible_tags(version, interpreter, platforms),
     ]
     return {tag: rank for rank, tag in reversed(list(enumerate(ordered)))}

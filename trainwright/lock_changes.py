@@ -15,7 +15,7 @@ from trainwright.inputs import Inputs
 from trainwright.locking_plan import Say, ask_today, resolve_user, upgraded
 from trainwright.plan import Plan
 from trainwright.plan_lock import LockedPython, PlanLock, completed, unlocked
-from trainwright.python_files import addresses
+from trainwright.python_files import addresses, tool_addresses
 from trainwright.site import Site, mask
 from trainwright.web import ask_size
 
@@ -84,7 +84,7 @@ def compare(inputs: Inputs, catalog: Catalog, site: Site, engine: Engine, *, say
         return rows
     if lock.base is not None:
         rows += _images(lock, site, engine)
-        rows += _system(lock, plan, site, engine, say)
+        rows += _system(lock, plan, catalog, site, engine, say=say)
     rows += _archives(completed(plan, lock), site)
     rows += _python(lock, plan, catalog, site, say)
     return rows
@@ -106,8 +106,8 @@ def _images(lock: PlanLock, site: Site, engine: Engine) -> Iterable[Row]:
             yield row("base", image, digest, now, "newer")
 
 
-def _system(lock: PlanLock, plan: Plan, site: Site, engine: Engine, say: Say) -> Iterable[Row]:
-    answer = ask_today(lock, plan, site, engine, say)
+def _system(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> Iterable[Row]:
+    answer = ask_today(lock, plan, catalog, site, engine, say=say)
     if answer is None or lock.base is None:
         return
     for package in lock.system or ():
@@ -140,7 +140,7 @@ def _python(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, say: Say) 
     files = [p for p in lock.python_files if p not in (lock.tools or ())]
     say("asking the index for the locked files, and for newer ones")
     offered = addresses(files, lock.python_version, lock.platform, site, lock.indexes)
-    tools = addresses(lock.tools or (), lock.python_version, lock.platform, site)
+    tools = tool_addresses(lock.tools or (), lock, site)
     for package in lock.python_files:
         if package.file not in offered and package.file not in tools:
             yield row("python", package.name, package.file, None, "gone")

@@ -10,6 +10,7 @@ from trainwright.lines import ImageLine, Line
 from trainwright.lock import Lock, lock_line
 from trainwright.paths import write_atomically
 from trainwright.request import parse_cuda
+from trainwright.tools import load_tools, lock_path, lock_tools, stale_tools
 
 
 def roots(line: ImageLine) -> dict[str, tuple[str, ...]]:
@@ -34,7 +35,8 @@ def stale(entry: Line) -> list[str]:
 
 
 def refresh_locks(framework: str | None, cuda: str | None, *, check: bool, say: Callable[[str], None]) -> None:
-    """Write the locks of the chosen lines anew, or only compare them with what the lines ask for.
+    """Write the locks of the chosen lines anew, or only compare them with what the lines ask for; with neither
+    framework nor CUDA named those of the tools as well.
 
     Raises:
         RequestError: no such line, or ``check`` found a lock that does not fit.
@@ -48,7 +50,7 @@ def refresh_locks(framework: str | None, cuda: str | None, *, check: bool, say: 
         names = {f"{e.line.framework} {e.line.cuda_tag}" for e in lines}
         asked = " ".join(filter(None, (framework, cuda)))
         raise RequestError(f"no image line for {asked}. {did_you_mean(asked, names)}")
-    faults = []
+    faults = [] if framework or cuda else _refresh_tools(check=check, say=say)
     for entry in chosen:
         name = f"{entry.line.framework} {entry.line.cuda_tag}"
         if check:
@@ -61,6 +63,21 @@ def refresh_locks(framework: str | None, cuda: str | None, *, check: bool, say: 
         write_atomically(entry.lock_path, made.dump())
     if faults:
         raise RequestError("; ".join(faults), remedy="./invoke lock-lines writes the locks anew.")
+
+
+def _refresh_tools(*, check: bool, say: Callable[[str], None]) -> list[str]:
+    """The same for the tools of every Python; what ``check`` finds."""
+    tools, faults = load_tools(), []
+    for python in tools.packages:
+        if check:
+            found = stale_tools(tools, python)
+            faults += [f"the tools' lock for Python {python} lacks {fault}" for fault in found]
+            say(f"tools, Python {python}: {'stale' if found else 'fits'}")
+            continue
+        say(f"tools, Python {python}: resolving")
+        made = lock_tools(tools, python)
+        write_atomically(lock_path(python), made.dump())
+    return faults
 
 
 def _normal(requirement: str) -> str:

@@ -7,17 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from trainwright import base_images, rootfs
 from trainwright.base import make_base
 from trainwright.catalog import Catalog
-from trainwright.context import tools_lock
 from trainwright.engine import Engine
 from trainwright.errors import Conflict, RequestError, did_you_mean
 from trainwright.inputs import Inputs, fetch_unchecked, locked_archive, new_lock, with_archives
 from trainwright.lock import LockedPackage, normalise, resolve_lock
 from trainwright.plan import DEBIAN_SUITES, Plan
 from trainwright.plan_lock import LockedBase, LockedPython, PlanLock, completed, files_of
+from trainwright.render import render_dockerfile
 from trainwright.site import Site
+from trainwright.store import all_records
 from trainwright.system_packages import Answer, Start, ask_apt
+from trainwright.tools import tools_lock
 
 Say = Callable[[str], None]
+# A step of a Dockerfile in which a program calls apt by itself (run_installer in templates/macros.j2).
+OWN_APT = "APT_CONFIG=/mnt/apt.conf"
 BASE, APT, TOOLS, USER = "base", "apt", "tools", "user"
 
 
@@ -62,9 +66,9 @@ def make_lock(
         lock = lock.model_copy(update={"base": lock_base(plan, site, engine, refresh=BASE in names, say=say)})
     # Packages fit the base that they were chosen for.
     if lock.system is None or {BASE, APT} & names or lock.base != old.base:
-        lock = _system(lock, plan, site, engine, say)
+        lock = _system(lock, plan, catalog, site, engine, say=say)
     if lock.tools is None or TOOLS in names:
-        lock = lock.model_copy(update={"tools": _locked(tools_lock().packages, TOOLS)})
+        lock = lock.model_copy(update={"tools": _locked(tools_lock(plan.python).packages, TOOLS)})
     return _python(lock, plan, catalog, names, site=site, say=say)
 
 
@@ -131,15 +135,29 @@ def start_of(lock: PlanLock, site: Site, engine: Engine, *, say: Say) -> Start:
     return Start(base, path, base_images.build_arguments(base, lock.base.ids, site, engine, say=say))
 
 
-def ask_today(lock: PlanLock, plan: Plan, site: Site, engine: Engine, say: Say) -> Answer | None:
+def ask_today(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> Answer | None:
     """What apt would install today; nothing where the distribution has another installer."""
     if plan.base.family != "apt":
         return None
-    return ask_apt(completed(plan, lock), start_of(lock, site, engine, say=say), site, engine, say=say)
+    dockerfile = render_dockerfile(completed(plan, lock), catalog)
+    also = _fetched_by_installers(plan, lock) if OWN_APT in dockerfile else {}
+    if OWN_APT in dockerfile and not also:
+        say("an installer of this plan has apt fetch packages of its own; build once and lock again to pin those, too")
+    return ask_apt(dockerfile, start_of(lock, site, engine, say=say), site, engine, also=also, say=say)
 
 
-def _system(lock: PlanLock, plan: Plan, site: Site, engine: Engine, say: Say) -> PlanLock:
-    answer = ask_today(lock, plan, site, engine, say)
+def _fetched_by_installers(plan: Plan, lock: PlanLock) -> dict[str, str]:
+    """What is in a finished image of the plan beside the packages of its base, with the versions; that of the lock
+    stays where it has the package."""
+    built: Mapping[str, str] = next((r.probe.get("packages", {}) for r in all_records() if r.plan.id == plan.id), {})
+    base = {p.name for p in lock.base.packages} if lock.base is not None else set()
+    return {name: version for name, version in built.items() if name not in base} | {
+        p.name: p.version for p in lock.system or () if p.name in built
+    }
+
+
+def _system(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> PlanLock:
+    answer = ask_today(lock, plan, catalog, site, engine, say=say)
     if answer is None:
         say("Amazon Linux's repositories are versioned with its image, so its packages follow from the base's digest")
         return lock.model_copy(update={"system": ()})

@@ -27,7 +27,7 @@ from trainwright.locking_plan import start_of
 from trainwright.paths import locked, write_atomically
 from trainwright.plan import PlannedSource
 from trainwright.plan_lock import LockedArchive, LockedPython, PlanLock, save_lock
-from trainwright.python_files import addresses, local_path
+from trainwright.python_files import addresses, local_path, tool_addresses
 from trainwright.rootfs import put
 from trainwright.site import Site
 from trainwright.system_packages import fetch_packages
@@ -184,7 +184,7 @@ def _wheels(lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
     if missing:
         say(f"asking the index for {len(missing)} files")
     found = addresses(others, lock.python_version, lock.platform, site, lock.indexes)
-    found |= addresses(tools, lock.python_version, lock.platform, site)
+    found |= tool_addresses(tools, lock, site)
     wanted = []
     for package in missing:
         address = found.get(package.file)

@@ -36,7 +36,7 @@ class SystemPackage(Record):
 
 
 class LockedSystemPackage(SystemPackage):
-    """A package that apt installs. ``stages``: in which of ``os``, ``tools`` and ``toolchain``."""
+    """A package that apt installs. ``stages``: in which of the Dockerfile, such as ``os`` and ``toolchain``."""
 
     sha256: Sha256
     size: Annotated[int, Field(ge=0)]

@@ -15,8 +15,9 @@ from urllib.parse import unquote, urlsplit
 
 from trainwright.errors import Conflict, SourceError
 from trainwright.lock import compile_pins, file_name
-from trainwright.plan_lock import LockedPython
+from trainwright.plan_lock import LockedPython, PlanLock
 from trainwright.site import Site
+from trainwright.tools import PLATFORM, load_tools
 
 
 def addresses(
@@ -45,6 +46,20 @@ def addresses(
             with contextlib.suppress(SourceError):  # what is missing in the end is told by its name
                 found |= _ask(missing, python, platform, site.model_copy(update={**alone, "index_url": index}))
     return found
+
+
+def tool_addresses(packages: Iterable[LockedPython], lock: PlanLock, site: Site) -> dict[str, str]:
+    """The addresses of the files of build tools; see :func:`addresses`.
+
+    uv runs with any Python, and its metadata asks for a newer one than old images have.
+
+    Raises:
+        SourceError: no index answers.
+    """
+    tools = tuple(packages)
+    found = addresses(tools, lock.python_version, PLATFORM, site)
+    others = [package for package in tools if package.file not in found]
+    return found | (addresses(others, load_tools().uv.python, PLATFORM, site) if others else {})
 
 
 def _ask(packages: list[LockedPython], python: str, platform: str, site: Site) -> dict[str, str]:

@@ -9,14 +9,23 @@ from typing import Any
 
 import jinja2
 
-from trainwright.catalog import Catalog
+from trainwright.catalog import BASE, Catalog
 from trainwright.errors import RequestError
+from trainwright.lines import version_key
 from trainwright.paths import templates_dir
 from trainwright.plan import DEBIAN_SUITES, Base, Plan, PlannedComponent
 from trainwright.steps import diagram
+from trainwright.tools import load_tools
 
 # The default time stamp of files that a build makes: 2023-11-14, any constant would do.
 EPOCH = 1_700_000_000
+# Variables that come last: the entry point, which changes often, and what bash reads at every start, which is about the
+# machine that runs the image and must not be asked on the one that builds it.
+LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV"})
+# Python 3.6 brings pip 9 or 18, which know manylinux1 wheels alone; with 3.7 came pip 19.3 and newer.
+OLDEST_GOOD_PIP = (3, 7)
+# A component with this for its value `sdists` builds its source packages in a stage of its own.
+OWN_STAGE = "own"
 
 
 def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
@@ -37,6 +46,8 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     parts = []
     early = {"interpreter": "", "interpreter_copy": ""}
     for component in plan.components:
+        if component.provider == BASE:
+            continue
         module = environment.get_template(f"{component.name}/Dockerfile.j2").make_module(shared)
         parts.append(
             {
@@ -48,17 +59,18 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
             }
         )
         early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
-    packages = system_packages(plan)
-    baked = {k: v for k, v in plan.environment.items() if k == "SAGEMAKER_PROGRAM"}
+    baked = {k: v for k, v in plan.environment.items() if k in LATE_ENVIRONMENT}
     text = environment.get_template("Dockerfile.j2").render(
         shared,
         components=parts,
         **early,
         python=plan.component("python"),
-        run_packages=packages["os"],
-        tools_packages=packages["tools"],
-        build_packages=packages["toolchain"],
-        sdist_components=[c for c in plan.components if c.sdists],
+        run_packages=_packages(plan, "run"),
+        tools_packages=_tools_packages(plan),
+        old_pip=version_key(plan.python) < OLDEST_GOOD_PIP,
+        old_python=version_key(plan.python) < version_key(load_tools().uv.python),
+        build_packages=_packages(plan, "build"),
+        sdist_components=[c for c in plan.components if c.sdists and c.values.get("sdists") != OWN_STAGE],
         environment={k: v for k, v in plan.environment.items() if k not in baked},
         baked_environment=baked,
         labels=plan.labels,
@@ -77,11 +89,6 @@ def render_question(base: Base, stages: Mapping[str, str]) -> str:
     environment = _environment([templates_dir() / "apt", templates_dir()])
     text = environment.get_template("ask.Dockerfile.j2").render(plan={"base": base}, stages=stages)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
-
-
-def system_packages(plan: Plan) -> dict[str, list[str]]:
-    """The names of the distribution's packages that each shared stage of a Dockerfile installs."""
-    return {"os": _packages(plan, "run"), "tools": _tools_packages(plan), "toolchain": _packages(plan, "build")}
 
 
 def _environment(search: list[Path]) -> jinja2.Environment:

@@ -183,14 +183,14 @@ def _make_plan(
     probes: list[PlannedProbe] = []
     for name, chosen in selections.items():
         folder, provider = catalog.components[name], providers[name]
-        values = {
+        known = {
             "version": chosen.version,
             "cuda": line.cuda,
             "python": line.python,
             "framework": line.main,
             "architectures": " ".join(line.architectures),
-            **provider.values_for(chosen.version),
         }
+        values = known | {key: fill(text, known) for key, text in provider.values_for(chosen.version).items()}
         sources = provider.sources_for(chosen.version, target_of(line, draft.version)) or ()
         components.append(
             PlannedComponent(
@@ -215,7 +215,8 @@ def _make_plan(
         ]
         steps = provider.probe or folder.component.probe if provider.expect or chosen.provider != BASE else ()
         probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
-        notices += [note.says for note in folder.component.notices if note.unless not in selections]
+        if chosen.provider != BASE:
+            notices += [note.says for note in folder.component.notices if note.unless not in selections]
     if path:
         # A Deep Learning Container has a PATH of its own, which stays.
         rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"

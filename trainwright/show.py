@@ -30,7 +30,9 @@ def table(rows: Sequence[Sequence[str]], indent: str = "") -> str:
 def listing_text(document: dict[str, Any]) -> str:
     """The text of ``list``."""
     if "lines" in document:
-        rows: list[tuple[str, ...]] = [("framework", "version", "cuda", "python", "base", "needs", "status", "options")]
+        rows: list[tuple[str, ...]] = [
+            ("framework", "version", "cuda", "python", "base", "kind", "needs", "status", "options")
+        ]
         rows += [(*(str(r[k]) for k in rows[0][:-1]), ",".join(r["options"])) for r in document["lines"]]
         return table(rows)
     if "components" in document:

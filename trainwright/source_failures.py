@@ -11,7 +11,10 @@ from trainwright.plan import Plan
 from trainwright.site import mask
 
 FETCH_EXIT = 88  # templates/fetch.sh: no place gave the right bytes
-_NO_PLACE = re.compile(r"fetch: no place has (\S+) with the sha256 ([0-9a-f]{64})")
+# "-": nobody publishes the checksum of that file.
+_NO_PLACE = re.compile(r"fetch: no place has (\S+) with the sha256 ([0-9a-f]{64}|-)")
+# templates/components/efa/verify.sh
+_UNSIGNED = re.compile(r"verify: (\S+) is not signed by the key (\S+)")
 _TRIED = re.compile(r"fetch: tried (\S+|archives/\S+ of the build context): (.*)")
 _FOUND = re.compile(r"has the sha256 ([0-9a-f]{64})")
 # uv: "Hash mismatch for `name==1`", "Expected:", "sha256:…", "Computed:", "sha256:…".
@@ -41,18 +44,22 @@ def source_failure(
     missing = _NO_PLACE.search(text)
     if exit_code == FETCH_EXIT and missing:
         return _not_fetched(plan, component, text, missing, log)
+    unsigned = _UNSIGNED.search(text)
+    if exit_code == FETCH_EXIT and unsigned:
+        return _not_signed(plan, component, unsigned, log)
     return _wrong_checksum(plan, component, text, list(lines), log)
 
 
 def _not_fetched(plan: Plan, component: str | None, text: str, missing: re.Match[str], log: str) -> SourceError:
-    file, sha256 = missing.groups()
+    file, sha256 = missing[1], None if missing[2] == "-" else missing[2]
     tried = [(mask(place), why.strip()) for place, why in _TRIED.findall(text)]
     found = _FOUND.search(text)
     owner = _owner(plan, file, component)
     return SourceError(
         "\n".join(
             [
-                f"{owner or 'the build'}: no place has {file} with the sha256 {sha256}; no tag was moved",
+                f"{owner or 'the build'}: no place has {file}{f' with the sha256 {sha256}' if sha256 else ''}; "
+                "no tag was moved",
                 *(f"  {place}: {why}" for place, why in tried),
             ]
         ),
@@ -63,6 +70,20 @@ def _not_fetched(plan: Plan, component: str | None, text: str, missing: re.Match
         tried=[{"url": place, "why": why} for place, why in tried],
         expected=sha256,
         found=found[1] if found else None,
+        log=log,
+    )
+
+
+def _not_signed(plan: Plan, component: str | None, unsigned: re.Match[str], log: str) -> SourceError:
+    file, key = unsigned.groups()
+    owner = _owner(plan, file, component)
+    return SourceError(
+        f"{owner or 'the build'}: {file} is not signed by the key {key}; no tag was moved",
+        remedy="A mirror holds another file, signature or key under this name: get all three from upstream again, and "
+        f"do not use this one.\nThe whole log: {log}",
+        component=owner,
+        file=file,
+        key=key,
         log=log,
     )
 

@@ -13,7 +13,9 @@ _FROM = re.compile(r"FROM\s+(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 _MARK = re.compile(r"# ([a-z0-9-]+) (\S+) \(([a-z0-9-]+)\)$")
 # BuildKit counts these as steps of a stage, the FROM included unless it names another stage or scratch.
 _COUNTED = {"RUN", "COPY", "ADD", "WORKDIR"}
-_OWNERS = {"base": "base", "os": "os", "tools": "tools", "toolchain": "toolchain", "wheels": "wheels"}
+# What shared stages count for; any other stage belongs to the component whose mark stands above it.
+_OWNERS = {name: name for name in ("base", "os", "tools", "toolchain", "wheels", "final")}
+_OWNERS |= {"devel": "toolchain", "python": "python", "interpreter": "python"}
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,15 @@ def _instructions(dockerfile: str) -> list[str]:
 def steps(dockerfile: str) -> list[Step]:
     """Every layer-making instruction, in file order."""
     found: list[Step] = []
-    stage, component = "", ""
+    stage, component, marked = "", "", ""
     for text in _instructions(dockerfile):
         mark = _MARK.match(text)
         head = _FROM.match(text)
         if head:
             stage = head[2] or head[1]
-            component = _OWNERS.get(stage, stage)
-        elif mark and stage == "final":
-            component = mark[1]
+            component = _OWNERS.get(stage) or marked or stage
+        elif mark:
+            component = marked = mark[1]
         elif text.split(maxsplit=1)[0].upper() in _COUNTED:
             owner = "os" if text.startswith("RUN ldconfig") and stage == "final" else component
             found.append(Step(stage, text, owner))

@@ -9,6 +9,8 @@ from typing import Any
 from trainwright.errors import ProofFailed, SourceError
 from trainwright.inputs import Inputs
 
+# The stages of a Dockerfile that the image itself is made from.
+IMAGE_STAGES = {"os", "interpreter", "final"}
 # apt-get, where a pin leaves nothing to install.
 _NOT_THERE = re.compile(
     r"has no installation candidate|is not installable|not going to be installed|held broken packages"
@@ -32,7 +34,7 @@ def check_system_packages(inputs: Inputs, found: Mapping[str, Any]) -> None:
     rows = [
         f"  {package.name}: the lock has {package.version}, the image {installed.get(package.name, 'none')}"
         for package in inputs.lock.system or ()
-        if "os" in package.stages and installed.get(package.name) != package.version
+        if IMAGE_STAGES & set(package.stages) and installed.get(package.name) != package.version
     ]
     if rows:
         raise ProofFailed(

@@ -7,6 +7,7 @@ which this site reaches it; nothing has to be mounted into a container, and a re
 
 from __future__ import annotations
 
+import re
 import tempfile
 import uuid
 from collections.abc import Callable, Mapping
@@ -20,13 +21,16 @@ from trainwright.context import fill
 from trainwright.engine import Engine
 from trainwright.errors import SourceError
 from trainwright.paths import locked, state_dir, templates_dir
-from trainwright.plan import Base, Plan
+from trainwright.plan import Base
 from trainwright.plan_lock import LockedArchive, LockedSystemPackage, SystemPackage
-from trainwright.render import render_question, system_packages
+from trainwright.render import render_question
 from trainwright.runner import run
 from trainwright.site import Site, mask
+from trainwright.steps import stages, steps
 
 SECONDS = 3600
+# The names behind the apt-get of templates/macros.j2.
+_INSTALL = re.compile(r'apt-get "\$@" install -y --no-install-recommends((?:\s+\\?\s*[a-z0-9][\w.+:-]*)+)')
 
 
 @dataclass(frozen=True)
@@ -48,32 +52,72 @@ class Answer:
     known: Mapping[str, tuple[str, ...]]
 
 
-def ask_apt(plan: Plan, start: Start, site: Site, engine: Engine, *, say: Callable[[str], None]) -> Answer:
-    """What apt would install today in the stages of a plan's Dockerfile.
+@dataclass(frozen=True)
+class Question:
+    """Packages that a stage of a Dockerfile has apt install, those of the stages it is made from included, and where
+    that begins: ``base`` or ``${BUILD_IMAGE}``."""
+
+    start: str
+    packages: tuple[str, ...]
+
+
+def questions(dockerfile: str) -> dict[str, Question]:
+    """What each stage that installs packages of the distribution asks apt for."""
+    parents = {stage.name: stage.parent for stage in stages(dockerfile)}
+    own: dict[str, set[str]] = {}
+    for step in steps(dockerfile):
+        for listed in _INSTALL.findall(step.instruction):
+            own.setdefault(step.stage, set()).update(listed.replace("\\", " ").split())
+    found = {}
+    for stage, names in own.items():
+        packages, at = set(names), stage
+        while at in parents and at != "base":
+            packages |= own.get(at, set())
+            at = parents[at]
+        found[stage] = Question(at, tuple(sorted(packages)))
+    return found
+
+
+def ask_apt(
+    dockerfile: str,
+    start: Start,
+    site: Site,
+    engine: Engine,
+    *,
+    also: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Answer:
+    """What apt would install today in the stages of a Dockerfile.
+
+    Args:
+        dockerfile: of the plan.
+        start: the base.
+        site: how the archive is reached.
+        engine: which asks.
+        also: packages that an installer had apt fetch in an earlier build, each with its version; those that the
+            archive does not have came with the installer.
+        say: told what goes on.
 
     Raises:
         SourceError: the archive does not answer, or has no such package.
     """
-    names = system_packages(plan)
-    own_start = plan.base.build_image is not None
-    questions = {
-        "os": names["os"],
-        "tools": sorted({*names["os"], *names["tools"]}),
-        "toolchain": names["toolchain"] if own_start else sorted({*names["os"], *names["toolchain"]}),
-    }
-    stages = {"os": "base", "tools": "base", "toolchain": "${BUILD_IMAGE}" if own_start else "base"}
+    asked = questions(dockerfile) or {"os": Question("base", ())}
+    starts = {stage: question.start for stage, question in asked.items()}
     say("asking apt for the versions of the distribution's packages")
-    files = {f"ask/{stage}/install": " ".join(wanted) for stage, wanted in questions.items()}
+    files = {f"ask/{stage}/install": " ".join(question.packages) for stage, question in asked.items()}
+    if also:
+        starts, files = {"os": "base", **starts}, {"ask/os/install": "", **files}
+        files["ask/os/also"] = "".join(f"{name} {version}\n" for name, version in sorted(also.items()))
     with tempfile.TemporaryDirectory(prefix="trainwright-apt-") as name:
         answer = Path(name)
-        _build(start, site, engine, stages=stages, files=files, target=answer)
-        records = {stage: _read(answer / stage / "records") for stage in stages}
+        _build(start, site, engine, starts=starts, files=files, target=answer)
+        records = {stage: _read(answer / stage / "records") for stage in starts}
         known: dict[str, list[str]] = {}
-        for stage in stages:
+        for stage in starts:
             for row in _read(answer / stage / "known").splitlines():
                 package, version = (part.strip() for part in row.split("|")[:2])
                 known.setdefault(package, []).append(version)
-        rows = {line for stage in stages for line in _read(answer / stage / "installed").splitlines()}
+        rows = {line for stage in starts for line in _read(answer / stage / "installed").splitlines()}
         installed = tuple(
             SystemPackage(name=name, version=version, architecture=architecture)
             for name, version, architecture in sorted(line.split() for line in rows)
@@ -116,7 +160,7 @@ def fetch_packages(
     }
     with tempfile.TemporaryDirectory(prefix="apt-", dir=target) as name:
         answer = Path(name)
-        _build(start, site, engine, stages={"fetch": "base"}, files=files, target=answer)
+        _build(start, site, engine, starts={"fetch": "base"}, files=files, target=answer)
         failed = _read(answer / "fetch" / "failed").strip()
         if failed:
             _not_there(failed, packages, pool)
@@ -144,12 +188,12 @@ def _not_there(failed: str, packages: tuple[LockedSystemPackage, ...], pool: tup
 
 
 def _build(
-    start: Start, site: Site, engine: Engine, *, stages: Mapping[str, str], files: Mapping[str, str], target: Path
+    start: Start, site: Site, engine: Engine, *, starts: Mapping[str, str], files: Mapping[str, str], target: Path
 ) -> None:
     """Put questions; the answers of each are in ``target/<question>`` afterwards."""
     base = start.base
     folder = state_dir() / "contexts" / "apt"
-    context: dict[str, str | Path] = {"Dockerfile": render_question(base, stages), **files}
+    context: dict[str, str | Path] = {"Dockerfile": render_question(base, starts), **files}
     context["ask/ask.sh"] = (templates_dir() / "apt" / "ask.sh").read_text()
     if start.rootfs is not None:
         context["base/rootfs.tar"] = start.rootfs

@@ -64,18 +64,27 @@ def _flags(words: Words) -> str:
     help={
         "built": "the images built here, newest first",
         "components": "the components and their providers",
+        "framework": "only lines of this framework",
+        "cuda": "only lines of this CUDA version",
         "catalog": CATALOG_HELP,
         "json": JSON_HELP,
     },
 )
 def list_(
-    c: Context, built: bool = False, components: bool = False, catalog: str | None = None, json: bool = False
+    c: Context,
+    *,
+    built: bool = False,
+    components: bool = False,
+    framework: str | None = None,
+    cuda: str | None = None,
+    catalog: str | None = None,
+    json: bool = False,
 ) -> None:
     """Show the image lines of the catalog (or --components, or --built)."""
     from trainwright import listing, show
 
     use_catalog(catalog)
-    document = listing.built() if built else listing.components() if components else listing.lines()
+    document = listing.built() if built else listing.components() if components else listing.lines(framework, cuda)
     if json:
         print_json(document)
     else:

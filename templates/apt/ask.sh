@@ -3,6 +3,7 @@
 #
 # Files of the question, all optional:
 #   install     names of packages: which packages would apt install for them?
+#   also        "NAME VERSION" on a line each: those that the archive has, in that version or the newest
 #   download    name:architecture=version: fetch these packages
 #   pool        "PACKAGE FILE SHA256" on a line each: fetch these files of the archive's pool
 # Files of the answer:
@@ -32,6 +33,14 @@ if [ -s "$question/install" ]; then
     as_pins < /mnt/uris > /mnt/pins
     [ ! -s /mnt/pins ] || apt-cache "$@" show $(cat /mnt/pins) > /answer/records
     apt-cache "$@" madison $(sed 's/[:=].*//' /mnt/pins; sed 's/ .*//' /answer/installed) > /answer/known
+fi
+if [ -s "$question/also" ]; then
+    while read -r name version; do
+        versions=$(apt-cache "$@" madison "$name" | sed -n 's/^[^|]*| *\([^ |]*\) *|.* Packages$/\1/p')
+        [ -n "$versions" ] || continue
+        echo "$versions" | grep -qxF "$version" || version=$(echo "$versions" | head -n 1)
+        apt-cache "$@" show "$name=$version" >> /answer/records
+    done < "$question/also"
 fi
 cd /answer/files
 if [ -s "$question/download" ]; then

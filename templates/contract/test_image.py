@@ -8,9 +8,16 @@ CREDENTIALS = re.compile(r"\w+://[^/\s:@$]+:[^/\s@$]+@|\b(?:AKIA|ASIA)[0-9A-Z]{1
 SECRET_NAME = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|INDEX_URL$|^https?_proxy$", re.IGNORECASE)
 
 
-def test_no_entrypoint(probe):
-    # `docker run IMAGE train` must find `train` on PATH; a shell-form ENTRYPOINT would swallow both it and SIGTERM.
-    assert not probe["image"]["entrypoint"]
+def test_entrypoint_becomes_the_command(probe, host):
+    # `docker run IMAGE train` must find `train` on PATH; a shell-form ENTRYPOINT would swallow both it and SIGTERM, and
+    # one that does not become the command would keep SIGTERM to itself.
+    entrypoint = probe["image"]["entrypoint"]
+    if entrypoint:
+        assert entrypoint[0].startswith("/"), f"not in exec form: {entrypoint}"
+        assert len(entrypoint) == 1
+        command = f"echo $$; exec {entrypoint[0]} sh -c 'echo $$'"
+        before, after = host.check_output("sh -c %s", command).split()
+        assert before == after
 
 
 def test_user_is_root(probe):

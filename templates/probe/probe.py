@@ -34,6 +34,8 @@ LIBRARIES = (
 COMPILERS = ("gcc", "g++", "cc", "c++", "clang", "nvcc", "make")
 DRIVER = re.compile(r"^(libcuda\.so|libnvidia-[\w-]+\.so|libnvcuvid\.so|libnvoptix\.so|libcudadebugger\.so)[.\d]*$")
 UNREAL = ("/proc", "/sys", "/dev")
+# Where NVIDIA's libraries for older drivers wait until a start-up program finds such a driver; no loader looks there.
+APART = "/opt/cuda-compat"
 
 
 def read(path: str) -> str:
@@ -168,7 +170,12 @@ def walk(mounts: set[str]) -> tuple[dict[str, int], list[tuple[int, str]], list[
                 continue
             total += size
             files.append((size, path))
-            if name.startswith("lib") and DRIVER.match(name) and "/stubs" not in folder:
+            if (
+                name.startswith("lib")
+                and DRIVER.match(name)
+                and "/stubs" not in folder
+                and not folder.startswith(APART)
+            ):
                 drivers.append(path)
             if name == "uv_cache.json":
                 traces.append(path)

@@ -93,9 +93,9 @@ def test_a_wrong_checksum_fails_the_build(small_catalog, docker):
     plan = small_plan(small_catalog)
     python = plan.component("python")
     assert python is not None
-    from trainwright.context import tools_lock
+    from trainwright.tools import tools_lock
 
-    tool = next(p for p in tools_lock().packages if p.name == "setuptools")
+    tool = next(p for p in tools_lock("3.11").packages if p.name == "setuptools")
     from trainwright.plan import PlannedSource
 
     wrong = PlannedSource(package=f"{tool.name}=={tool.version}", file=tool.file, sha256="0" * 64)

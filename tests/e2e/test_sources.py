@@ -21,7 +21,6 @@ import pytest
 from tests.loopback import Loopback, dead_url, loopback, status, truncated
 from trainwright import build as building
 from trainwright.catalog import load_catalog
-from trainwright.context import tools_lock
 from trainwright.engine import connect
 from trainwright.errors import Failure, SourceError
 from trainwright.paths import state_dir
@@ -30,6 +29,7 @@ from trainwright.request import make_request
 from trainwright.resolve import resolve
 from trainwright.site import load_site
 from trainwright.store import BuildRecord
+from trainwright.tools import tools_lock
 
 TAG = "trainwright-test/sources:1"
 FILE = "gadget-1.0.tar.gz"
@@ -242,7 +242,7 @@ def test_a_registry_that_does_not_answer_stops_a_build(small_catalog, tmp_path, 
 def test_a_package_with_another_hash_ends_with_8(small_catalog, tmp_path, monkeypatch, docker):
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), small_catalog)
-    tool = next(p for p in tools_lock().packages if p.name == "setuptools")
+    tool = next(p for p in tools_lock("3.11").packages if p.name == "setuptools")
     wrong = PlannedSource(package=f"{tool.name}=={tool.version}", file=tool.file, sha256="0" * 64)
     components = tuple(c.model_copy(update={"sources": (wrong,)}) if c.name == "python" else c for c in plan.components)
     plan = plan.model_copy(update={"components": components, "tags": (TAG,)})

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan bad8b28298c7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 352f268970a7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -62,9 +62,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    /usr/bin/python3 -m venv /opt/tools \
-    && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+    /usr/bin/python3 -m venv /opt/tools && pip=/opt/tools/bin/pip \
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
 # Compilers and headers, for the stages below only.
@@ -163,7 +163,7 @@ RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/
     && rmdir /tmp/ssh && mkdir -p /run/sshd \
     && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
 # One key pair for the hosts of a job: made at build, in a layer of its own, never the same in two people's images.
-RUN mkdir -p -m 700 /root/.ssh \
+RUN install -d -m 700 /root/.ssh \
     && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
     && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
@@ -242,7 +242,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=bad8b28298c76827e2e69e3f9b9a82a177526571a3f7f89d895d44f1231ff54d \
+    io.trainwright.plan=352f268970a7c10e01c3491dde66c175ece5c99fbcd7abd196b03aaeeb7ba8f4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 58c7b6518d1e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 81c247fbe168; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -64,9 +64,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    /usr/bin/python3 -m venv /opt/tools \
-    && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+    /usr/bin/python3 -m venv /opt/tools && pip=/opt/tools/bin/pip \
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
 # Compilers and headers, for the stages below only.
@@ -120,7 +120,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     && apt-get "$@" update \
     && apt-get "$@" download nvidia-cuda-toolkit; fi \
     && echo "cd5fe85aee38d108b315f408a688641478f2402622a10c677478eb7a6c4e5319  nvidia-cuda-toolkit_12.4.131~12.4.1-2_amd64.deb" | sha256sum -c - \
-    && dpkg-deb -x *.deb deb
+    && dpkg-deb -x ./*.deb deb
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=requirements/cuda-compiler.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/cuda-compiler,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
@@ -193,7 +193,7 @@ RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/
     && rmdir /tmp/ssh && mkdir -p /run/sshd \
     && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
 # One key pair for the hosts of a job: made at build, in a layer of its own, never the same in two people's images.
-RUN mkdir -p -m 700 /root/.ssh \
+RUN install -d -m 700 /root/.ssh \
     && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
     && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
@@ -285,7 +285,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=58c7b6518d1e78c6f6c435e727f79d1fd88d95d5221ed5b02e3544bb633fd08c \
+    io.trainwright.plan=81c247fbe1687e73b99d6f502f198da286a4b28cacc6260f210b98fe3e1399d3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5b9eee012b71; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 18de2b283d35; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -64,9 +64,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    /usr/bin/python3 -m venv /opt/tools \
-    && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+    /usr/bin/python3 -m venv /opt/tools && pip=/opt/tools/bin/pip \
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
 # Compilers and headers, for the stages below only.
@@ -165,7 +165,7 @@ RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/
     && rmdir /tmp/ssh && mkdir -p /run/sshd \
     && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
 # One key pair for the hosts of a job: made at build, in a layer of its own, never the same in two people's images.
-RUN mkdir -p -m 700 /root/.ssh \
+RUN install -d -m 700 /root/.ssh \
     && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
     && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
@@ -266,7 +266,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=5b9eee012b712cb29650a81c6fd8118c30096beef85e96ab3dec0dc0cf2dce84 \
+    io.trainwright.plan=18de2b283d35b877eb9cc1164ce04f6add0f603e2e49f6ec3d0b6d5220c11c45 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

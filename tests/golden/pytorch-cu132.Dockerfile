@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a9ce748e55ed; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan be43f4b8011d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -62,9 +62,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
     --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    /usr/bin/python3 -m venv /opt/tools \
-    && PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    /opt/tools/bin/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+    /usr/bin/python3 -m venv /opt/tools && pip=/opt/tools/bin/pip \
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 COPY tools/env /opt/tools/env
 
 # Compilers and headers, for the stages below only.
@@ -163,7 +163,7 @@ RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/
     && rmdir /tmp/ssh && mkdir -p /run/sshd \
     && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
 # One key pair for the hosts of a job: made at build, in a layer of its own, never the same in two people's images.
-RUN mkdir -p -m 700 /root/.ssh \
+RUN install -d -m 700 /root/.ssh \
     && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
     && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=a9ce748e55ed057dd5cca469bdf6475cb6e38bc0a04b88d94d46994533d6b931 \
+    io.trainwright.plan=be43f4b8011dde67ef4990f11175b2bde36b7c958cc539c7b2317e80599f1bb7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -274,6 +274,16 @@ def test_a_failed_fetch_is_told_with_file_places_and_remedy(fetch, server):
     assert f"{SHA[:2]}/{SHA}/{FILE}" in failure.remedy
 
 
+def test_a_file_without_a_known_checksum_is_told_by_its_name(fetch):
+    unknown = ARCHIVE.model_copy(update={"sha256": None})
+    done = fetch(dead_url(), sha256="-")
+    failure = source_failure(planned("thing", unknown), "other", 88, done.stdout.splitlines(), "/log")
+    assert failure is not None
+    assert failure.exit_code == 8
+    assert (failure.details["component"], failure.details["file"], failure.details["expected"]) == ("thing", FILE, None)
+    assert f"no place has {FILE};" in failure.message
+
+
 UV = """\
 error: Failed to download `six==1.16.0`
   cause: Hash mismatch for `six==1.16.0`

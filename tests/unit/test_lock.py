@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright import lock as locking
-from trainwright import runner
+from trainwright import runner, tools
 from trainwright.errors import Conflict, RequestError, SourceError
 from trainwright.lock import Lock, LockedPackage, lock_line, requirements_text, resolve_lock
 from trainwright.paths import images_dir
@@ -378,6 +378,20 @@ def test_no_file_at_all_is_a_failure_with_the_package_s_name() -> None:
         locking._best_file(package, locking._tag_ranks("3.11", locking.PLATFORM))
 
 
+@pytest.mark.parametrize(
+    ("python", "file"),
+    [
+        ("3.6", "a-1-cp36-cp36m-manylinux1_x86_64.whl"),
+        ("3.7", "a-1-cp37-cp37m-manylinux2010_x86_64.whl"),
+        ("3.8", "a-1-cp38-cp38-manylinux2014_x86_64.whl"),
+    ],
+)
+def test_wheels_of_old_pythons_are_known_by_their_abi(python: str, file: str) -> None:
+    wheels = [{"url": f"https://h.example/{name}"} for name in ("a-1-cp38-none-any.whl", file)]
+    ranks = locking._tag_ranks(python, "x86_64-manylinux_2_17")
+    assert locking._file_name(locking._best_file({"name": "a", "version": "1", "wheels": wheels}, ranks)) == file
+
+
 # ---- closures ----------------------------------------------------------------------------------------------------
 
 nodes = st.sampled_from([f"p{number}" for number in range(7)])
@@ -454,10 +468,17 @@ def test_the_cpu_line_holds_no_cuda() -> None:
     assert not [p.name for p in lock.packages if p.name.startswith(("nvidia", "cuda", "triton", "rmm"))]
 
 
-def test_the_tools_can_build_what_has_no_wheel() -> None:
-    tools = Lock.load(images_dir() / "tools.lock.json")
-    assert {"uv", "pip", "setuptools", "wheel"} <= {p.name for p in tools.packages}
-    assert not [p for p in tools.packages if p.sdist]
+@pytest.mark.parametrize("python", list(tools.load_tools().packages))
+def test_the_tools_can_build_what_has_no_wheel(python: str) -> None:
+    lock = tools.tools_lock(python)
+    assert {"uv", "pip", "setuptools", "wheel"} <= {p.name for p in lock.packages}
+    assert not [p for p in lock.packages if p.sdist]
+    assert tools.stale_tools(tools.load_tools(), python) == []
+
+
+def test_tools_of_an_unknown_python_are_an_error_that_says_which_are_known() -> None:
+    with pytest.raises(RequestError, match=r"Python 3\.5, only for 3\.6, .*3\.13"):
+        tools.tools_lock("3.5")
 
 
 def test_the_front_door_s_requirements_are_pinned_by_hash() -> None:

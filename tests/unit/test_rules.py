@@ -21,7 +21,15 @@ RULES = {rule.name: rule for rule in CATALOG.rules.rules}
 # Components without a version, and the framework whose lines are still to come.
 SMP = {"smdistributed_modelparallel": None}
 SMDDP = {"smdistributed_dataparallel": None}
+JAMMY, NOBLE, AMAZON = {"os": "ubuntu-22.04"}, {"os": "ubuntu-24.04"}, {"os": "amazonlinux-2023"}
+PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "1.13.2")}
+MPI = {"openmpi": ("efa", "4.1.7")}
 TF = {"framework": "tensorflow", "version": "2.18.0"}
+
+
+def component(has: str | tuple[str, str] | None) -> Fact:
+    """A component of that version, or of (provider, version)."""
+    return Fact(has[1], provider=has[0]) if isinstance(has, tuple) else Fact(has)
 
 
 def facts(framework="pytorch", version="2.6.0", cuda="12.4", python="3.11", os="debian-12", **components) -> Facts:
@@ -32,7 +40,7 @@ def facts(framework="pytorch", version="2.6.0", cuda="12.4", python="3.11", os="
         cuda=Fact(cuda),
         python=Fact(python),
         os=Fact(os),
-        components={name.replace("_", "-"): Fact(has) for name, has in components.items()},
+        components={name.replace("_", "-"): component(has) for name, has in components.items()},
         packages={name: Fact(has) for name, has in packages.items()},
     )
 
@@ -62,6 +70,14 @@ def refused(of: Facts) -> set[str]:
         ("efa-1.43-focal", {"os": "ubuntu-20.04", "efa": "1.43.1"}, {"os": "ubuntu-20.04", "efa": "1.42.0"}),
         ("efa-1.43-focal", {"os": "ubuntu-20.04", "efa": "1.100.0"}, {"os": "ubuntu-22.04", "efa": "1.43.1"}),
         ("efa-1.23-bionic", {"os": "ubuntu-18.04", "efa": "1.24.0"}, {"os": "ubuntu-18.04", "efa": "1.22.1"}),
+        ("efa-1.18-jammy", {**JAMMY, "efa": ("aws", "1.9.5")}, {**JAMMY, "efa": ("aws", "1.18.0")}),
+        ("efa-1.18-jammy", {**JAMMY, "efa": ("aws", "1.17.3")}, {**JAMMY, "efa": ("ubuntu", "1.17.0")}),
+        ("efa-1.25-amazon", {**AMAZON, "efa": ("aws", "1.24.1")}, {**AMAZON, "efa": ("aws", "1.25.0")}),
+        ("efa-1.33-noble", {**NOBLE, "efa": ("aws", "1.32.0")}, {**NOBLE, "efa": ("aws", "1.33.0")}),
+        ("efa-bundles-plugin", {**PLUGIN, "efa": ("aws", "1.37.0")}, {**PLUGIN, "efa": ("aws", "1.38.0")}),
+        ("efa-installer-plugin", {**PLUGIN, "efa": ("debian", "1.17.0")}, {**PLUGIN, "efa": ("aws", "1.38.0")}),
+        ("efa-installer-mpi", {**MPI, "efa": ("debian", "1.17.0")}, {**MPI, "efa": ("aws", "1.38.0")}),
+        ("plugin-1.13-libfabric", {**OWN, "efa": ("aws", "1.36.0")}, {**OWN, "efa": ("aws", "1.37.0")}),
     ],
 )
 def test_a_rule_decides_at_its_border(rule, bad, good):

@@ -257,7 +257,7 @@ def test_planted_faults_are_found(tmp_path: Path) -> None:
     finally:
         run([client, "rmi", "-f", tag])
     assert {
-        "test_no_entrypoint",
+        "test_entrypoint_becomes_the_command",
         "test_no_settings_of_a_site[/root/.netrc]",
         "test_train_is_on_path_and_executable",
         "test_a_job_succeeds",

@@ -1,5 +1,13 @@
 """libfabric and the user-space side of EFA, as far as they show without the adapter."""
 
+import pytest
+
+
+@pytest.fixture
+def by_installer(plan):
+    if not any(c["name"] == "efa" and c["provider"] == "aws" for c in plan["components"]):
+        pytest.skip("not by AWS's installer")
+
 
 def test_efa_provider_is_built_in(host):
     # Debian 12's `fi_info -l` hides providers without a device, so it cannot be asked.
@@ -17,3 +25,30 @@ def test_tcp_provider_answers(within):
     done = within(60, "fi_info -p tcp")
     assert done.rc == 0, done.stderr
     assert "provider: tcp" in done.stdout
+
+
+@pytest.mark.usefixtures("by_installer")
+def test_installer_s_libfabric_comes_first(host):
+    first = host.check_output("ldconfig -p | sed -n 's/.*libfabric.so.1 .*=> //p' | head -n 1")
+    assert first.startswith("/opt/amazon/efa/lib")
+    assert host.check_output("command -v fi_info") == "/opt/amazon/efa/bin/fi_info"
+
+
+@pytest.mark.usefixtures("by_installer")
+@pytest.mark.parametrize(
+    ("component", "folder"), [("openmpi", "openmpi"), ("aws-ofi-nccl", "ofi-nccl"), ("openmpi", "openmpi5")]
+)
+def test_installer_left_nothing_that_the_plan_does_not_name(host, plan, component, folder):
+    named = any(c["name"] == component and c["provider"] in ("efa", "source") for c in plan["components"])
+    assert host.file(f"/opt/amazon/{folder}").exists is (named and folder != "openmpi5")
+
+
+@pytest.mark.usefixtures("by_installer")
+def test_installer_itself_is_not_in_the_image(host):
+    assert host.run("find / -xdev -name efa_installer.sh").stdout == ""
+
+
+def test_fork_is_safe(host, plan):
+    # Data loaders fork; without it memory that the adapter has registered may change under it.
+    wanted = plan["environment"].get("RDMAV_FORK_SAFE")
+    assert host.run("printenv RDMAV_FORK_SAFE").stdout.strip() == (wanted or "")

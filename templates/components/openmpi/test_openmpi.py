@@ -2,6 +2,10 @@
 
 import re
 
+import pytest
+
+PARAMETERS = "/opt/amazon/openmpi/etc/openmpi-mca-params.conf"
+
 
 def test_version_is_4(host):
     # The toolkit waits 20 minutes for a process named orted, which Open MPI 5 does not have.
@@ -12,6 +16,30 @@ def test_version_is_4(host):
 def test_one_installation(host):
     found = {host.check_output("readlink -f %s", path) for path in host.check_output("which -a mpirun").split()}
     assert len(found) == 1, f"two MPI installations: {sorted(found)}"
+
+
+def test_one_library(host):
+    # Also off the loader's path: a program that is told of the other by its prefix would load it.
+    listed = host.run("find / -xdev -name 'libmpi.so.*' \\( -type f -o -type l \\)").stdout.split()
+    assert len({host.check_output("readlink -f %s", path) for path in listed}) == 1, listed
+
+
+def test_program_is_not_wrapped(host, plan):
+    if any(c["name"] == "openmpi" and c["provider"] == "base" for c in plan["components"]):
+        pytest.skip("Open MPI is the base image's")
+    # AWS's own images put a script in its place that adds an option; options that come twice end mpirun.
+    text = host.check_output("head -c 400 $(command -v mpirun) | tr -dc '[:print:]'")
+    assert not (text.startswith("#!") and "allow-run-as-root" in text)
+    assert host.run("find / -xdev -name 'mpirun.real'").stdout == ""
+
+
+def test_parameters_are_in_the_file_once(host):
+    if not host.file(PARAMETERS).exists:
+        pytest.skip("the distribution's Open MPI has its own")
+    lines = host.file(PARAMETERS).content_string.splitlines()
+    keys = [line.partition("=")[0].strip() for line in lines if "=" in line and not line.lstrip().startswith("#")]
+    assert {"hwloc_base_binding_policy", "rmaps_base_mapping_policy"} <= set(keys)
+    assert len(keys) == len(set(keys))
 
 
 def test_ranks(within):

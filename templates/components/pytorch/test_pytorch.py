@@ -57,7 +57,11 @@ if __name__ == "__main__":
 
 def test_gloo_all_reduce_under_torchrun(host, within):
     host.check_output("printf %%s %s > /tmp/smoke_gloo.py", GLOO)
-    launch = "torchrun --nnodes 1 --nproc-per-node 2 --master-addr 127.0.0.1 --master-port 29517 /tmp/smoke_gloo.py"
+    # PyTorch 1.9 and older have the launcher under other names; the options are spelt as all of them read them.
+    launchers = ["torch.distributed.run", "torch.distributed.launch --use_env"]
+    found = [name for name in launchers if host.run(f"python3 -c 'import {name.split()[0]}'").rc == 0]
+    launcher = "torchrun" if host.run("command -v torchrun").rc == 0 else f"python3 -m {found[0]}"
+    launch = f"{launcher} --nnodes 1 --nproc_per_node 2 --master_addr 127.0.0.1 --master_port 29517 /tmp/smoke_gloo.py"
     done = within(120, f"GLOO_SOCKET_IFNAME=lo OMP_NUM_THREADS=1 {launch}; c=$?; rm -f /tmp/smoke_gloo.py; exit $c")
     assert done.rc == 0, (done.stdout + done.stderr)[-3000:]
     assert sorted(line for line in done.stdout.splitlines() if line.startswith("rank")) == [

@@ -1,0 +1,63 @@
+"""A component is added by adding a folder: the example of CONTRIBUTING.md is built and proven, and no Python file
+outside of its folder names it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from trainwright.paths import images_dir, templates_dir
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = ROOT / "tests" / "example"
+FOLDERS = sorted((EXAMPLE / "templates" / "components").iterdir())
+
+
+def test_only_its_folder_knows_the_component() -> None:
+    assert FOLDERS
+    for name in (folder.name for folder in FOLDERS):
+        assert not (templates_dir() / "components" / name).exists()
+        folders = (ROOT / top for top in ("trainwright", "devtools", "tests"))
+        files = [*ROOT.glob("*.py"), *(file for folder in folders for file in folder.rglob("*.py"))]
+        knowing = [f for f in files if name in f.read_text() and EXAMPLE not in f.parents]
+        assert not knowing, f"{name} is named in {knowing}"
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Path:
+    """The example as a folder of one's own: its components, and the CPU line with them."""
+    own = tmp_path / "catalog"
+    shutil.copytree(EXAMPLE, own)
+    line = yaml.safe_load((images_dir() / "pytorch" / "cpu.yaml").read_text())
+    for folder in FOLDERS:
+        ((provider, data),) = yaml.safe_load((folder / "component.yaml").read_text())["providers"].items()
+        (version,) = data["versions"]
+        line["components"][folder.name] = {"provider": provider, "version": version}
+    (own / "images" / "pytorch").mkdir(parents=True)
+    (own / "images" / "pytorch" / "cpu.yaml").write_text(yaml.safe_dump(line))
+    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", own / "images" / "pytorch")
+    return own
+
+
+@pytest.mark.engine
+def test_build_probe_and_smoke_of_the_example(program: Callable, docker: Callable, catalog: Path) -> None:
+    words = ("--catalog", str(catalog))
+    done = program("build", "--framework", "pytorch", "--cuda", "cpu", *words, "--smoke", "--json")
+    assert done.code == 0, done.err[-3000:]
+    built = done.json
+    try:
+        for folder in FOLDERS:
+            data = yaml.safe_load((folder / "component.yaml").read_text())
+            (provider,) = data["providers"].values()
+            assert built["probe"]["facts"][folder.name]["version"] in provider["versions"]
+        assert built["smoke"]["failed"] == 0
+        smoked = program("smoke", "--image", built["tags"][0], *words, "--json").json
+        rows = {row["component"]: row["outcome"] for row in smoked["rows"]}
+        assert all(rows[folder.name] == "passed" for folder in FOLDERS)
+    finally:
+        for tag in built["tags"]:
+            docker("rmi", "-f", tag, check=False)
