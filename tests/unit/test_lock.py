@@ -389,7 +389,7 @@ def test_no_file_at_all_is_a_failure_with_the_package_s_name() -> None:
 def test_wheels_of_old_pythons_are_known_by_their_abi(python: str, file: str) -> None:
     wheels = [{"url": f"https://h.example/{name}"} for name in ("a-1-cp38-none-any.whl", file)]
     ranks = locking._tag_ranks(python, "x86_64-manylinux_2_17")
-    assert locking._file_name(locking._best_file({"name": "a", "version": "1", "wheels": wheels}, ranks)) == file
+    assert locking.file_name(locking._best_file({"name": "a", "version": "1", "wheels": wheels}, ranks)) == file
 
 
 # ---- closures ----------------------------------------------------------------------------------------------------
