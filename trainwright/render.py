@@ -79,15 +79,15 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     return text.replace("@@diagram@@", diagram(text))
 
 
-def render_question(base: Base, stages: Mapping[str, str]) -> str:
+def render_question(base: Base, starts: Mapping[str, str]) -> str:
     """The Dockerfile that asks apt in a base image (``templates/apt/``).
 
     Args:
         base: of the plan.
-        stages: names of questions, each with what it starts from: ``base`` or ``${BUILD_IMAGE}``.
+        starts: names of folders of questions, each with what it starts from: ``base`` or ``${BUILD_IMAGE}``.
     """
     environment = _environment([templates_dir() / "apt", templates_dir()])
-    text = environment.get_template("ask.Dockerfile.j2").render(plan={"base": base}, stages=stages)
+    text = environment.get_template("ask.Dockerfile.j2").render(plan={"base": base}, starts=starts)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 

@@ -91,7 +91,7 @@ def locked_rootfs(os_name: str, sha256: str, site: Site, *, say: Callable[[str],
             [f"base: the root file system of the lock, sha256 {sha256}, is not to be had", *(f"  {t}" for t in tried)]
         ),
         remedy="Take it from a folder that ./invoke mirror pull filled, or lock today's: "
-        "./invoke lock … --upgrade base --upgrade apt",
+        "./invoke lock … --upgrade base",
         component="base",
         file=FILE,
         expected=sha256,

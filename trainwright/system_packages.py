@@ -29,6 +29,9 @@ from trainwright.site import Site, mask
 from trainwright.steps import stages, steps
 
 SECONDS = 3600
+BASE = "base"
+# What a stage begins with, and the folder of the questions that are asked there.
+_FOLDERS = {BASE: "runtime", "${BUILD_IMAGE}": "build"}
 # The names behind the apt-get of templates/macros.j2.
 _INSTALL = re.compile(r'apt-get "\$@" install -y --no-install-recommends((?:\s+\\?\s*[a-z0-9][\w.+:-]*)+)')
 
@@ -71,7 +74,7 @@ def questions(dockerfile: str) -> dict[str, Question]:
     found = {}
     for stage, names in own.items():
         packages, at = set(names), stage
-        while at in parents and at != "base":
+        while at in parents and at != BASE:
             packages |= own.get(at, set())
             at = parents[at]
         found[stage] = Question(at, tuple(sorted(packages)))
@@ -101,23 +104,22 @@ def ask_apt(
     Raises:
         SourceError: the archive does not answer, or has no such package.
     """
-    asked = questions(dockerfile) or {"os": Question("base", ())}
-    starts = {stage: question.start for stage, question in asked.items()}
+    asked = questions(dockerfile)
     say("asking apt for the versions of the distribution's packages")
-    files = {f"ask/{stage}/install": " ".join(question.packages) for stage, question in asked.items()}
+    files = {
+        f"{_FOLDERS[question.start]}/{stage}/install": " ".join(question.packages) for stage, question in asked.items()
+    }
     if also:
-        starts, files = {"os": "base", **starts}, {"ask/os/install": "", **files}
-        files["ask/os/also"] = "".join(f"{name} {version}\n" for name, version in sorted(also.items()))
+        files[f"{_FOLDERS[BASE]}/os/also"] = "".join(f"{name} {version}\n" for name, version in sorted(also.items()))
     with tempfile.TemporaryDirectory(prefix="trainwright-apt-") as name:
         answer = Path(name)
-        _build(start, site, engine, starts=starts, files=files, target=answer)
-        records = {stage: _read(answer / stage / "records") for stage in starts}
+        _build(start, site, engine, files=files, target=answer)
+        records = {path.parent.name: path.read_text() for path in sorted(answer.glob("*/*/records"))}
         known: dict[str, list[str]] = {}
-        for stage in starts:
-            for row in _read(answer / stage / "known").splitlines():
-                package, version = (part.strip() for part in row.split("|")[:2])
-                known.setdefault(package, []).append(version)
-        rows = {line for stage in starts for line in _read(answer / stage / "installed").splitlines()}
+        for row in "".join(path.read_text() for path in sorted(answer.glob("*/known"))).splitlines():
+            package, version = (part.strip() for part in row.split("|")[:2])
+            known.setdefault(package, []).append(version)
+        rows = {line for path in answer.glob("*/installed") for line in path.read_text().splitlines()}
         installed = tuple(
             SystemPackage(name=name, version=version, architecture=architecture)
             for name, version, architecture in sorted(line.split() for line in rows)
@@ -155,18 +157,19 @@ def fetch_packages(
         for p in packages
     ]
     files = {
-        "ask/fetch/download": "".join(f"{pin}\n" for pin in pins),
-        "ask/fetch/pool": "".join(f"{a.package} {a.file} {a.sha256}\n" for a in pool),
+        f"{_FOLDERS[BASE]}/fetch/download": "".join(f"{pin}\n" for pin in pins),
+        f"{_FOLDERS[BASE]}/fetch/pool": "".join(f"{a.package} {a.file} {a.sha256}\n" for a in pool),
     }
     with tempfile.TemporaryDirectory(prefix="apt-", dir=target) as name:
         answer = Path(name)
-        _build(start, site, engine, starts={"fetch": "base"}, files=files, target=answer)
-        failed = _read(answer / "fetch" / "failed").strip()
+        _build(start, site, engine, files=files, target=answer)
+        found = answer / _FOLDERS[BASE] / "fetch"
+        failed = (found / "failed").read_text().strip() if (found / "failed").is_file() else ""
         if failed:
             _not_there(failed, packages, pool)
-        for path in (answer / "fetch" / "files").iterdir():
+        for path in (found / "files").iterdir():
             path.replace(target / path.name)
-        return _read(answer / "fetch" / "records")
+        return (found / "records").read_text()
 
 
 def _not_there(failed: str, packages: tuple[LockedSystemPackage, ...], pool: tuple[LockedArchive, ...]) -> None:
@@ -187,20 +190,21 @@ def _not_there(failed: str, packages: tuple[LockedSystemPackage, ...], pool: tup
     )
 
 
-def _build(
-    start: Start, site: Site, engine: Engine, *, starts: Mapping[str, str], files: Mapping[str, str], target: Path
-) -> None:
-    """Put questions; the answers of each are in ``target/<question>`` afterwards."""
+def _build(start: Start, site: Site, engine: Engine, *, files: Mapping[str, str], target: Path) -> None:
+    """Put questions (``<start>/<question>/<file>``); the answers are in ``target/<start>/<question>`` afterwards."""
     base = start.base
     folder = state_dir() / "contexts" / "apt"
-    context: dict[str, str | Path] = {"Dockerfile": render_question(base, starts), **files}
+    used = {_FOLDERS[BASE], *(file.partition("/")[0] for file in files)}
+    asked = {name: begin for begin, name in _FOLDERS.items() if name in used}
+    context: dict[str, str | Path] = {"Dockerfile": render_question(base, asked)}
+    context |= {f"ask/{name}": text for name, text in files.items()}
     context["ask/ask.sh"] = (templates_dir() / "apt" / "ask.sh").read_text()
     if start.rootfs is not None:
         context["base/rootfs.tar"] = start.rootfs
     if site.apt_folder is not None:
         context |= context_files(site.apt_folder, base.os, None, "apt/repository")
     with locked(folder.with_suffix(".lock")), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
-        fill(folder, context, directories=["apt", "ask"])
+        fill(folder, context, directories=["apt", *(f"ask/{name}" for name in asked)])
         secrets = site.secrets(Path(scratch, "secrets"), base.os)
         arguments = {**pulled_from(base, site), **start.arguments, "ASKED": uuid.uuid4().hex}
         argv = [*command(engine, site, secrets, arguments), "--progress", "plain"]
@@ -221,7 +225,3 @@ def _failure(said: str) -> SourceError:
         urls=[],
         last_lines=lines[-20:],
     )
-
-
-def _read(path: Path) -> str:
-    return path.read_text(errors="replace") if path.is_file() else ""

@@ -27,14 +27,16 @@ from trainwright.documents import LockDocument, MirrorDocument
 from trainwright.engine import connect
 from trainwright.errors import Failure, RequestError, SourceError
 from trainwright.inputs import Inputs, first_use, locked_inputs
-from trainwright.locking_plan import make_lock
+from trainwright.locking_plan import make_lock, start_of
 from trainwright.paths import images_dir, templates_dir
 from trainwright.plan import Plan
 from trainwright.plan_lock import PlanLock, find_lock, lock_path, save_lock
+from trainwright.render import render_dockerfile
 from trainwright.request import make_request
 from trainwright.resolve import resolve
 from trainwright.site import Site, load_site
 from trainwright.store import BuildRecord
+from trainwright.system_packages import ask_apt
 
 TAG = "trainwright-test/mirror:1"
 FILE = "gadget-1.0.tar.gz"
@@ -177,6 +179,18 @@ def test_a_check_finds_what_is_gone_and_what_is_newer(bench):
     assert found["archive", f"gadget/{FILE}"] == "differs"
     assert found["python", "toolz"] in ("gone", "newer")
     assert document["faults"] >= 2
+
+
+def test_what_an_installer_had_apt_fetch_is_pinned_too(bench):
+    engine = connect(setup=False)
+    dockerfile = render_dockerfile(bench.plan, bench.catalog)
+    start = start_of(bench.lock, bench.site, engine, say=quiet)
+    also = {"bzip2": "0", "libfabric-aws": "1.9"}
+    answer = ask_apt(dockerfile, start, bench.site, engine, also=also, say=quiet)
+    found = {p.name: p for p in answer.packages}
+    assert "os" in found["bzip2"].stages
+    assert found["bzip2"].version != "0", "the archive has another"
+    assert "libfabric-aws" not in found, "that came with the installer"
 
 
 def test_a_pull_is_repeated_without_fetching_anything(bench):

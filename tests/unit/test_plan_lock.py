@@ -354,6 +354,22 @@ def test_a_package_of_the_users_is_resolved_within_the_plan(monkeypatch, site, t
     assert ("toolz", "2.1") in [(p.name, p.version) for p in again.user or ()]
 
 
+def test_what_a_finished_build_holds_beyond_its_base_is_asked_for(monkeypatch):
+    class Record:
+        plan = plan_with()
+        probe = {"packages": {"libc6": "1-2", "gcc": "9", "pciutils": "3", "libfabric-aws": "1"}}
+
+    monkeypatch.setattr(locking_plan, "all_records", lambda: [Record])
+    lock = whole(Record.plan)
+    # What is in the base is not asked for; what is locked keeps its version.
+    assert locking_plan._fetched_by_installers(Record.plan, lock) == {
+        "gcc": "1-2",
+        "pciutils": "3",
+        "libfabric-aws": "1",
+    }
+    assert locking_plan._fetched_by_installers(plan_with(without="metis"), lock) == {}
+
+
 def test_changes_name_what_is_new_and_what_went(server):
     plan = plan_with(f"{server.url}/t")
     lock = whole(plan)
