@@ -27,15 +27,17 @@ def generate(c: Context, check: bool = False) -> None:
 @verb(
     help={
         "framework": "only lines of this framework",
-        "cuda": "only the line of this CUDA version",
+        "cuda": "only lines of this CUDA version",
+        "version": "only lines of this version of the framework",
         "catalog": CATALOG_HELP,
         "check": "change nothing; fail where a lock does not fit its line any more",
     }
 )
-def lock_lines(
+def lock_lines(  # noqa: PLR0917 - invoke passes flags by name
     c: Context,
     framework: str | None = None,
     cuda: str | None = None,
+    version: str | None = None,
     catalog: str | None = None,
     check: bool = False,
 ) -> None:
@@ -43,7 +45,7 @@ def lock_lines(
     from trainwright.locking import refresh_locks
 
     use_catalog(catalog)
-    refresh_locks(framework, cuda, check=check, say=say)
+    refresh_locks(framework, cuda, version, check=check, say=say)
 
 
 @verb(help={"check": "change nothing; fail where the file would change"})

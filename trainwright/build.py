@@ -108,7 +108,8 @@ def build(
             **failed.details,
         ) from None
     size, history = _inspect(engine, image_id)
-    own = [vertex for vertex in progress.steps if vertex.component is not None]
+    # FROM is no step of ours, and BuildKit never says of it that it came from the cache.
+    own = [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
     cached, total = sum(vertex.cached for vertex in own), len(own)
     record = BuildRecord(
         image_id=image_id,

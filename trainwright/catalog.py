@@ -59,13 +59,13 @@ class Catalog:
 def load_catalog(images: Path | None = None, templates: Path | None = None) -> Catalog:
     """Read every image line, component and rule.
 
-    What the user's own folder (:func:`trainwright.paths.own_catalog`) holds comes on top of what is shipped; a line or
-    component with the path of a shipped one takes its place.
+    What the user's own folder (:func:`trainwright.paths.own_catalog`) holds comes on top of what is shipped; a line,
+    component or rule file with the path of a shipped one takes its place.
 
     Args:
         images: the folder of image lines alone; by default the shipped one and the user's.
-        templates: the folder that holds ``components/`` and ``rules.yaml`` alone; by default the shipped one, and the
-            user's for components.
+        templates: the folder that holds ``components/`` and ``rules.yaml`` alone; by default the shipped one and the
+            user's.
 
     Raises:
         RequestError: a file is malformed, or names a component, provider or version that does not exist.
@@ -92,7 +92,7 @@ def load_catalog(images: Path | None = None, templates: Path | None = None) -> C
     lines = [
         Line(line=parse_record(ImageLine, read_yaml(path), str(path)), path=path) for path in sorted(files.values())
     ]
-    rules_file = (templates or templates_dir()) / "rules.yaml"
+    rules_file = next(p for root in reversed(template_roots) if (p := root / "rules.yaml").is_file())
     rules = parse_record(RuleBook, read_yaml(rules_file), str(rules_file))
     catalog = Catalog(sorted(lines, key=_order), components, rules)
     for entry in catalog.lines:

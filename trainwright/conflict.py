@@ -43,6 +43,7 @@ def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
     yield from _not_in_line(request, catalog, draft)
     yield from _broken_requirements(request, catalog, draft)
     yield from _made_for_others(request, catalog, draft)
+    yield from _torn_ties(request, catalog, draft)
     for rule, words in ruling.broken(catalog.rules.rules, facts_of(request, draft)):
         evidence = f"{rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
         yield Objection(words, frozenset({(str(rule.refuse), evidence)}))
@@ -82,6 +83,8 @@ def _has(word: str, draft: Draft) -> bool:
     line = draft.line
     if flag == "--version":
         return begins(draft.version, value)
+    if flag == "--cuda":
+        return line.goes_by_cuda(value)
     if flag == "--with":
         return value == USER or value in line.components or value in line.options
     if flag == "--set":
@@ -89,7 +92,6 @@ def _has(word: str, draft: Draft) -> bool:
         return name in draft.selections and same_version(draft.selections[name].version, version)
     has = {
         "--framework": line.framework,
-        "--cuda": line.cuda_tag,
         "--python": line.python,
         "--base": line.base.kind,
     }
@@ -129,6 +131,23 @@ def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterat
         words |= {f"--version {request.version}"} if draft.version != draft.line.version else set()
         fact = (f"{name} {chosen.version} is made for {made} alone", f"templates/components/{name}: {provider.about}")
         yield Objection(frozenset(words), frozenset({fact}))
+
+
+def _torn_ties(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
+    """Every pin that tears a component from the one that decides its version: what another brings changes with it, so
+    either both are named in their versions, or neither is."""
+    pins = dict(request.set_)
+    own = {**draft.line.options, **draft.line.components}
+    moved = {n for n, version in pins.items() if n in own and not same_version(own[n].version, version)}
+    for name, chosen in draft.selections.items():
+        tied = catalog.components[name].component.providers[chosen.provider].tied
+        # What is tied to the framework follows it, or has no other version.
+        if tied is None or tied.to == draft.line.main or tied.to not in draft.selections:
+            continue
+        torn = tied.to if tied.to in moved else name
+        if torn in moved and not (torn == tied.to and name in pins):
+            fact = (f"{name} is tied to {tied.to}", tied.why)
+            yield Objection(frozenset({f"--set {torn}={pins[torn]}"}), frozenset({fact}))
 
 
 # ---- the smallest set of reasons ---------------------------------------------------------------------------------
@@ -183,6 +202,8 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     words = [word for word in words_of(request) if word in core]
     everything = [objection for found in per_draft for objection in found]
     facts = list(dict.fromkeys(_whole(row, everything) for row in core if not isinstance(row, str)))
+    if open_ is None:
+        facts += [fact for fact in _why_not(words, list(zip(drafts, per_draft, strict=True))) if fact not in facts]
     rows = [(word, _evidence(word, words, catalog, own)) for word in words] + facts
     message = f"no image line for {request.flags()}"
     if open_ is not None:
@@ -196,6 +217,23 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
         rows=[{"constraint": constraint, "evidence": evidence} for constraint, evidence in rows],
         offers=offers(request, catalog, own, attempt),
     )
+
+
+def _why_not(words: list[str], found: list[tuple[Draft, list[Objection]]]) -> list[Row]:
+    """What stands, beyond single lines, between a word and all lines that have the others: why there is no line."""
+    facts: list[Row] = []
+    for word in words:
+        others = [other for other in words if other != word]
+        near = [(draft, objections) for draft, objections in found if all(_has(other, draft) for other in others)]
+        having = [objections for draft, objections in near if draft.line.released or not _released(near)]
+        told = [{fact for o in each if not o.closed and word in o.words for fact in o.facts} for each in having]
+        if others and told:
+            facts += sorted(set.intersection(*told))
+    return list(dict.fromkeys(facts))
+
+
+def _released(found: list[tuple[Draft, list[Objection]]]) -> bool:
+    return any(draft.line.released for draft, _ in found)
 
 
 def _whole(fact: Row, found: list[Objection]) -> Row:

@@ -5,7 +5,9 @@ Image tests are plain pytest files; they import nothing of Trainwright and take 
 ``host``          a testinfra host, the container (``host.run``, ``host.file``, ``host.package``, ...)
 ``plan``          the plan's JSON
 ``probe``         what the probe found in the image
+``framework``     the plan's component that is the framework (``name``, ``version``), whatever the image line is called
 ``gpus``          whether the container has GPUs; ``requires_gpu`` skips a test where it has none
+``torchrun``      the launcher's name; skips a test where the framework has no such program
 ``within``        ``within(seconds, command, *args)``: a command that may take long, with a limit
 ``python``        ``python(script, seconds=120)``: output of a script under the image's ``python3``
 ``training_job``  a fresh ``/opt/ml`` as SageMaker would make it; the old one is back after the test
@@ -30,11 +32,14 @@ import pytest
 import testinfra.host
 from testinfra.backend.docker import DockerBackend
 
+from trainwright.lines import version_key
 from trainwright.runner import stream
 
 DATA_VARIABLE = "TRAINWRIGHT_IMAGE_TEST"
 COMMAND_SECONDS = 120
 NO_GPU = "not run: no GPU"
+FRAMEWORKS = ("pytorch", "tensorflow")
+FIRST_TORCHRUN = (1, 10)
 _LAST_WORDS = 5
 
 Within = Callable[..., Any]
@@ -260,6 +265,21 @@ def plan(image_test: ImageTestData) -> dict[str, Any]:
 def probe(image_test: ImageTestData) -> dict[str, Any]:
     """What the probe found in the image."""
     return image_test["probe"]
+
+
+@pytest.fixture(scope="session")
+def framework(plan: dict[str, Any]) -> dict[str, Any]:
+    """The component that is the framework: an image line may go by another name, such as ``huggingface-pytorch``."""
+    named = {component["name"]: component for component in plan["components"]}
+    return next(cast(dict[str, Any], named[name]) for name in (plan["framework"], *FRAMEWORKS) if name in named)
+
+
+@pytest.fixture
+def torchrun(framework: dict[str, Any]) -> str:
+    """PyTorch's launcher; skips the test where there is none."""
+    if framework["name"] != "pytorch" or version_key(framework["version"]) < FIRST_TORCHRUN:
+        pytest.skip("torchrun came with PyTorch 1.10")
+    return "torchrun"
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from typing import NoReturn
 from trainwright import archives, download
 from trainwright.download import Wanted, digest
 from trainwright.errors import SourceError
-from trainwright.lock import PLATFORM
+from trainwright.lock import platform_of
 from trainwright.paths import locked as holding
 from trainwright.plan import Plan, PlannedSource
 from trainwright.plan_lock import (
@@ -108,7 +108,9 @@ def with_archives(lock: PlanLock, made: Iterable[LockedArchive]) -> PlanLock:
 def new_lock(plan: Plan, flags: str) -> PlanLock:
     """A lock of a plan with nothing in it."""
     indexes = tuple(dict.fromkeys(c.index for c in plan.components if c.index))
-    return PlanLock(plan=plan.id, request=flags, python_version=plan.python, platform=PLATFORM, indexes=indexes)
+    return PlanLock(
+        plan=plan.id, request=flags, python_version=plan.python, platform=platform_of(plan.base.os), indexes=indexes
+    )
 
 
 def fetch_unchecked(

@@ -66,6 +66,10 @@ class ImageLine(Record):
         architectures: compute capabilities of the GPUs that native code is compiled for, such as ``8.0``.
         options: components that ``--with`` adds.
         constraints: bounds for Python packages that nobody names.
+        excluded: Python packages that something depends on and that no package index brings here: the base image or a
+            component's archive holds them, so the lock leaves them out.
+        as_of: a day; packages that nobody pins are locked as the index had them then, so that they stay near those of a
+            base image of that time.
     """
 
     framework: str
@@ -82,6 +86,8 @@ class ImageLine(Record):
     components: dict[str, Selection]
     options: dict[str, Selection] = {}
     constraints: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
+    as_of: str | None = Field(default=None, pattern=r"^\d{4}-\d{2}-\d{2}$")
     notices: tuple[str, ...] = ()
     evidence: tuple[Evidence, ...]
 
@@ -99,6 +105,10 @@ class ImageLine(Record):
     def cuda_tag(self) -> str:
         """The CUDA version as the command line spells it: ``cu124`` or ``cpu``."""
         return cuda_tag(self.cuda)
+
+    def goes_by_cuda(self, tag: str) -> bool:
+        """Whether somebody who asks for that CUDA version may mean this line, which AWS may call by another."""
+        return tag in (self.cuda_tag, self.published_cuda)
 
 
 class Line(Record):

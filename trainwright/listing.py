@@ -6,6 +6,7 @@ from typing import Any
 
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.errors import RequestError, did_you_mean
+from trainwright.lines import cuda_tag
 from trainwright.plan import Plan
 from trainwright.request import parse_cuda
 from trainwright.site import Site
@@ -19,7 +20,8 @@ def lines(framework: str | None = None, cuda: str | None = None) -> dict[str, An
     """
     catalog = load_catalog()
     wanted = None if cuda is None else parse_cuda(cuda)
-    chosen = [e for e in catalog.lines if framework in (None, e.line.framework) and wanted in (None, e.line.cuda)]
+    of_framework = [e for e in catalog.lines if framework in (None, e.line.framework)]
+    chosen = [e for e in of_framework if wanted is None or e.line.goes_by_cuda(cuda_tag(wanted))]
     if not chosen:
         known = {f"{e.line.framework} {e.line.cuda_tag}" for e in catalog.lines} | set(catalog.frameworks())
         asked = " ".join(filter(None, (framework, cuda)))

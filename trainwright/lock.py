@@ -6,7 +6,6 @@ together, against the package indexes that this machine's pip is configured for;
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ import tempfile
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -24,6 +24,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from trainwright import runner
 from trainwright.errors import Conflict, Failure, RequestError, SourceError
+from trainwright.pip_settings import index_settings
 from trainwright.records import Record, parse_record
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
 PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, the wheels we lock ask for 2.28 at most
+# Where the C library of the base is older than that: Ubuntu 18.04 has glibc 2.27, and uv knows 2.17 below 2.28.
+_OLD_PLATFORMS = {"ubuntu-18.04": "x86_64-manylinux_2_17"}
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?")
 
@@ -118,12 +121,18 @@ def lock_line(line: Mapping[str, Any]) -> Lock:
     roots = {name: tuple(entry["packages"]) for name, entry in chosen.items() if entry.get("packages")}
     indexes = tuple(dict.fromkeys(entry["index"] for entry in chosen.values() if entry.get("index")))
     constraints, python = tuple(line.get("constraints", ())), str(line.get("python", "3.11"))
+    base = line.get("base", "")
+    platform = platform_of(base if isinstance(base, str) else base["os"])
+    excluded = tuple(line.get("excluded", ()))
+    if not roots:  # a line that takes everything from its base image
+        return Lock(python=python, platform=platform, packages=())
+    resolve = partial(resolve_lock, roots, constraints, python, platform, excluded=excluded, as_of=line.get("as_of"))
     try:
-        return resolve_lock(roots, constraints, python)
+        return resolve()
     except Conflict:
         if not indexes:
             raise
-    return resolve_lock(roots, constraints, python, indexes=indexes)
+    return resolve(indexes=indexes)
 
 
 def resolve_lock(
@@ -132,6 +141,8 @@ def resolve_lock(
     python: str = "3.11",
     platform: str = PLATFORM,
     *,
+    excluded: Sequence[str] = (),
+    as_of: str | None = None,
     indexes: Sequence[str] = (),
     site: Site | None = None,
 ) -> Lock:
@@ -142,6 +153,9 @@ def resolve_lock(
         constraints: bounds for packages that may or may not be needed (``nvidia-nvjitlink-cu12==12.1.105``).
         python: CPython version of the image, major and minor.
         platform: as uv names it: machine, then manylinux with the glibc version.
+        excluded: packages that the image has from elsewhere; neither they nor what only they need is locked.
+        as_of: a day (``2022-10-05``); files that came later are not looked at. The index must name the times of its
+            files.
         indexes: further package indexes, beside those that pip is configured for.
         site: whose indexes and folders are asked instead of those of pip's configuration.
 
@@ -155,10 +169,12 @@ def resolve_lock(
         inputs = {_root_file(component): component for component in roots}
         for file, component in inputs.items():
             (folder / file).write_text("\n".join(roots[component]) + "\n")
-        shared, environment = _shared(constraints, python, platform, indexes=indexes, folder=folder, site=site)
+        bounds = _bounds(constraints, excluded, as_of, folder)
+        environment, flags = index_settings(indexes, site)
+        shared = [*bounds, "--python-version", python, "--python-platform", platform, *flags]
         graph = _uv(["--annotation-style=line", *inputs, *shared], folder, environment)
         pins, needed_by = _read_graph(graph)
-        files = compile_pins(pins, constraints, python, platform, indexes=indexes, folder=folder, site=site)
+        files = compile_pins(pins, python, platform, indexes=indexes, site=site, bounds=bounds, folder=folder)
         found = _read_files(files, _tag_ranks(python, platform), folder)
     _check_same(pins, found)
     _ask_sizes(found, environment.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_FILE"))
@@ -173,38 +189,47 @@ def resolve_lock(
 
 def compile_pins(
     pins: Mapping[str, str],
-    constraints: Sequence[str],
     python: str,
     platform: str,
     *,
-    indexes: Sequence[str],
-    folder: Path,
+    indexes: Sequence[str] = (),
     site: Site | None = None,
+    bounds: Sequence[str] = (),
+    folder: Path,
 ) -> str:
     """Every file of these packages, as a ``pylock.toml``; paths in it start from ``folder``.
+
+    Args:
+        pins: version by name.
+        python, platform, indexes, site: as for :func:`resolve_lock`.
+        bounds: further arguments of uv's.
+        folder: where uv runs.
 
     Raises:
         SourceError, Conflict: as :func:`resolve_lock`.
     """
-    shared, environment = _shared(constraints, python, platform, indexes=indexes, folder=folder, site=site)
+    environment, flags = index_settings(indexes, site)
     (folder / "pins.txt").write_text("".join(f"{name}==={version}\n" for name, version in pins.items()))
+    shared = [*bounds, "--python-version", python, "--python-platform", platform, *flags]
     return _uv(["--no-deps", "--format=pylock.toml", "pins.txt", *shared], folder, environment)
 
 
-def _shared(
-    constraints: Sequence[str],
-    python: str,
-    platform: str,
-    *,
-    indexes: Sequence[str],
-    folder: Path,
-    site: Site | None,
-) -> tuple[list[str], dict[str, str]]:
-    """Arguments and variables of both questions to uv."""
-    environment, flags = _index_settings(_pip_settings() if site is None else _site_settings(site), indexes)
+def _bounds(constraints: Sequence[str], excluded: Sequence[str], as_of: str | None, folder: Path) -> list[str]:
+    """uv's arguments for what bounds a resolution, and the files that they name."""
     (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
-    words = ["--constraints", "constraints.txt", "--python-version", python, "--python-platform", platform, *flags]
-    return words, environment
+    bounds = ["--constraints", "constraints.txt"]
+    if excluded:
+        # uv's way to leave a dependency out: an override whose marker holds nowhere.
+        (folder / "overrides.txt").write_text("".join(f"{each} ; sys_platform == 'never'\n" for each in excluded))
+        bounds += ["--overrides", "overrides.txt"]
+    if as_of:
+        bounds += ["--exclude-newer", f"{as_of}T00:00:00Z"]
+    return bounds
+
+
+def platform_of(os_name: str) -> str:
+    """The platform that wheels for images of a distribution are chosen for."""
+    return _OLD_PLATFORMS.get(os_name, PLATFORM)
 
 
 def _root_file(component: str) -> str:
@@ -240,69 +265,6 @@ def _failure(words: str) -> Failure:
     missing = "no module named uv" in said.lower()
     remedy = "Install uv (requirements.txt names it)." if missing else "Check the index settings: pip config list."
     return SourceError(f"the package index gave no answer: {short}", remedy=remedy)
-
-
-def _site_settings(site: Site) -> dict[str, str]:
-    """The indexes of a site, as pip names them."""
-    extra = [*site.extra_index_urls, *(path.absolute().as_uri() for path in site.local_indexes)]
-    settings = {
-        "index-url": site.index_url or "",
-        "extra-index-url": " ".join(extra),
-        "find-links": " ".join([*map(str, site.find_links), *site.find_links_urls]),
-        "no-index": "true" if site.no_index and not site.local_indexes else "",
-        "cert": str(site.ca_bundle or ""),
-        "proxy": site.proxies.https or "",
-    }
-    kept = ("trusted-host", "timeout", "default-timeout")
-    return settings | {key: value for key, value in _pip_settings().items() if key in kept}
-
-
-def _index_settings(pip: Mapping[str, str], indexes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """pip's configuration in uv's variables and flags; what uv is told itself goes first.
-
-    uv reads neither pip.conf nor ``PIP_*``. Addresses travel as variables, because the journal of commands keeps
-    arguments and an address may hold a password.
-    """
-    extra = [*pip.get("extra-index-url", "").split(), *indexes]
-    wanted = {
-        "UV_DEFAULT_INDEX": pip.get("index-url", ""),
-        "UV_INDEX": " ".join(extra),
-        "UV_FIND_LINKS": ",".join(pip.get("find-links", "").split()),
-        "UV_INSECURE_HOST": " ".join(pip.get("trusted-host", "").split()),
-        "UV_HTTP_TIMEOUT": pip.get("timeout") or pip.get("default-timeout", ""),
-        "SSL_CERT_FILE": pip.get("cert", ""),
-        "HTTPS_PROXY": pip.get("proxy", ""),
-        "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip does: the best version of all indexes
-    }
-    environment = {key: value for key, value in wanted.items() if value and not os.environ.get(key)}
-    if indexes and os.environ.get("UV_INDEX"):
-        environment["UV_INDEX"] = " ".join([os.environ["UV_INDEX"], *indexes])
-    flags = ["--no-index"] if pip.get("no-index", "").lower() in {"1", "true", "yes", "on"} else []
-    return environment | {"UV_PYTHON_DOWNLOADS": "never"}, flags
-
-
-def _pip_settings() -> dict[str, str]:
-    """What ``pip config list`` says, each key once: the environment over ``[install]`` over ``[global]``.
-
-    Without pip, the ``PIP_*`` variables alone.
-    """
-    listed = runner.run([sys.executable, "-m", "pip", "config", "list"], timeout=60)
-    ranked: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
-    for line in listed.stdout.splitlines() if listed.ok else ():
-        key, _, value = line.partition("=")
-        section, _, name = key.strip().rpartition(".")
-        if section in ranked:
-            ranked[section][name] = _unquoted(value)
-    if not listed.ok:
-        ranked[":env:"] = {k[4:].lower().replace("_", "-"): v for k, v in os.environ.items() if k.startswith("PIP_")}
-    return {**ranked["global"], **ranked["install"], **ranked[":env:"]}
-
-
-def _unquoted(text: str) -> str:
-    try:
-        return str(ast.literal_eval(text))
-    except (SyntaxError, ValueError):
-        return text
 
 
 def _read_graph(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:

@@ -157,7 +157,7 @@ def _newest(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site) -> list[Lo
         if lock.python:
             found += upgraded(plan, lock.python, set(), catalog, lock=lock, site=site)
         if lock.user is not None and plan.user.requirements is not None:
-            found += resolve_user(plan, lock, site)
+            found += resolve_user(plan, lock, catalog, site)
     except Conflict:
         return found
     return found

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from trainwright.catalog import load_catalog
 from trainwright.errors import RequestError, did_you_mean
-from trainwright.lines import ImageLine, Line
+from trainwright.lines import ImageLine, Line, begins, cuda_tag
 from trainwright.lock import Lock, lock_line
 from trainwright.paths import write_atomically
 from trainwright.request import parse_cuda
@@ -34,9 +34,18 @@ def stale(entry: Line) -> list[str]:
     ]
 
 
-def refresh_locks(framework: str | None, cuda: str | None, *, check: bool, say: Callable[[str], None]) -> None:
+def refresh_locks(
+    framework: str | None, cuda: str | None, version: str | None = None, *, check: bool, say: Callable[[str], None]
+) -> None:
     """Write the locks of the chosen lines anew, or only compare them with what the lines ask for; with neither
-    framework nor CUDA named those of the tools as well.
+    framework, CUDA nor version named those of the tools as well.
+
+    Args:
+        framework: only lines of it.
+        cuda: only lines of this CUDA version.
+        version: only lines whose framework has this version, or one that begins with it.
+        check: write nothing.
+        say: told of every line.
 
     Raises:
         RequestError: no such line, or ``check`` found a lock that does not fit.
@@ -45,14 +54,16 @@ def refresh_locks(framework: str | None, cuda: str | None, *, check: bool, say: 
     """
     lines = load_catalog().lines
     wanted = None if cuda is None else parse_cuda(cuda)
-    chosen = [e for e in lines if framework in (None, e.line.framework) and wanted in (None, e.line.cuda)]
+    chosen = [e for e in lines if framework in (None, e.line.framework)]
+    chosen = [e for e in chosen if wanted is None or e.line.goes_by_cuda(cuda_tag(wanted))]
+    chosen = [e for e in chosen if version is None or begins(e.line.version, version)]
     if not chosen:
-        names = {f"{e.line.framework} {e.line.cuda_tag}" for e in lines}
-        asked = " ".join(filter(None, (framework, cuda)))
+        names = {f"{e.line.framework} {e.line.cuda_tag} {e.line.version}" for e in lines}
+        asked = " ".join(filter(None, (framework, cuda, version)))
         raise RequestError(f"no image line for {asked}. {did_you_mean(asked, names)}")
-    faults = [] if framework or cuda else _refresh_tools(check=check, say=say)
+    faults = [] if framework or cuda or version else _refresh_tools(check=check, say=say)
     for entry in chosen:
-        name = f"{entry.line.framework} {entry.line.cuda_tag}"
+        name = f"{entry.line.framework} {entry.path.stem}"
         if check:
             found = stale(entry)
             faults += [f"{entry.lock_path.name} lacks {fault}" for fault in found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from trainwright import base_images, rootfs
 from trainwright.base import make_base
@@ -10,6 +11,7 @@ from trainwright.catalog import Catalog
 from trainwright.engine import Engine
 from trainwright.errors import Conflict, RequestError, did_you_mean
 from trainwright.inputs import Inputs, fetch_unchecked, locked_archive, new_lock, with_archives
+from trainwright.lines import ImageLine
 from trainwright.lock import LockedPackage, normalise, resolve_lock
 from trainwright.plan import DEBIAN_SUITES, Plan
 from trainwright.plan_lock import LockedBase, LockedPython, PlanLock, completed, files_of
@@ -200,7 +202,7 @@ def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], *, si
     if lock.user is None or again or mine:
         say("resolving the packages of --with-requirements")
         keep = [p for p in lock.user or () if p.name not in again and USER not in again]
-        lock = lock.model_copy(update={"user": resolve_user(plan, lock, site, keep)})
+        lock = lock.model_copy(update={"user": resolve_user(plan, lock, catalog, site, keep)})
     return lock
 
 
@@ -220,14 +222,18 @@ def upgraded(
     roots = {c.name: c.packages for c in plan.components if c.packages}
     if not roots:
         return tuple(python)
-    made = _resolve(roots, [*_constraints(plan, catalog), *pins], lock, site)
+    lines = _lines(plan, catalog)
+    bounds = [*dict.fromkeys(bound for line in lines for bound in line.constraints), *pins]
+    made = _resolve(roots, bounds, _elsewhere(plan, lines), lock=lock, site=site)
     owners = {p.name: p.component for p in python}
     asked = next((owners[name] for name in sorted(names)), next(iter(roots), ""))
     found = [_of(package, owners.get(package.name, asked)) for package in made]
     return tuple(sorted(found, key=lambda p: (p.component, p.name)))
 
 
-def resolve_user(plan: Plan, lock: PlanLock, site: Site, keep: Sequence[LockedPython] = ()) -> tuple[LockedPython, ...]:
+def resolve_user(
+    plan: Plan, lock: PlanLock, catalog: Catalog, site: Site, keep: Sequence[LockedPython] = ()
+) -> tuple[LockedPython, ...]:
     """What a user's requirements add to the packages of a plan, all of it pinned.
 
     Args:
@@ -246,29 +252,40 @@ def resolve_user(plan: Plan, lock: PlanLock, site: Site, keep: Sequence[LockedPy
         )
     own = lock.python or ()
     constraints = [f"{p.name}==={p.version}" for p in (*own, *keep)]
-    made = _resolve({USER: tuple(plan.user.requirements.read_text().splitlines())}, constraints, lock, site)
+    roots = {USER: tuple(plan.user.requirements.read_text().splitlines())}
+    made = _resolve(roots, constraints, _elsewhere(plan, _lines(plan, catalog)), lock=lock, site=site)
     names = {p.name for p in own}
     return tuple(_of(package, USER) for package in made if package.name not in names)
 
 
 def _resolve(
-    roots: Mapping[str, Sequence[str]], constraints: Sequence[str], lock: PlanLock, site: Site
+    roots: Mapping[str, Sequence[str]],
+    constraints: Sequence[str],
+    excluded: Sequence[str],
+    *,
+    lock: PlanLock,
+    site: Site,
 ) -> tuple[LockedPackage, ...]:
     """uv's answer; the further indexes of the image line are asked where the site's own do not do."""
-    words = (roots, constraints, lock.python_version, lock.platform)
+    ask = partial(resolve_lock, roots, constraints, lock.python_version, lock.platform, excluded=excluded, site=site)
     try:
-        return resolve_lock(*words, site=site).packages
+        return ask().packages
     except Conflict:
         if not lock.indexes:
             raise
-    return resolve_lock(*words, indexes=lock.indexes, site=site).packages
+    return ask(indexes=lock.indexes).packages
 
 
-def _constraints(plan: Plan, catalog: Catalog) -> list[str]:
-    """The bounds that the image lines of the plan's framework version and CUDA set."""
+def _lines(plan: Plan, catalog: Catalog) -> list[ImageLine]:
+    """The image lines of the plan's framework, version and CUDA; they know bounds that the plan does not name."""
     lines = [e.line for e in catalog.lines if (e.line.framework, e.line.cuda) == (plan.framework, plan.cuda)]
-    exact = [line for line in lines if line.version == plan.version] or lines
-    return list(dict.fromkeys(c for line in exact for c in line.constraints))
+    return [line for line in lines if line.version == plan.version] or lines
+
+
+def _elsewhere(plan: Plan, lines: Sequence[ImageLine]) -> list[str]:
+    """Python packages that an image has without a lock: as wheels by URL, or as the image line says of its base."""
+    wheels = {normalise(str(s.file).partition("-")[0]) for c in plan.components for s in c.wheel_archives}
+    return sorted(wheels | {normalise(name) for line in lines for name in line.excluded})
 
 
 def _locked(packages: Sequence[LockedPackage], component: str) -> tuple[LockedPython, ...]:

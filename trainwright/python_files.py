@@ -70,7 +70,7 @@ def _ask(packages: list[LockedPython], python: str, platform: str, site: Site) -
     with tempfile.TemporaryDirectory(prefix="trainwright-lock-") as name:
         folder = Path(name)
         try:
-            answer = compile_pins(pins, (), python, platform, indexes=(), folder=folder, site=site)
+            answer = compile_pins(pins, python, platform, site=site, folder=folder)
         except Conflict:
             if len(packages) == 1:
                 return {}

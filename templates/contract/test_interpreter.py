@@ -17,8 +17,8 @@ def test_bash_is_where_sdk_3_calls_it(host):
     assert host.run("/bin/bash -c 'set -o pipefail; true'").rc == 0
 
 
-def test_python3_has_what_a_job_imports(plan, python):
-    modules = [FRAMEWORK_MODULE[plan["framework"]], "paramiko", "mpi4py", "sagemaker_training", "gethostname"]
+def test_python3_has_what_a_job_imports(framework, python):
+    modules = [FRAMEWORK_MODULE[framework["name"]], "paramiko", "mpi4py", "sagemaker_training", "gethostname"]
     script = f"import importlib, json, sys; [importlib.import_module(m) for m in {modules!r}]; print(sys.executable)"
     assert python(script)
 

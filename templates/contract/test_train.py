@@ -26,8 +26,8 @@ MODULES = {"pytorch": "torch", "tensorflow": "tensorflow"}
 
 
 @pytest.fixture
-def script(plan):
-    return REPORT.format(module=MODULES[plan["framework"]])
+def script(framework):
+    return REPORT.format(module=MODULES[framework["name"]])
 
 
 def test_train_is_on_path_and_executable(host):
@@ -66,9 +66,8 @@ def test_a_failing_job_says_so(training_job):
     assert "ExitCode 3" in reason
 
 
-def test_torchrun_is_launched(training_job, script, plan):
-    if plan["framework"] != "pytorch":
-        pytest.skip("torchrun is PyTorch's launcher")
+@pytest.mark.usefixtures("torchrun")
+def test_torchrun_is_launched(training_job, script):
     wanted = {"epochs": 1, "sagemaker_torch_distributed_enabled": True, "sagemaker_instance_type": "ml.m5.xlarge"}
     training_job.prepare({"train.py": script}, wanted)
     done = training_job.train()

@@ -1,17 +1,16 @@
 """What an image really holds: this file is the program that runs inside the container.
 
-It needs nothing but the standard library of Python 3.8 or later and reads nothing of Trainwright: its text is fed to
+It needs nothing but the standard library of Python 3.6 or later and reads nothing of Trainwright: its text is fed to
 the image's ``python3`` on standard input, with one argument, the request ``{"probes": [...]}``. It prints one JSON
 document. A probe of a component that fails yields ``{"error": "..."}`` for that component and never ends the program.
 """
 
 # os.path, as pathlib takes far longer over a whole file system.
 # ruff: noqa: PTH111, PTH112, PTH113, PTH118, PTH120, PTH123, PTH202, PTH207, PTH208
-
-from __future__ import annotations
+# The first PyTorch images have Python 3.6, which reads neither list[str] nor "X | None" nor capture_output.
+# ruff: noqa: UP006, UP021, UP022, UP035, UP045
 
 import glob
-import importlib.metadata
 import json
 import os
 import platform
@@ -21,7 +20,7 @@ import shutil
 import subprocess  # the runner is not in the image
 import sys
 import sysconfig
-from typing import Any
+from typing import Any, Dict, List, Optional, Set, Tuple
 
 SCHEMA = "trainwright/probe/1"
 PROBE_SECONDS = 120
@@ -47,14 +46,15 @@ def read(path: str) -> str:
         return ""
 
 
-def command(argv: list[str], text: str | None = None, seconds: int = PROBE_SECONDS) -> tuple[int, str, str]:
+def command(argv: List[str], text: Optional[str] = None, seconds: int = PROBE_SECONDS) -> Tuple[int, str, str]:
     """Exit status, output and errors of a program; 124 where it found no end."""
     try:
         done = subprocess.run(
             argv,
             input=text if text is not None else "",
-            capture_output=True,
-            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            universal_newlines=True,
             errors="replace",
             timeout=seconds,
             check=False,
@@ -66,40 +66,44 @@ def command(argv: list[str], text: str | None = None, seconds: int = PROBE_SECON
     return done.returncode, done.stdout, done.stderr
 
 
-def mounted_files() -> set[str]:
+def mounted_files() -> Set[str]:
     """Mount points of this container: what the engine puts there is not the image's."""
     return {line.split()[4] for line in read("/proc/self/mountinfo").splitlines() if len(line.split()) > 4}
 
 
-def release() -> dict[str, str]:
+def release() -> Dict[str, str]:
     """The fields of ``/etc/os-release``."""
     pairs = (line.partition("=") for line in read("/etc/os-release").splitlines() if "=" in line)
     return {key: value.strip().strip('"') for key, _, value in pairs}
 
 
-def distributions() -> dict[str, str]:
+def distributions() -> Dict[str, str]:
     """The Python distributions of this interpreter: normalised name (PEP 503) to version."""
     found = {}
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:
-            found[re.sub(r"[-_.]+", "-", name).lower()] = distribution.version
+    # As importlib.metadata does, which came with Python 3.8: the first on the path is the one that is imported.
+    for folder in reversed(sys.path):
+        named = glob.glob(os.path.join(folder or ".", "*.dist-info", "METADATA"))
+        named += glob.glob(os.path.join(folder or ".", "*.egg-info", "PKG-INFO"))
+        for path in sorted(named):
+            fields = dict(re.findall(r"^(Name|Version): *(\S+)", read(path).partition("\n\n")[0], re.MULTILINE))
+            if len(fields) == 2:
+                found[re.sub(r"[-_.]+", "-", fields["Name"]).lower()] = fields["Version"]
     return dict(sorted(found.items()))
 
 
-def debian_packages() -> dict[str, str]:
+def debian_packages() -> Dict[str, str]:
     """The installed Debian packages: name to version."""
     code, out, _ = command(["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\n"])
     rows = (line.split() for line in out.splitlines()) if code == 0 else iter([])
     return {row[0]: row[1] for row in rows if len(row) == 3 and row[2].startswith("ii")}
 
 
-def loader_directories(conf: str = "/etc/ld.so.conf") -> list[str]:
+def loader_directories(conf: str = "/etc/ld.so.conf") -> List[str]:
     """Where the loader looks, in its order: ``LD_LIBRARY_PATH``, ``ld.so.conf``, the built-in directories."""
-    seen: list[str] = []
+    seen: List[str] = []
 
-    def from_file(path: str) -> list[str]:
-        named: list[str] = []
+    def from_file(path: str) -> List[str]:
+        named: List[str] = []
         for line in read(path).splitlines():
             word = line.split("#")[0].strip()
             if word.startswith("include"):
@@ -126,14 +130,14 @@ def is_library(path: str) -> bool:
         return False
 
 
-def libraries(folders: list[str]) -> dict[str, list[dict[str, Any]]]:
+def libraries(folders: List[str]) -> Dict[str, List[Dict[str, Any]]]:
     """Every distinct file of the libraries that matter: on the loader path, in wheels, under /opt and /usr/local."""
     packages = sorted({sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]})
     wider = ["/usr/local/cuda*/lib64", "/usr/local/lib", "/opt/*/lib", "/opt/*/lib64"]
     for root in packages:
         wider += [root + "/nvidia/*/lib", root + "/torch/lib", root + "/*/lib64", root + "/*.libs"]
     others = sorted({f for pattern in wider for f in glob.glob(pattern)} - set(folders))
-    found: dict[str, dict[str, dict[str, Any]]] = {name: {} for name in LIBRARIES}
+    found: Dict[str, Dict[str, Dict[str, Any]]] = {name: {} for name in LIBRARIES}
     for on_path, places in ((True, folders), (False, others)):
         for folder in places:
             for name, files in found.items():
@@ -145,18 +149,18 @@ def libraries(folders: list[str]) -> dict[str, list[dict[str, Any]]]:
     return {name: list(files.values()) for name, files in found.items() if files}
 
 
-def duplicates(found: dict[str, list[dict[str, Any]]]) -> dict[str, list[str]]:
+def duplicates(found: Dict[str, List[Dict[str, Any]]]) -> Dict[str, List[str]]:
     """The libraries of which the loader could take one or another: name to the files."""
     several = {name: [f["real"] for f in files if f["on_loader_path"]] for name, files in found.items()}
     return {name: files for name, files in several.items() if len(files) > 1}
 
 
-def walk(mounts: set[str]) -> tuple[dict[str, int], list[tuple[int, str]], list[str], list[str]]:
+def walk(mounts: Set[str]) -> Tuple[Dict[str, int], List[Tuple[int, str]], List[str], List[str]]:
     """One pass over the file system: bytes of directories, of large files, driver libraries, left-overs of uv."""
-    sizes: dict[str, int] = {}
-    files: list[tuple[int, str]] = []
-    drivers: list[str] = []
-    traces: list[str] = []
+    sizes: Dict[str, int] = {}
+    files: List[Tuple[int, str]] = []
+    drivers: List[str] = []
+    traces: List[str] = []
     for folder, below, names in os.walk("/"):
         below[:] = [d for d in below if os.path.join(folder, d) not in UNREAL]
         total = 0
@@ -187,9 +191,9 @@ def walk(mounts: set[str]) -> tuple[dict[str, int], list[tuple[int, str]], list[
     return sizes, sorted(files, reverse=True)[:LARGEST], sorted(drivers), sorted(traces)
 
 
-def largest(sizes: dict[str, int]) -> list[dict[str, Any]]:
+def largest(sizes: Dict[str, int]) -> List[Dict[str, Any]]:
     """The directories that weigh most, without those whose weight is nearly all in one folder below."""
-    heaviest: dict[str, int] = {}
+    heaviest: Dict[str, int] = {}
     for path, size in sizes.items():
         parent = os.path.dirname(path)
         if path != "/":
@@ -198,7 +202,7 @@ def largest(sizes: dict[str, int]) -> list[dict[str, Any]]:
     return [{"path": path, "bytes": size} for size, path in sorted(told, reverse=True)[:LARGEST]]
 
 
-def left_overs(traces: list[str], mounts: set[str]) -> dict[str, list[str]]:
+def left_overs(traces: List[str], mounts: Set[str]) -> Dict[str, List[str]]:
     """What a build leaves behind and nobody needs: kind to the files."""
     home = os.path.expanduser("~")
     kinds = {
@@ -218,9 +222,9 @@ def left_overs(traces: list[str], mounts: set[str]) -> dict[str, list[str]]:
     return {kind: paths for kind, paths in kept.items() if paths}
 
 
-def facts(probes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def facts(probes: List[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
     """The facts of each component, from its probe steps."""
-    found: dict[str, dict[str, Any]] = {}
+    found: Dict[str, Dict[str, Any]] = {}
     for step in probes:
         own = found.setdefault(step["component"], {})
         try:
@@ -231,7 +235,7 @@ def facts(probes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def from_script(script: str) -> dict[str, Any]:
+def from_script(script: str) -> Dict[str, Any]:
     """The last line of what a Python script prints, which is a JSON object."""
     code, out, err = command(["python3", "-"], text=script)
     if code != 0:
@@ -246,17 +250,17 @@ def from_script(script: str) -> dict[str, Any]:
     return learned
 
 
-def from_shell(step: dict[str, Any]) -> dict[str, Any]:
+def from_shell(step: Dict[str, Any]) -> Dict[str, Any]:
     """What the first group of each pattern matches in the output of a shell command."""
     code, out, err = command(["/bin/sh", "-c", step["run"]])
     matched = {fact: re.search(pattern, out, re.MULTILINE) for fact, pattern in (step.get("match") or {}).items()}
-    learned: dict[str, Any] = {fact: hit.group(1) for fact, hit in matched.items() if hit}
+    learned: Dict[str, Any] = {fact: hit.group(1) for fact, hit in matched.items() if hit}
     if code != 0 and not learned:
         learned["error"] = (err.strip() or out.strip() or f"exit status {code}")[-ERROR_CHARACTERS:]
     return learned
 
 
-def survey(request: dict[str, Any]) -> dict[str, Any]:
+def survey(request: Dict[str, Any]) -> Dict[str, Any]:
     """Everything there is to know about the image, as one JSON document."""
     # First of all what a probe could change: the left-overs.
     mounts = mounted_files()

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 15f5dec75fbd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b1a01de1dbf3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -222,7 +222,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=15f5dec75fbdbbbaf028e3c557d6a2d4373b960db1455d7b2c0cf6eeb3f3b264 \
+    io.trainwright.plan=b1a01de1dbf3763ba153bd4787cb7ee47ddd931c6030157b6e5917a8ba18df01 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

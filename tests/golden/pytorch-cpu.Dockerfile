@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3f98b6a57b3c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3d6ba34742be; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -216,7 +216,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=3f98b6a57b3c705ce348230def5e8445021e245d3c8437060c203e3110ed7d32 \
+    io.trainwright.plan=3d6ba34742be31cf4be46b411245aede6d6ba0fe3665c08901761cca823dc7f6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d2c11348e6e0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4ca3faab43f4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -248,7 +248,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=d2c11348e6e00674b2d80e32a249e3b4bbb5c31ba55cc113ac9705db0815d05f \
+    io.trainwright.plan=4ca3faab43f4b2af7fa3825d9b999b42f408ab39194a05b4bdc1a168789b4400 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 352f268970a7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e3fe6cdcfdd9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -242,7 +242,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=352f268970a7c10e01c3491dde66c175ece5c99fbcd7abd196b03aaeeb7ba8f4 \
+    io.trainwright.plan=e3fe6cdcfdd9e92270e434c3dec4a3ab09093513e8f43d5ec25b9705197fdc97 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

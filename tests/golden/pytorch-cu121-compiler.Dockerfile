@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5ba1a031fa7c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0885c803d986; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=5ba1a031fa7cdf9d2e6b441802bc8c2a730b78b6a0f76ccef318495b3c000bcc \
+    io.trainwright.plan=0885c803d9860f339c24bab5f35de3cdf1c45cc14d62e338d6aadfd01e55aca4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

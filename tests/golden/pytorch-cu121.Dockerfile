@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d3c3949ff43f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 707ac00677d5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=d3c3949ff43f10bafaa7ffe33ea20e138fe52ca002aa9878ae77be7e5eac5c8a \
+    io.trainwright.plan=707ac00677d5f330003ce5358adb465fe9f2a394061efeac694f0e1be3018973 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

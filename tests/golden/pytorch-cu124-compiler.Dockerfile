@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4c6efde44e5c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4f5907c3a91e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=4c6efde44e5cfa0d149777671bf3a28875fe1ecd4e9180fdf59fe0db410aeef3 \
+    io.trainwright.plan=4f5907c3a91e79466c4071da6ef318e262cf68af42354613fc15dcf35c775d68 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

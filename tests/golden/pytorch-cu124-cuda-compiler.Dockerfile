@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 81c247fbe168; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 37a365c6427b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -285,7 +285,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=81c247fbe1687e73b99d6f502f198da286a4b28cacc6260f210b98fe3e1399d3 \
+    io.trainwright.plan=37a365c6427ba2bc5957014803c18cafac044781c21030181ec183f195317b3d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 92ff51184857; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 44646ee80bdd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=92ff51184857d25d5fa7b44bf109a0a5bb17162c6fd17b67b97d8137ccdfb207 \
+    io.trainwright.plan=44646ee80bddbfe6d8b70596fa963e786b154fbc04cf6e598cdfe7fd7715aa02 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

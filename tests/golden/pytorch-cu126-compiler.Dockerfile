@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f65451487fde; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 421aad1e89af; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=f65451487fdec314531a7772fb45fa55eb059d694255989bd714f28f582f31d3 \
+    io.trainwright.plan=421aad1e89af3631febaefe09432e342fba3366b8c3b0b8e3e009a685629ff37 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

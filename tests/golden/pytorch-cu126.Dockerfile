@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 71d8940fac53; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fe050a33066e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=71d8940fac53a6f453f350a8fa7fdeec1278ab9176df6e0250c6c9f19dd10a20 \
+    io.trainwright.plan=fe050a33066e344eaea4da4d3c0c1e6ff0b597a5f77210ba19016e1d70e64de9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

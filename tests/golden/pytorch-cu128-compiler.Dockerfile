@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 26e680e4b3a8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8a74cb4db87e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=26e680e4b3a85893a30368e9eb73337cd8021be1cf5b2fc9535dec1a09fc2c82 \
+    io.trainwright.plan=8a74cb4db87ec6142e12a9b4be7584b3883aa03abcdec03540f9277a1317eb10 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

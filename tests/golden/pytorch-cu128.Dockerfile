@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c63512d0b7f8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan de9b156a10e4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=c63512d0b7f80f36aef25accf5d3c31a3588197ec9072337e93f4aa6c16b772c \
+    io.trainwright.plan=de9b156a10e48fd28d09ddae16a6759e55927cf17a216483864f73d6cefc0702 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 50ad4a001600; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6e38a0103fd3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=50ad4a00160095bd6de644bceb2e6214aedc984551e2f02bd58d199a466edf3f \
+    io.trainwright.plan=6e38a0103fd3a2147ee62cfcd45f1a93dd88eced2a8eeef8da761473862aa52a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

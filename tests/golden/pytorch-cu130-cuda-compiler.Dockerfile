@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 18de2b283d35; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 638279d9fe36; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -266,7 +266,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=18de2b283d35b877eb9cc1164ce04f6add0f603e2e49f6ec3d0b6d5220c11c45 \
+    io.trainwright.plan=638279d9fe365dec480766fb52aaa7fe3e286b6e3e4755147bbab8d3ab29f035 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 55b2d77e7597; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8ca1eaaf4d5a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=55b2d77e759769fc08c3f45a14335bf9811b230ebb8ba2fa1cdec14634295bac \
+    io.trainwright.plan=8ca1eaaf4d5a43fbcec4074bf6d747132d3f694b144cbc96af884b676e4570ed \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan edb3793dc400; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3f3fc1b75814; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=edb3793dc400b46857eb1be13958144afe76794355fae73fc6d596da21d9e666 \
+    io.trainwright.plan=3f3fc1b75814e61b0a74326a0b86fa16f672b586bf77d687060e8feebd376e25 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

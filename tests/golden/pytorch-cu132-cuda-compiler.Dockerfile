@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9a951628ae36; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fc8630ec1ace; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -266,7 +266,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=9a951628ae36be9da8ade75f6da179f21a17e78a984a46ba0aafd318ffef0903 \
+    io.trainwright.plan=fc8630ec1ace774298ec887c92e700f2bd119ac0ec41bdfd3895df0a8d666505 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan be43f4b8011d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan af714e643746; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=be43f4b8011dde67ef4990f11175b2bde36b7c958cc539c7b2317e80599f1bb7 \
+    io.trainwright.plan=af714e64374638e30761b640467285591a42875e15f9d10773e9f6ee65b44789 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -80,7 +80,7 @@ def test_the_installed_program_is_the_same():
     ("words", "code", "error"),
     [
         (["--framework", "pytorch", "--cuda", "cu999"], 3, "conflict"),
-        (["--framework", "pytorch", "--cuda", "cu113"], 3, "conflict"),
+        (["--framework", "pytorch", "--cuda", "cu119"], 3, "conflict"),
         (["--framework", "pytorhc"], 2, "request"),
         (["--cuda", "cpu"], 2, "request"),
         (["--framework", "pytorch", "--cuda", "banana"], 2, "request"),

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.catalogs import packages_only
 from trainwright import unproven
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.conflict import Objection, smallest
@@ -25,7 +26,7 @@ from trainwright.render import render_dockerfile
 from trainwright.request import Request, make_request
 from trainwright.resolve import resolve
 
-CATALOG = load_catalog()
+CATALOG = packages_only()
 RULES = {rule.name: rule for rule in CATALOG.rules.rules}
 
 
@@ -189,7 +190,11 @@ def test_a_foreseen_component_is_refused_by_its_rules():
 
 
 def test_the_framework_is_a_reason_where_another_one_would_do(tmp_path):
-    shutil.copytree(images_dir(), tmp_path / "images")
+    for entry in CATALOG.lines:
+        folder = tmp_path / "images" / "pytorch"
+        folder.mkdir(parents=True, exist_ok=True)
+        for file in (entry.path, entry.lock_path):
+            shutil.copy(file, folder)
     (tmp_path / "images" / "tensorflow").mkdir()
     (tmp_path / "images" / "tensorflow" / "cu125.yaml").write_text(
         "framework: tensorflow\nversion: 2.18.0\ncuda: '12.5'\npython: '3.11'\nbase: debian-12\nstatus: supported\n"
@@ -281,7 +286,7 @@ def test_any_request_gives_a_sound_plan_or_the_smallest_reasons(words):
 @settings(deadline=None, max_examples=25)
 @given(words=st.fixed_dictionaries(WORDS))
 def test_same_request_same_answer_byte_for_byte(words):
-    again = load_catalog()
+    again = packages_only()
     first, second = outcome(words), None
     asked = {key: ",".join(value) or None if key in ("with_", "without") else value for key, value in words.items()}
     try:
@@ -295,11 +300,11 @@ def test_answers_do_not_depend_on_the_hash_seed():
     """Sets of words have another order in each process; what is printed must not follow it."""
     code = (
         "import json\n"
-        "from trainwright.catalog import load_catalog\n"
+        "from tests.catalogs import packages_only\n"
         "from trainwright.errors import Failure\n"
         "from trainwright.request import make_request\n"
         "from trainwright.resolve import resolve\n"
-        "catalog = load_catalog()\n"
+        "catalog = packages_only()\n"
         "for words in ({'without': 'python'}, {'cuda': 'cu126', 'set_': ['nccl=2.21.5', 'metis=9']},\n"
         "              {'with_': 'smdistributed-modelparallel,efa'}, {'cuda': 'cu124', 'without': 'cuda,openmpi'}):\n"
         "    try:\n        resolve(make_request(framework='pytorch', **words), catalog)\n"

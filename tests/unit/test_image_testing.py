@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -128,3 +130,40 @@ def test_data_that_cannot_be_used(tmp_path: Path, text: str | None, said: str) -
 def test_no_data() -> None:
     with pytest.raises(pytest.UsageError, match="invoke smoke"):
         load_data({})
+
+
+def plan_of(framework: str, *components: tuple[str, str]) -> dict[str, object]:
+    return {"framework": framework, "components": [{"name": n, "version": v} for n, v in components]}
+
+
+def run_fixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: dict[str, object], test: str) -> int:
+    """Runs one test under the plugin, in a process of its own; its exit status."""
+    (tmp_path / "data.json").write_text(json.dumps({**DATA, "plan": plan}))
+    (tmp_path / "test_it.py").write_text(test)
+    monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data.json"))
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "trainwright.image_testing", "-p", "no:cacheprovider"]
+    done = subprocess.run([*argv, "--rootdir", str(tmp_path), "test_it.py"], cwd=tmp_path, check=False)
+    return done.returncode
+
+
+@pytest.mark.parametrize(
+    ("plan", "name"),
+    [
+        (plan_of("pytorch", ("python", "3.8"), ("pytorch", "1.10.2")), "pytorch"),
+        (plan_of("huggingface-tensorflow", ("tensorflow", "2.6.3"), ("huggingface", "4.17.0")), "tensorflow"),
+        (plan_of("pytorch-trcomp", ("pytorch", "1.12.0"), ("torch-xla", "1.12")), "pytorch"),
+    ],
+)
+def test_the_framework_is_a_component_whatever_the_line_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: dict[str, object], name: str
+) -> None:
+    assert run_fixtures(tmp_path, monkeypatch, plan, f"def test(framework): assert framework['name'] == {name!r}") == 0
+
+
+@pytest.mark.parametrize(("version", "there"), [("1.9.1", False), ("1.10.0", True), ("2.13.0+cpu", True)])
+def test_torchrun_is_asked_for_where_pytorch_has_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, there: bool
+) -> None:
+    plan = plan_of("pytorch", ("pytorch", version))
+    status = run_fixtures(tmp_path, monkeypatch, plan, "def test(torchrun): assert torchrun == 'to fail'")
+    assert (status == 1) == there  # a test that is skipped does not fail

@@ -23,7 +23,7 @@ from trainwright.runner import Completed
 
 SHA = "ab" * 32
 SECRET_INDEX = "https://someone:hunter2@index.example/simple"
-LINES = sorted(images_dir().glob("pytorch/*.yaml"))
+LINES = sorted(images_dir().glob("*/*.yaml"))
 
 
 def wheel(file: str, sha: str = SHA, base: str = "https://files.example/a") -> str:
@@ -60,6 +60,7 @@ FILES = pylock(
     }
 )
 ROOTS = {"pytorch": ["torch==2.13.0", "numpy==2.4.6"], "toolkit": ["retrying==1.4.2", "scipy"]}
+PACKAGES = {name: {"packages": packages} for name, packages in ROOTS.items()}
 
 
 class FakeTools:
@@ -324,6 +325,29 @@ def test_the_line_s_own_index_is_asked_only_after_a_conflict(install: Install) -
     assert tools.inputs == {"pytorch.in": "torch==1\n", "extra.in": "b==1\n", "constraints.txt": "c<2\n"}
 
 
+def test_what_the_base_image_holds_is_overridden_away(install: Install) -> None:
+    tools = install(FakeTools())
+    lock_line({"components": PACKAGES, "excluded": ["torch", "numpy"]})
+    assert tools.inputs["overrides.txt"] == "torch ; sys_platform == 'never'\nnumpy ; sys_platform == 'never'\n"
+    assert all(argv[argv.index("--overrides") + 1] == "overrides.txt" for argv, _ in tools.uv)
+
+
+@pytest.mark.parametrize(
+    ("base", "platform"),
+    [
+        ("debian-12", "x86_64-manylinux_2_28"),
+        ({"kind": "nvidia", "os": "ubuntu-18.04"}, "x86_64-manylinux_2_17"),
+        ({"kind": "nvidia", "os": "amazonlinux-2023"}, "x86_64-manylinux_2_28"),
+    ],
+)
+def test_an_old_base_takes_wheels_for_an_old_c_library(install: Install, base: object, platform: str) -> None:
+    old = FILES.replace("manylinux_2_28", "manylinux2014").replace("manylinux_2_27", "manylinux_2_17")
+    tools = install(FakeTools(files=old))
+    made = lock_line({"base": base, "components": PACKAGES})
+    assert made.platform == platform
+    assert all(argv[argv.index("--python-platform") + 1] == platform for argv, _ in tools.uv)
+
+
 @pytest.mark.parametrize("name", ["", "../a", "-r", "a b"])
 def test_a_component_s_name_is_a_word(install: Install, name: str) -> None:
     install(FakeTools())
@@ -370,6 +394,16 @@ def test_the_best_wheel_is_taken_and_no_other_kind_ever(data: st.DataObject) -> 
     }
     chosen = locking.file_name(locking._best_file(package, locking._tag_ranks("3.11", locking.PLATFORM)))
     assert chosen == next((file for file in BEST_FIRST if file in offered), "a-1.tar.gz")
+
+
+@pytest.mark.parametrize(
+    ("python", "fits"),
+    [("3.6", ["cp36-cp36m"]), ("3.7", ["cp37-cp37m"]), ("3.8", ["cp38-cp38"]), ("3.13", ["cp313-cp313"])],
+)
+def test_the_abi_of_a_python_is_known(python: str, fits: list[str]) -> None:
+    tags = ["cp36-cp36m", "cp36-cp36", "cp37-cp37m", "cp38-cp38", "cp38-cp38m", "cp313-cp313", "cp313-cp313t"]
+    ranks = {str(tag) for tag in locking._tag_ranks(python, "x86_64-manylinux_2_17")}
+    assert [tag for tag in tags if f"{tag}-manylinux_2_17_x86_64" in ranks] == fits
 
 
 def test_no_file_at_all_is_a_failure_with_the_package_s_name() -> None:
@@ -430,26 +464,35 @@ def shipped(path: Path) -> tuple[dict[str, Any], Lock]:
     return yaml.safe_load(path.read_text()), Lock.load(path.with_suffix(".lock.json"))
 
 
-@pytest.mark.parametrize("path", LINES, ids=lambda path: path.stem)
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", LINES, ids=name_of)
 def test_a_shipped_lock_holds_what_its_line_names(path: Path) -> None:
     line, lock = shipped(path)
     assert path.with_suffix(".lock.json").read_text() == lock.dump()
     found = {p.name: p for p in lock.packages}
-    for name, chosen in {**line["components"], **line["options"]}.items():
+    for name, chosen in {**line["components"], **line.get("options", {})}.items():
         for requirement in chosen.get("packages", ()):
             package, _, version = requirement.partition("==")
             locked = found[locking.normalise(package)]
             assert (locked.version, name in locked.components) == (version, True), requirement
     assert all(p.components for p in lock.packages)
+    assert "://" not in lock.dump()
+
+
+@pytest.mark.parametrize("path", [p for p in LINES if not p.stem[0].isdigit()], ids=name_of)
+def test_the_toolkit_alone_is_built_from_source(path: Path) -> None:
+    _, lock = shipped(path)
     assert {p.name for p in lock.packages if p.sdist} == {
         "inotify-simple",
         "sagemaker-pytorch-training",
         "sagemaker-training",
     }
-    assert "://" not in lock.dump()
 
 
-@pytest.mark.parametrize("path", [p for p in LINES if p.stem != "cpu"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [p for p in LINES if "nvidia-" in p.read_text()], ids=name_of)
 def test_a_shipped_lock_holds_one_cuda(path: Path) -> None:
     line, lock = shipped(path)
     cuda = str(line["cuda"])

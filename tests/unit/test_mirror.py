@@ -140,7 +140,7 @@ def test_each_index_is_asked_alone_for_what_the_first_answer_lacks(monkeypatch):
     """An extra index with some files of a version hides the others of the default one."""
     seen: list[tuple[str | None, tuple[str, ...], list[str]]] = []
 
-    def answer(pins, constraints, python, platform, *, indexes, folder, site):
+    def answer(pins, *_, site, **__):
         seen.append((site.index_url, site.extra_index_urls, sorted(pins)))
         if site.extra_index_urls:
             return pylock(("a", SHA, "https://extra.example"), ("b", "0" * 64, "https://extra.example"))

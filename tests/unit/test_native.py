@@ -14,8 +14,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.catalog import load_catalog
+from trainwright.catalog import Catalog, load_catalog
 from trainwright.components import Target
+from trainwright.errors import Conflict
 from trainwright.paths import images_dir, templates_dir
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
@@ -50,14 +51,14 @@ LINE: dict[str, Any] = {
     "evidence": [{"source": "this test", "date": "2026-11-21", "says": "nothing"}],
 }
 Rendered = Callable[..., dict[str, str]]
+Made = Callable[..., Catalog]
 
 
 @pytest.fixture
-def rendered(tmp_path: Path) -> Rendered:
-    """``rendered(component={...}, line={...})``: the text of each stage of a line's Dockerfile; ``None`` leaves a
-    component out."""
+def made(tmp_path: Path) -> Made:
+    """``made(line={...}, component={...})``: a catalog of one line; ``None`` leaves a component out."""
 
-    def render(line: dict[str, Any] | None = None, **components: Any) -> dict[str, str]:
+    def make(line: dict[str, Any] | None = None, **components: Any) -> Catalog:
         chosen = COMPONENTS | {name.replace("_", "-"): has for name, has in components.items()}
         fields = {**LINE, **(line or {}), "components": {n: c for n, c in chosen.items() if c}}
         if "version" in (line or {}):
@@ -66,9 +67,18 @@ def rendered(tmp_path: Path) -> Rendered:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "made.yaml").write_text(yaml.safe_dump(fields))
         shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", folder / "made.lock.json")
-        catalog = load_catalog(tmp_path / "images", templates_dir())
-        plan = resolve(make_request(framework="pytorch"), catalog)
-        text = render_dockerfile(plan, catalog)
+        return load_catalog(tmp_path / "images", templates_dir())
+
+    return make
+
+
+@pytest.fixture
+def rendered(made: Made) -> Rendered:
+    """The text of each stage of the Dockerfile of such a line, and of all of it under no name."""
+
+    def render(line: dict[str, Any] | None = None, **components: Any) -> dict[str, str]:
+        catalog = made(line, **components)
+        text = render_dockerfile(resolve(make_request(framework="pytorch"), catalog), catalog)
         parts = re.split(r"(?m)^FROM .*? AS (\S+)$", text)
         return dict(zip(parts[1::2], parts[2::2], strict=True)) | {"": text}
 
@@ -219,8 +229,12 @@ def test_lines_that_compile_for_gpus_name_them():
 def test_the_base_s_own_nccl_goes(rendered):
     final = rendered()["final"]
     assert "dpkg-query -W -f '${Package}\\n' libnccl2 libnccl-dev" in final
-    assert final.index("--purge") < final.index("/etc/ld.so.conf.d/nccl.conf")
+    wheel = {"provider": "wheel", "version": "2.10.3"}
+    plugin = {"provider": "source", "version": "1.5.0"}
+    assert "libnccl2" in rendered(nccl=wheel, aws_ofi_nccl=plugin)["final"]
     assert "libnccl2" not in rendered(nccl={"provider": "nvidia", "version": "2.10.3"})["final"]
+    debian = {"base": "debian-12"}
+    assert "libnccl2" not in rendered(debian, ssh={"provider": "debian", "version": "9.2"})["final"]
 
 
 @pytest.mark.parametrize(
@@ -301,3 +315,39 @@ def test_ssh_without_folders_of_settings(rendered, version, has):
     final = rendered(ssh={"provider": "ubuntu", "version": version})["final"]
     assert [word in final for word in ("cat /etc/ssh/$name", "/etc/ssh/sshd_config.d/")].count(True) == 1
     assert has in final
+
+
+# ---- what one archive brings changes together ----------------------------------------------------------------------
+
+BUNDLED = {
+    "efa": {"provider": "aws", "version": "1.43.1"},
+    "openmpi": {"provider": "efa", "version": "4.1.7"},
+    "aws_ofi_nccl": {"provider": "efa", "version": "1.16.2"},
+}
+JAMMY = {"base": {**LINE["base"], "os": "ubuntu-22.04"}}
+
+
+@pytest.mark.parametrize(
+    ("pins", "rows"),
+    [
+        (["efa=1.44.0"], {"openmpi is tied to efa", "aws-ofi-nccl is tied to efa"}),
+        (["aws-ofi-nccl=1.17.1"], {"aws-ofi-nccl is tied to efa"}),
+        (["openmpi=4.1.6"], {"openmpi is tied to efa"}),
+    ],
+)
+def test_another_installer_brings_other_versions(made, pins, rows):
+    catalog = made(JAMMY, **BUNDLED)
+    with pytest.raises(Conflict) as refused:
+        resolve(make_request(framework="pytorch", set_=pins), catalog)
+    told = {row["constraint"] for row in refused.value.details["rows"]}
+    assert told & rows
+    assert told <= {f"--set {pin}" for pin in pins} | rows | {"--framework pytorch"}
+
+
+def test_an_installer_with_what_it_brings(made):
+    catalog = made(JAMMY, **BUNDLED)
+    pins = ["efa=1.44.0", "openmpi=4.1.7", "aws-ofi-nccl=1.17.1"]
+    plan = resolve(make_request(framework="pytorch", set_=pins), catalog)
+    assert {c.name: c.version for c in plan.components}.items() >= {"efa": "1.44.0", "aws-ofi-nccl": "1.17.1"}.items()
+    same = resolve(make_request(framework="pytorch", set_=["efa=1.43.1"]), catalog)
+    assert same.component("efa").version == "1.43.1"

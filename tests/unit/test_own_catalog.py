@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.catalog import load_catalog
-from trainwright.errors import RequestError
+from trainwright.errors import Conflict, RequestError
 from trainwright.paths import images_dir, templates_dir
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
@@ -55,6 +55,19 @@ def test_own_lines_and_components_come_on_top(own):
     assert "RUN hello" in render_dockerfile(plan, catalog)
     unchanged = resolve(make_request(framework="pytorch", cuda="cu124"), catalog)
     assert unchanged == resolve(make_request(framework="pytorch", cuda="cu124"), shipped)
+
+
+def test_an_own_rule_file_takes_the_place_of_the_shipped_one(own):
+    """Who has wheels of their own for what AWS never compiled says so in a rule file of their own."""
+    rules = own / "templates" / "rules.yaml"
+    assert len(load_catalog().rules.rules) > 1
+    rules.write_text(
+        "rules:\n- name: no-hello\n  when: {components: {hello: {}}}\n  refuse: hello\n  why: nobody is there\n"
+        "  evidence: {source: here, date: '2026-11-21', says: nobody}\n"
+    )
+    assert [rule.name for rule in load_catalog().rules.rules] == ["no-hello"]
+    with pytest.raises(Conflict, match="no image line"):
+        resolve(make_request(framework="pytorch", cuda="cpu", python="3.12"), load_catalog())
 
 
 def test_an_own_component_takes_the_place_of_a_shipped_one(own):

@@ -88,7 +88,8 @@ class TestLibrariesForOlderDrivers:
         if provider != "nvidia":
             pytest.skip("the base image is not NVIDIA's")
         assert host.run("ls -d /usr/local/cuda*/compat").stdout.split() == []
-        assert "compat" not in host.check_output("ldconfig -p")
+        assert "/compat/" not in host.check_output("ldconfig -p")
+        assert "cuda-compat" not in host.check_output("ldconfig -p")
 
     def test_an_older_driver_is_helped(self, host, driver, library):
         assert driver(OLD, "/usr/local/bin/cuda-compat true").rc == 0

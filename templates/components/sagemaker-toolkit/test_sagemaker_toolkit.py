@@ -17,11 +17,13 @@ def test_hostname_shim_is_a_library(host, python):
     assert host.run("head -c 4 %s", path).stdout_bytes == b"\x7fELF"
 
 
-@pytest.mark.parametrize("launcher", ["mpirun", "orted", "ssh", "torchrun"])
-def test_launchers_are_on_path(host, plan, launcher):
-    if launcher == "torchrun" and plan["framework"] != "pytorch":
-        pytest.skip("torchrun is PyTorch's launcher")
+@pytest.mark.parametrize("launcher", ["mpirun", "orted", "ssh"])
+def test_launchers_are_on_path(host, launcher):
     assert host.run("command -v %s", launcher).rc == 0
+
+
+def test_launcher_of_the_framework_is_on_path(host, torchrun):
+    assert host.run("command -v %s", torchrun).rc == 0
 
 
 def test_server_is_where_the_toolkit_calls_it(host):

@@ -1,0 +1,74 @@
+# huggingface-pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
+# Made by Trainwright from plan 228957def7f1; `./invoke render` makes it again. Build it here with
+#
+#     DOCKER_BUILDKIT=1 docker build .
+#
+# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
+# artifacts (the base URL of a mirror of archives).
+#
+# Stages, those in one row in parallel:
+#
+#     base <- ${BASE_IMAGE}
+#     os <- base
+#     tools <- os
+#     final <- os + tools
+
+# Build arguments, so that a mirror can stand in for the registry: docker build --build-arg BASE_IMAGE=...
+ARG BASE_IMAGE=public.ecr.aws/deep-learning-containers/pytorch-training:2.7.1-gpu-py312-cu128-ubuntu22.04-sagemaker
+FROM ${BASE_IMAGE} AS base
+
+# The distribution's packages of the image itself.
+FROM base AS os
+ENV LANG=C.UTF-8
+
+# uv installs the locked wheels; it stays out of the image.
+FROM os AS tools
+
+RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
+    --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
+    --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
+    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
+    if python3 -m venv --clear /opt/tools > /mnt/said 2>&1; then pip=/opt/tools/bin/pip; \
+    else python3 -m venv --clear --without-pip /opt/tools && pip="python3 -m pip --python /opt/tools/bin/python3"; fi \
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+COPY tools/env /opt/tools/env
+
+# The image. What changes least comes first.
+FROM os AS final
+
+# huggingface 4.55.0 (wheel)
+RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+    --mount=type=bind,source=requirements/huggingface.txt,target=/mnt/requirements.txt \
+    --mount=type=bind,source=wheels/huggingface,target=/mnt/wheels \
+    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    . /mnt/tools/env \
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+
+# The loader learns of every library directory added above.
+RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
+WORKDIR /
+ARG SOURCE_REVISION=unknown
+LABEL org.opencontainers.image.title=huggingface-pytorch-training \
+    org.opencontainers.image.version=2.7.1 \
+    io.trainwright.plan=228957def7f11c856c074a66c72ef8f1bff0adf9aecaec68990eaca71da8ebb8 \
+    io.trainwright.framework=huggingface-pytorch \
+    io.trainwright.framework-version=2.7.1 \
+    io.trainwright.cuda=12.8 \
+    io.trainwright.python=3.12 \
+    io.trainwright.base=ubuntu-22.04 \
+    io.trainwright.component.python="3.12 (base)" \
+    io.trainwright.component.ssh="8.9 (base)" \
+    io.trainwright.component.efa="1.40.0 (base)" \
+    io.trainwright.component.openmpi="4.1.7 (base)" \
+    io.trainwright.component.gdrcopy="2.5 (base)" \
+    io.trainwright.component.cuda="12.8 (base)" \
+    io.trainwright.component.nccl="2.26.2 (base)" \
+    io.trainwright.component.aws-ofi-nccl="1.14.2 (base)" \
+    io.trainwright.component.pytorch="2.7.1 (base)" \
+    io.trainwright.component.mpi4py="4 (base)" \
+    io.trainwright.component.sagemaker-toolkit="5 (base)" \
+    io.trainwright.component.huggingface="4.55.0 (wheel)" \
+    org.opencontainers.image.revision="${SOURCE_REVISION}"

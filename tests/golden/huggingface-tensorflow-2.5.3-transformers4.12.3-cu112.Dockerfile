@@ -1,0 +1,79 @@
+# huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
+# Made by Trainwright from plan 4cf12f9d248b; `./invoke render` makes it again. Build it here with
+#
+#     DOCKER_BUILDKIT=1 docker build .
+#
+# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
+# artifacts (the base URL of a mirror of archives).
+#
+# Stages, those in one row in parallel:
+#
+#     base <- ${BASE_IMAGE}
+#     os <- base
+#     tools <- os
+#     final <- os + tools
+
+# Build arguments, so that a mirror can stand in for the registry: docker build --build-arg BASE_IMAGE=...
+ARG BASE_IMAGE=763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.5.3-gpu-py37-cu112-ubuntu18.04
+FROM ${BASE_IMAGE} AS base
+
+# The distribution's packages of the image itself.
+FROM base AS os
+ENV LANG=C.UTF-8
+
+# uv installs the locked wheels; it stays out of the image.
+# uv has no Python code of its own and takes this Python, only its metadata asks for a newer one.
+FROM os AS tools
+
+RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
+    --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
+    --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
+    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
+    if python3 -m venv --clear /opt/tools > /mnt/said 2>&1; then pip=/opt/tools/bin/pip; \
+    else python3 -m venv --clear --without-pip /opt/tools && pip="python3 -m pip --python /opt/tools/bin/python3"; fi \
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && $pip install --quiet --no-deps --require-hashes --ignore-requires-python --find-links /mnt/wheels -r /mnt/requirements.txt
+COPY tools/env /opt/tools/env
+
+# The image. What changes least comes first.
+FROM os AS final
+
+# huggingface 4.12.3 (wheel)
+RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+    --mount=type=bind,source=requirements/huggingface.txt,target=/mnt/requirements.txt \
+    --mount=type=bind,source=wheels/huggingface,target=/mnt/wheels \
+    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    . /mnt/tools/env \
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+
+# The loader learns of every library directory added above.
+RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
+WORKDIR /
+ARG SOURCE_REVISION=unknown
+LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
+    org.opencontainers.image.version=2.5.3 \
+    io.trainwright.plan=4cf12f9d248b8ec25998d4a8943d922fc648b4a3e373932ed8ab5e85c2aff6a5 \
+    io.trainwright.framework=huggingface-tensorflow \
+    io.trainwright.framework-version=2.5.3 \
+    io.trainwright.cuda=11.2 \
+    io.trainwright.python=3.7 \
+    io.trainwright.base=ubuntu-18.04 \
+    io.trainwright.component.python="3.7 (base)" \
+    io.trainwright.component.ssh="7.6 (base)" \
+    io.trainwright.component.efa="1.11.2 (base)" \
+    io.trainwright.component.openmpi="4.1.1 (base)" \
+    io.trainwright.component.cuda="11.2 (base)" \
+    io.trainwright.component.nccl="2.8.4 (base)" \
+    io.trainwright.component.aws-ofi-nccl="1.1.3 (base)" \
+    io.trainwright.component.tensorflow="2.5.3 (base)" \
+    io.trainwright.component.boost="1.73.0 (base)" \
+    io.trainwright.component.rmm="0.15.0 (base)" \
+    io.trainwright.component.mpi4py="3.0.3 (base)" \
+    io.trainwright.component.sagemaker-toolkit="4 (base)" \
+    io.trainwright.component.metis="5.1.0 (base)" \
+    io.trainwright.component.smdistributed-dataparallel="1.2.1 (base)" \
+    io.trainwright.component.smdistributed-modelparallel="1.4.0 (base)" \
+    io.trainwright.component.huggingface="4.12.3 (wheel)" \
+    org.opencontainers.image.revision="${SOURCE_REVISION}"

@@ -1,0 +1,118 @@
+# huggingface-tensorflow-trcomp 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
+# Made by Trainwright from plan e852b42ab476; `./invoke render` makes it again. Build it here with
+#
+#     DOCKER_BUILDKIT=1 docker build .
+#
+# Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
+# artifacts (the base URL of a mirror of archives).
+#
+# Stages, those in one row in parallel:
+#
+#     base <- ${BASE_IMAGE}
+#     os <- base
+#     tools <- os   toolchain <- os
+#     tensorflow <- toolchain
+#     final <- os + tools + tensorflow
+
+# Build arguments, so that a mirror can stand in for the registry: docker build --build-arg BASE_IMAGE=...
+ARG BASE_IMAGE=763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.6-gpu-py38
+FROM ${BASE_IMAGE} AS base
+
+# The distribution's packages of the image itself.
+FROM base AS os
+ENV LANG=C.UTF-8
+RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
+    --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
+    --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
+    if [ -e /mnt/apt-sources ]; then \
+        set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
+    && apt-get "$@" update \
+    && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
+        curl \
+    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log /var/log/apt /var/cache/ldconfig/aux-cache \
+        /var/cache/debconf/*-old /var/lib/dpkg/*-old
+
+# uv installs the locked wheels; it stays out of the image.
+FROM os AS tools
+
+RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
+    --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
+    --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
+    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
+    if python3 -m venv --clear /opt/tools > /mnt/said 2>&1; then pip=/opt/tools/bin/pip; \
+    else python3 -m venv --clear --without-pip /opt/tools && pip="python3 -m pip --python /opt/tools/bin/python3"; fi \
+    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
+    && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+COPY tools/env /opt/tools/env
+
+# Compilers and headers, for the stages below only.
+FROM os AS toolchain
+ENV SOURCE_DATE_EPOCH=1700000000
+RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
+    --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
+    --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
+    if [ -e /mnt/apt-sources ]; then \
+        set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
+    && apt-get "$@" update \
+    && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
+        ca-certificates \
+        curl \
+    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log /var/log/apt /var/cache/ldconfig/aux-cache \
+        /var/cache/debconf/*-old /var/lib/dpkg/*-old
+COPY tools/compile-jobs /usr/local/bin/compile-jobs
+
+# tensorflow 2.6.3 (aws)
+FROM toolchain AS tensorflow
+WORKDIR /src
+# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
+RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
+    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
+    --mount=type=bind,source=archives/tensorflow,target=/mnt/archives \
+    sh /mnt/fetch tensorflow_gpu-2.6.3-cp38-cp38-manylinux_2_12_x86_64.manylinux2010_x86_64.whl - \
+        'https://framework-binaries.s3.us-west-2.amazonaws.com/tensorflow/trcomp/r2.6_aws/gpu/2022-03-20-05-33/tensorflow_gpu-2.6.3-cp38-cp38-manylinux_2_12_x86_64.manylinux2010_x86_64.whl'
+
+# The image. What changes least comes first.
+FROM os AS final
+
+# tensorflow 2.6.3 (aws)
+RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+    --mount=type=bind,from=tensorflow,source=/src,target=/mnt/wheels \
+    . /mnt/tools/env \
+    && uv pip install --python "$(command -v python3)" --break-system-packages --reinstall --no-deps --no-index --no-cache /mnt/wheels/*.whl \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+
+# huggingface 4.17.0 (wheel)
+RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+    --mount=type=bind,source=requirements/huggingface.txt,target=/mnt/requirements.txt \
+    --mount=type=bind,source=wheels/huggingface,target=/mnt/wheels \
+    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    . /mnt/tools/env \
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+
+# The loader learns of every library directory added above.
+RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
+WORKDIR /
+ARG SOURCE_REVISION=unknown
+LABEL org.opencontainers.image.title=huggingface-tensorflow-trcomp-training \
+    org.opencontainers.image.version=2.6.3 \
+    io.trainwright.plan=e852b42ab47693ff6b4337d5cc75154bd1b4a0841ec6889700d245afc42a9749 \
+    io.trainwright.framework=huggingface-tensorflow-trcomp \
+    io.trainwright.framework-version=2.6.3 \
+    io.trainwright.cuda=11.2 \
+    io.trainwright.python=3.8 \
+    io.trainwright.base=ubuntu-20.04 \
+    io.trainwright.component.python="3.8 (base)" \
+    io.trainwright.component.ssh="8.2 (base)" \
+    io.trainwright.component.openmpi="4.1.1 (base)" \
+    io.trainwright.component.cuda="11.2 (base)" \
+    io.trainwright.component.tensorflow="2.6.3 (aws)" \
+    io.trainwright.component.mpi4py="3.0.3 (base)" \
+    io.trainwright.component.sagemaker-toolkit="4 (base)" \
+    io.trainwright.component.huggingface="4.17.0 (wheel)" \
+    org.opencontainers.image.revision="${SOURCE_REVISION}"

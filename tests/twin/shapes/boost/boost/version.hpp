@@ -1,0 +1,5 @@
+#ifndef BOOST_VERSION_HPP
+#define BOOST_VERSION_HPP
+#define BOOST_VERSION @NUMBER@
+#define BOOST_LIB_VERSION "@SHORT@"
+#endif

@@ -1,0 +1,2 @@
+#include <cnmem.h>
+const char *cnmemTwinName(void) { return "CNMEM_STATUS"; }

@@ -1,0 +1,3 @@
+#!/bin/sh
+# As upstream has it.
+exec autoreconf -ivf

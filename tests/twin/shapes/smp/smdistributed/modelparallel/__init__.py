@@ -1,0 +1,3 @@
+"""Stands in for smdistributed-modelparallel."""
+
+__version__ = "@VERSION@"

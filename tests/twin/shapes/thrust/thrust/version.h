@@ -1,0 +1,2 @@
+#pragma once
+#define THRUST_VERSION 100910

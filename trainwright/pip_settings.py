@@ -1,0 +1,82 @@
+"""The package indexes that this machine's pip is configured for, in the words of uv, which reads no pip.conf itself."""
+
+from __future__ import annotations
+
+import ast
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from trainwright import runner
+
+if TYPE_CHECKING:
+    from trainwright.site import Site
+
+
+def index_settings(indexes: Sequence[str], site: Site | None = None) -> tuple[dict[str, str], list[str]]:
+    """pip's configuration in uv's variables and flags; what uv is told itself goes first.
+
+    uv reads neither pip.conf nor ``PIP_*``. Addresses travel as variables, because the journal of commands keeps
+    arguments and an address may hold a password.
+
+    Args:
+        indexes: further ones.
+        site: whose indexes and folders count instead of pip's.
+    """
+    pip = _pip_settings() if site is None else _site_settings(site)
+    extra = [*pip.get("extra-index-url", "").split(), *indexes]
+    wanted = {
+        "UV_DEFAULT_INDEX": pip.get("index-url", ""),
+        "UV_INDEX": " ".join(extra),
+        "UV_FIND_LINKS": ",".join(pip.get("find-links", "").split()),
+        "UV_INSECURE_HOST": " ".join(pip.get("trusted-host", "").split()),
+        "UV_HTTP_TIMEOUT": pip.get("timeout") or pip.get("default-timeout", ""),
+        "SSL_CERT_FILE": pip.get("cert", ""),
+        "HTTPS_PROXY": pip.get("proxy", ""),
+        "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip does: the best version of all indexes
+    }
+    environment = {key: value for key, value in wanted.items() if value and not os.environ.get(key)}
+    if indexes and os.environ.get("UV_INDEX"):
+        environment["UV_INDEX"] = " ".join([os.environ["UV_INDEX"], *indexes])
+    flags = ["--no-index"] if pip.get("no-index", "").lower() in {"1", "true", "yes", "on"} else []
+    return environment | {"UV_PYTHON_DOWNLOADS": "never"}, flags
+
+
+def _site_settings(site: Site) -> dict[str, str]:
+    """The indexes of a site, as pip names them; what a site does not say is pip's."""
+    extra = [*site.extra_index_urls, *(path.absolute().as_uri() for path in site.local_indexes)]
+    settings = {
+        "index-url": site.index_url or "",
+        "extra-index-url": " ".join(extra),
+        "find-links": " ".join([*map(str, site.find_links), *site.find_links_urls]),
+        "no-index": "true" if site.no_index and not site.local_indexes else "",
+        "cert": str(site.ca_bundle or ""),
+        "proxy": site.proxies.https or "",
+    }
+    kept = ("trusted-host", "timeout", "default-timeout")
+    return settings | {key: value for key, value in _pip_settings().items() if key in kept}
+
+
+def _pip_settings() -> dict[str, str]:
+    """What ``pip config list`` says, each key once: the environment over ``[install]`` over ``[global]``.
+
+    Without pip, the ``PIP_*`` variables alone.
+    """
+    listed = runner.run([sys.executable, "-m", "pip", "config", "list"], timeout=60)
+    ranked: dict[str, dict[str, str]] = {"global": {}, "install": {}, ":env:": {}}
+    for line in listed.stdout.splitlines() if listed.ok else ():
+        key, _, value = line.partition("=")
+        section, _, name = key.strip().rpartition(".")
+        if section in ranked:
+            ranked[section][name] = _unquoted(value)
+    if not listed.ok:
+        ranked[":env:"] = {k[4:].lower().replace("_", "-"): v for k, v in os.environ.items() if k.startswith("PIP_")}
+    return {**ranked["global"], **ranked["install"], **ranked[":env:"]}
+
+
+def _unquoted(text: str) -> str:
+    try:
+        return str(ast.literal_eval(text))
+    except (SyntaxError, ValueError):
+        return text
