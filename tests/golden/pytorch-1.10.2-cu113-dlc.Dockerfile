@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9d5bd7f35a18; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2e7a1330e800; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=9d5bd7f35a18926bcf37a5be54a7aa6937eefd2d9a54314a67dae24d26570cb0 \
+    io.trainwright.plan=2e7a1330e80068ff5013905cc37b419f7a8def1fa4e8eb73b4db88f797ddfdbd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \
