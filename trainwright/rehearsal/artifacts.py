@@ -51,7 +51,9 @@ def hand_over(engine: Engine, image: str, folder: Path, owner: tuple[int, int] |
     argv += ["--mount", f"type=bind,src={folder},dst=/mnt", image, "-c", f"chown -hR {user}:{group} /mnt"]
     done = run(argv, env=engine.cli_env, timeout=SECONDS)
     if not done.ok or foreign(folder, user):
-        raise EngineError(f"{folder} holds files of another user: {done.tail(2)}", remedy=f"sudo chown -R {user} {folder}")
+        raise EngineError(
+            f"{folder} holds files of another user: {done.tail(2)}", remedy=f"sudo chown -R {user} {folder}"
+        )
 
 
 def foreign(folder: Path, user: int) -> bool:

@@ -20,7 +20,8 @@ JOB_NAME = "rehearsal"
 REGION = "us-west-2"
 GROUP = "homogeneousCluster"
 PTH = "trainwright_rehearsal.pth"
-_LOADER = f"import sys; exec(compile(open('{CONTROL}/observer.py').read(), '{CONTROL}/observer.py', 'exec'))\n"
+# Globals of its own: the line is run inside of a function of `site`, where a program's functions see nothing of it.
+_LOADER = f"import sys; exec(compile(open('{CONTROL}/observer.py').read(), '{CONTROL}/observer.py', 'exec'), {{}})\n"
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,9 @@ def check_entry_point(job: Job) -> tuple[Path, str]:
     source = job.source_dir.absolute()
     if not source.is_dir():
         raise _refused(
-            "source-dir-missing", f"--source-dir {job.source_dir}: no such folder", "Name the folder that holds the code."
+            "source-dir-missing",
+            f"--source-dir {job.source_dir}: no such folder",
+            "Name the folder that holds the code.",
         )
     if not (source / given).resolve().is_relative_to(source.resolve()):
         raise _refused(

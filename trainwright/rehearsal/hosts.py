@@ -10,7 +10,7 @@ from typing import Any
 
 from trainwright.engine import Engine
 from trainwright.errors import EngineError, RequestError
-from trainwright.rehearsal.files import CONTROL, PTH, REGION, JOB_NAME, HostFolder
+from trainwright.rehearsal.files import CONTROL, JOB_NAME, PTH, REGION, HostFolder
 from trainwright.rehearsal.job import Job
 from trainwright.rehearsal.network import labels
 from trainwright.rehearsal.owner import LABEL

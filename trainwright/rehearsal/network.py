@@ -197,4 +197,3 @@ class Veth:
                 f"no network between the hosts: {' '.join(command)}: {done.tail(2)}",
                 remedy=f"{VARIABLE}=bridge, where the engine has bridge networks",
             )
-

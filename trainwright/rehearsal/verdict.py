@@ -100,7 +100,7 @@ def waiting_for(stack: str) -> str:
     blocks = re.split(r"\n(?=(?:Current t|T)hread )", stack)
     # faulthandler puts the most recent call first, and the current (main) thread last.
     for block in blocks:
-        frames = [match.group("file", "line", "function") for match in _FRAME.finditer(block)]
+        frames = [(match["file"], match["line"], match["function"]) for match in _FRAME.finditer(block)]
         if frames and ("Current thread" in block or not thread or "<module>" in frames[-1][2]):
             thread = frames
     if not thread:
@@ -137,8 +137,8 @@ def _reports(facts: Facts) -> Check:
     if facts.job.sdk == 3:
         # SDK 3's drivers write no success file; they write the other one.
         failed = [host.name for host in facts.hosts if host.failure is not None]
-        said = f"output/failure on {', '.join(failed)}" if failed else "output/failure on no host"
-        return Check("reports", "failed" if failed else "passed", said)
+        where = ", ".join(failed) or "no host"
+        return Check("reports", "failed" if failed else "passed", f"output/failure on {where}")
     lacking = [host.name for host in facts.hosts if not host.success and host.end == "by itself"]
     failed = [host.name for host in facts.hosts if host.failure is not None]
     if not lacking and not failed:
@@ -173,7 +173,7 @@ def _truth(facts: Facts, found: Sequence[Rank]) -> Iterable[Check]:
 
 def _world(facts: Facts, found: Sequence[Rank]) -> Check:
     wanted = facts.world_size
-    formula = f"{facts.job.hosts} × {facts.processes_per_host}"
+    formula = f"{facts.job.hosts} x {facts.processes_per_host}"
     numbered = [one for one in found if one.rank is not None]
     if not numbered:
         return Check("world size", "failed", f"no rank was numbered; {facts.launcher} should have started {wanted}")
@@ -243,20 +243,20 @@ def _cause(facts: Facts, found: Sequence[Rank], failed: Sequence[Check]) -> Caus
         return _hang(facts, found)
     if broken:
         first = min(broken, key=lambda one: one.process.error_at)
-        said = first.process.error.strip().splitlines()
+        trace = first.process.error.strip().splitlines()
         return Cause(
             id="script-failed",
-            text=f"the script failed: {said[-1]}",
+            text=f"the script failed: {trace[-1]}",
             remedy="The traceback is the script's own; it fails on SageMaker as it does here.",
             host=first.host,
             rank=first.rank,
-            last_lines=tuple(said[-LAST_LINES:]),
+            last_lines=tuple(trace[-LAST_LINES:]),
         )
     ended = [host for host in facts.hosts if host.exit_code != 0 and host.end == "by itself"]
     if ended:
         first_host = min(ended, key=lambda host: host.ended_at)
-        said = [line for line in (first_host.failure or "").splitlines() if line.strip()]
-        reason = said[-1] if said else f"exit code {first_host.exit_code}"
+        reasons = [line for line in (first_host.failure or "").splitlines() if line.strip()]
+        reason = reasons[-1] if reasons else f"exit code {first_host.exit_code}"
         return Cause("host-failed", f"{first_host.name} failed: {reason}", "Its log says more.", first_host.name)
     check = failed[0]
     host = next((host.name for host in facts.hosts if not host.success), facts.hosts[0].name)
@@ -264,16 +264,18 @@ def _cause(facts: Facts, found: Sequence[Rank], failed: Sequence[Check]) -> Caus
 
 
 def _hang(facts: Facts, found: Sequence[Rank]) -> Cause:
-    waits = []
+    waits: list[tuple[Rank, str]] = []
     for one in found:
         if one.process.stack:
             name = one.host if one.rank is None else f"rank {one.rank} ({one.host})"
             waits.append((one, f"{name} in {waiting_for(one.process.stack)}"))
     if not waits:
         for host in facts.hosts:
-            for process in host.processes:
-                if process.stack and (where := waiting_for(process.stack)):
-                    waits.append((Rank(host.name, process), f"{host.name}: {_program(process)} in {where}"))
+            waits += [
+                (Rank(host.name, process), f"{host.name}: {_program(process)} in {where}")
+                for process in host.processes
+                if process.stack and (where := waiting_for(process.stack))
+            ]
     late = [host for host in facts.hosts if host.end == "timeout"]
     first = waits[0][0] if waits else None
     name = first.host if first else late[0].name

@@ -167,7 +167,7 @@ class Watch:
         if not living:
             return
         # One by one: a process that is gone by now must not keep the others from being asked.
-        script = "for p in \"$@\"; do kill -0 $p 2>/dev/null && kill -$0 $p; done; true"
+        script = 'for p in "$@"; do kill -0 $p 2>/dev/null && kill -$0 $p; done; true'
         self._client("exec", one.host.container, "/bin/sh", "-c", script, str(STACKS), *map(str, living))
         until = time.time() + STACK_SECONDS
         while time.time() < until:
