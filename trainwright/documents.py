@@ -200,11 +200,14 @@ class RehearsedRank(Record):
 
 
 class RehearsedLaunch(Record):
-    """A launch line that ``--launch-only`` caught on a host."""
+    """A launch line that ``--launch-only`` caught; ``telling``: those of its variables that decide about the launch."""
 
     host: str
     argv: tuple[str, ...]
+    cwd: str
     environment: dict[str, str]
+    telling: tuple[str, ...]
+    in_image: str
 
 
 class RehearsalArtifact(Record):

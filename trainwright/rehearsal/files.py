@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwright import sdk3
 from trainwright.distribution import compile_distribution
 from trainwright.errors import RehearsalFailed
 from trainwright.paths import templates_dir
-from trainwright.rehearsal.job import Job
+from trainwright.rehearsal import launch_only
+from trainwright.rehearsal.job import Job, Launcher
+
+Say = Callable[[str], None]
 
 CONTROL = "/opt/trainwright-rehearsal"  # where the control folder is mounted, read-only
 ARCHIVE = "sourcedir.tar.gz"
@@ -93,13 +97,13 @@ def check_entry_point(job: Job) -> tuple[Path, str]:
     return source, given.as_posix()
 
 
-def write_control(job: Job, folder: Path, stand_ins: Mapping[str, str]) -> None:
-    """Fill the control folder: the observer, the code archive, the stand-in programs.
+def write_control(job: Job, launcher: Launcher, folder: Path) -> None:
+    """Fill the control folder: the observer, the code archive, the stand-in programs and modules.
 
     Args:
         job: what is rehearsed.
+        launcher: what starts its ranks.
         folder: the control folder, the same for every host.
-        stand_ins: program name to text of a script; they come first on PATH.
 
     Raises:
         RehearsalFailed: the entry point cannot be used; see :func:`check_entry_point`.
@@ -110,20 +114,29 @@ def write_control(job: Job, folder: Path, stand_ins: Mapping[str, str]) -> None:
     (folder / PTH).write_text(_LOADER)
     if job.stop_after is not None:
         (folder / "stop").touch()
-    for name, text in stand_ins.items():
-        program = folder / "bin" / name
-        program.parent.mkdir(exist_ok=True)
-        program.write_text(text)
-        program.chmod(0o755)
     (folder / "bin").mkdir(exist_ok=True)
-    source, _ = check_entry_point(job)
+    for name, text in launch_only.stand_ins(job).items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    for name, text in launch_only.packages(job, launcher).items():
+        module = folder / "python" / name
+        module.parent.mkdir(parents=True, exist_ok=True)
+        module.write_text(text)
+    if job.launch_only:
+        script = folder / "entry-point"
+        script.write_text(launch_only.entry_point(job.entry_point))
+        script.chmod(0o755)
     with tarfile.open(folder / ARCHIVE, "w:gz", compresslevel=1, dereference=True) as archive:
-        for name, path in sorted(code_files(job, source).items()):
+        for name, path in sorted(code_files(job, folder).items()):
             archive.add(path, arcname=name, recursive=False)
 
 
-def code_files(job: Job, source: Path) -> dict[str, Path]:
+def code_files(job: Job, control: Path) -> dict[str, Path]:
     """What an estimator uploads: name in the archive to file (and folder) on this machine."""
+    source, entry_point = check_entry_point(job)
+    if job.launch_only:
+        # Nothing of the user's is run, so nothing of it is there; neither are requirements installed.
+        return {entry_point: control / "entry-point"}
     if job.source_dir is None:
         files = {Path(job.entry_point).name: Path(job.entry_point).absolute()}
     else:
@@ -133,12 +146,23 @@ def code_files(job: Job, source: Path) -> dict[str, Path]:
     return files
 
 
-def write_host(job: Job, host: str, folder: HostFolder, processes_per_host: int | None) -> None:
+def write_host(
+    job: Job, host: str, folder: HostFolder, control: Path, processes_per_host: int | None, *, say: Say | None = None
+) -> None:
     """Write what the platform writes for one host, for the contract of ``job.sdk``.
 
+    Args:
+        job: what is rehearsed.
+        host: its name.
+        folder: where its files go.
+        control: the control folder, filled.
+        processes_per_host: for the launchers of SDK 2; ``None``: left to the toolkit.
+        say: told of a download.
+
     Raises:
-        RequestError: the distribution is none.
+        RequestError: the distribution is none, or SDK 3 refuses something.
         RehearsalFailed: the entry point cannot be used.
+        SourceError: SDK 3's drivers cannot be had.
     """
     _, entry_point = check_entry_point(job)
     for made in (folder.input / "config", folder.input / "data", folder.model, folder.output / "data", folder.facts):
@@ -149,7 +173,13 @@ def write_host(job: Job, host: str, folder: HostFolder, processes_per_host: int 
     for channel in job.inputs:
         (folder.input / "data" / channel).mkdir()  # a mount point
     channels = list(job.inputs)
-    _write(folder.input / "config/hyperparameters.json", hyperparameters(job, entry_point, processes_per_host))
+    if job.sdk == 2:
+        parameters = hyperparameters(job, entry_point, processes_per_host)
+    else:
+        driver = sdk3.driver_of(job.distribution, job.processes_per_host if job.distribution else None)
+        parameters = sdk3.hyperparameters(job.hyperparameters, driver)
+        channels += sdk3.write_channels(job, folder.input / "data", entry_point, code_files(job, control), say=say)
+    _write(folder.input / "config/hyperparameters.json", parameters)
     _write(folder.input / "config/inputdataconfig.json", {name: _channel() for name in channels})
     _write(folder.input / "config/resourceconfig.json", resource_config(job, host))
 

@@ -100,7 +100,7 @@ class Host:
 
 
 def command(
-    job: Job, image: Image, host: Host, control: Path, network: Sequence[str], identity: str, *, gpus: bool
+    job: Job, image: Image, host: Host, *, control: Path, network: Sequence[str], identity: str, gpus: bool
 ) -> list[str]:
     """The words behind ``docker create`` for one host, up to the image and the command in it."""
     folder = host.folder
@@ -120,6 +120,8 @@ def command(
         "PATH": f"{CONTROL}/bin:{image.path}",
         **job.environment,
     }
+    if (control / "python").is_dir():
+        variables["PYTHONPATH"] = f"{CONTROL}/python:{image.environment.get('PYTHONPATH', '')}".rstrip(":")
     argv = ["--name", host.container, *labels(identity), *network]
     argv += ["--shm-size", SHARED_MEMORY, "--log-driver", "json-file"]
     argv += ["--memory", job.memory, "--memory-swap", job.memory] if job.memory else []

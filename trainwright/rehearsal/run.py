@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,8 +21,8 @@ from trainwright.engine import Engine
 from trainwright.errors import EngineError, Failure, RehearsalFailed, RequestError
 from trainwright.instances import instance
 from trainwright.paths import write_atomically
-from trainwright.rehearsal import artifacts, files, hosts, leftovers, network, verdict
-from trainwright.rehearsal.facts import Facts
+from trainwright.rehearsal import artifacts, causes, files, hosts, launch_only, leftovers, network, report, verdict
+from trainwright.rehearsal.facts import Cause, Facts
 from trainwright.rehearsal.files import HostFolder
 from trainwright.rehearsal.hosts import Host, Image, Program
 from trainwright.rehearsal.job import MAX_HOSTS, Job, Launcher
@@ -30,7 +30,6 @@ from trainwright.rehearsal.owner import this_process
 from trainwright.rehearsal.show import RehearsalView
 from trainwright.rehearsal.watch import Watch
 
-SCHEMA = "trainwright/rehearsal/1"
 KEPT_REPORTS = 20
 _CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 Say = Callable[[str], None]
@@ -54,7 +53,7 @@ def launch_of(job: Job) -> Launch:
     kind = instance(job.instance_type)
     launcher: Launcher
     if job.sdk == 3:
-        driver = sdk3.driver_of(job.distribution, None if _alone(job) else job.processes_per_host)
+        driver = sdk3.driver_of(job.distribution, job.processes_per_host if job.distribution else None)
         launcher, asked = driver.launcher, driver.processes_per_host
     else:
         launcher = distributions.launcher_of(job.distribution, job.framework, job.hosts)
@@ -67,20 +66,9 @@ def launch_of(job: Job) -> Launch:
             )
         return Launch(launcher, 1)
     count = asked or kind.processes_per_host
-    if kind.gpus and count > kind.gpus:
-        raise RehearsalFailed(
-            f"{count} processes per host, but {job.instance_type} has {kind.gpus} GPUs: some would share one",
-            remedy=f"--processes-per-host {kind.gpus}, or an instance type with more GPUs",
-            cause="processes-above-gpus",
-            host="",
-            rank=None,
-            last_lines=[],
-        )
+    if cause := causes.before_start(job, count):
+        raise failure(cause, [], report="")
     return Launch(launcher, count)
-
-
-def _alone(job: Job) -> bool:
-    return not job.distribution
 
 
 def rehearse(job: Job, engine: Engine, *, say: Say, output: Path | None = None, quiet: bool = False) -> dict[str, Any]:
@@ -115,28 +103,27 @@ def rehearse(job: Job, engine: Engine, *, say: Say, output: Path | None = None, 
         image = hosts.look_at(engine, job.image, identity)
         (work / "image").write_text(image.id)
         job = replace(job, framework=_framework(image, job))
-        document = _run(job, launch, image, engine, identity, work, folder, say=say, quiet=quiet)
+        document = _run(job, launch, image, engine, identity=identity, work=work, folder=folder, say=say, quiet=quiet)
     write_atomically(folder / "report.json", json.dumps(document, indent=1) + "\n")
     _forget_old_reports()
-    return _result(document)
+    if document["cause"] is not None:
+        told = {**document["cause"], "last_lines": tuple(document["cause"]["last_lines"])}
+        raise failure(Cause(**told), document["checks"], document["report"])
+    return document
 
 
-def _result(document: dict[str, Any]) -> dict[str, Any]:
-    cause = document.get("cause")
-    if cause is None:
-        return document
-    where = ", ".join(
-        word for word in (cause["host"], "" if cause["rank"] is None else f"rank {cause['rank']}") if word
-    )
-    raise RehearsalFailed(
-        f"the rehearsal failed{f' on {where}' if where else ''}: {cause['text']}",
-        remedy=cause["remedy"],
-        cause=cause["id"],
-        host=cause["host"],
-        rank=cause["rank"],
-        last_lines=cause["last_lines"],
-        checks=document["checks"],
-        report=document["report"],
+def failure(cause: Cause, checks: Sequence[Mapping[str, Any]], report: str) -> RehearsalFailed:
+    """The failure that a cause is for the command line."""
+    where = ", ".join(word for word in (cause.host, "" if cause.rank is None else f"rank {cause.rank}") if word)
+    return RehearsalFailed(
+        f"the rehearsal failed{f' on {where}' if where else ''}: {cause.text}",
+        remedy=cause.remedy,
+        cause=cause.id,
+        host=cause.host,
+        rank=cause.rank,
+        last_lines=list(cause.last_lines),
+        checks=list(checks),
+        report=report,
     )
 
 
@@ -145,33 +132,45 @@ def _run(
     launch: Launch,
     image: Image,
     engine: Engine,
+    *,
     identity: str,
     work: Path,
     folder: Path,
-    *,
     say: Say,
     quiet: bool,
 ) -> dict[str, Any]:
     control = work / "control"
-    files.write_control(job, control, {})
+    files.write_control(job, launch.launcher, control)
     names = network.Names(identity, job.host_names)
     made = [
         Host(name, names.container(n), names.own(n), HostFolder(work / name)) for n, name in enumerate(job.host_names)
     ]
+    count = None if launch.launcher == "process" else launch.processes_per_host
     for host in made:
-        files.write_host(
-            job, host.name, host.folder, None if launch.launcher == "process" else launch.processes_per_host
-        )
+        files.write_host(job, host.name, host.folder, control, count, say=say)
     program = Program(sdk3.ARGUMENTS, sdk3.ENTRY_POINT) if job.sdk == 3 else hosts.TRAIN
-    cable = network.make(engine, names, image.id)
+    gpus = engine.gpus and not job.launch_only
     view = None
+    cable = network.make(engine, names, image.id)
     try:
         for number, host in enumerate(made):
-            words = hosts.command(job, image, host, control, cable.join(number), identity, gpus=engine.gpus)
+            words = hosts.command(
+                job, image, host, control=control, network=cable.join(number), identity=identity, gpus=gpus
+            )
             hosts.create(engine, words, image, program)
-        say(f"{job.hosts} host{'s' * (job.hosts > 1)} x {launch.processes_per_host} by {launch.launcher}, {cable.kind}")
+        plural = "s" if job.hosts > 1 else ""
+        say(f"{job.hosts} host{plural} x {launch.processes_per_host} by {launch.launcher}, network {cable.kind}")
         view = RehearsalView(job.host_names, quiet=quiet)
-        seen = Watch(engine, job, made, view.line, view.state).follow()
+        facts_of = {host.name: host.folder.facts for host in made}
+        watch = Watch(
+            engine,
+            job,
+            made,
+            line=view.line,
+            state=view.state,
+            enough=lambda: job.launch_only and launch_only.complete(launch.launcher, facts_of),
+        )
+        seen = watch.follow()
     finally:
         if view is not None:
             view.close()
@@ -183,94 +182,11 @@ def _run(
     )
     artifacts.hand_over(engine, image.id, work)
     model, output = artifacts.collect(made, folder)
-    return _document(facts, image, cable.kind, engine, folder, {"model": model, "output": output})
-
-
-def _document(
-    facts: Facts,
-    image: Image,
-    kind: str,
-    engine: Engine,
-    folder: Path,
-    kept: Mapping[str, artifacts.Archive],
-) -> dict[str, Any]:
-    job = facts.job
-    judged = verdict.judge(facts)
-    logs = folder / "logs"
-    logs.mkdir(exist_ok=True)
-    for host in facts.hosts:
-        (logs / f"{host.name}.log").write_text("\n".join(host.log) + "\n")
-        for process in host.processes:
-            if process.stack:
-                words = " ".join(process.argv)
-                with (logs / f"{host.name}.stacks").open("a") as out:
-                    out.write(f"--- {process.pid}: {words}\n{process.stack}\n")
-    cause = judged.cause
-    return {
-        "schema": SCHEMA,
-        "outcome": "passed" if judged.passed else "failed",
-        "image": image.reference,
-        "image_id": image.id,
-        "entry_point": job.entry_point,
-        "sdk": job.sdk,
-        "launcher": facts.launcher,
-        "hosts_asked": job.hosts,
-        "processes_per_host": facts.processes_per_host,
-        "world_size": facts.world_size,
-        "instance_type": job.instance_type,
-        "network": kind,
-        "gpus": engine.gpus,
-        "launch_only": job.launch_only,
-        "seconds": round(facts.seconds, 1),
-        "checks": [{"check": c.name, "outcome": c.outcome, "says": c.says} for c in judged.checks],
-        "hosts": [
-            {
-                "name": host.name,
-                "host_name": host.container_host_name,
-                "exit_code": host.exit_code,
-                "end": host.end,
-                "success": host.success,
-                "failure": host.failure,
-                "seconds": round(host.seconds, 1),
-                "log": str(logs / f"{host.name}.log"),
-            }
-            for host in facts.hosts
-        ],
-        "ranks": [
-            {
-                "rank": one.rank,
-                "local_rank": one.process.local_rank,
-                "host": one.host,
-                "host_name": one.process.host_name,
-                "pid": one.process.pid,
-                "world_size": one.process.world_size,
-                "world_sizes": dict(one.process.world_sizes),
-                "reduced": dict(one.process.reduced),
-                "error": one.process.error,
-            }
-            for one in judged.ranks
-        ],
-        "launches": [],
-        "notes": list(judged.notes) + [_clash(name, archive) for name, archive in kept.items() if archive.clashes],
-        "artifacts": {
-            name: {"path": str(archive.path), "files": list(archive.files)} for name, archive in kept.items()
-        },
-        "report": str(folder / "report.json"),
-        "cause": None
-        if cause is None
-        else {
-            "id": cause.id,
-            "text": cause.text,
-            "remedy": cause.remedy,
-            "host": cause.host,
-            "rank": cause.rank,
-            "last_lines": list(verdict.last_lines(facts, cause)),
-        },
-    }
-
-
-def _clash(name: str, archive: artifacts.Archive) -> str:
-    return f"several hosts wrote {', '.join(archive.clashes[:3])} into {name}; the archive has the first host's"
+    launches = [launch for name, path in facts_of.items() for launch in launch_only.read(path, name)]
+    judged = verdict.judge_launches(facts, launches) if job.launch_only else verdict.judge(facts)
+    report.write_logs(facts, folder)
+    kept = {"model": model, "output": output}
+    return report.document(facts, judged, image, launches, kept, network=cable.kind, gpus=gpus, folder=folder)
 
 
 def _check(job: Job) -> None:

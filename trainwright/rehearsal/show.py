@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import threading
 import time
@@ -109,8 +110,8 @@ def rehearsal_text(document: dict[str, Any]) -> str:
 
     lines = []
     for launch in document["launches"]:
-        lines += [f"{launch['host']}: {' '.join(launch['argv'])}"]
-        lines += [f"  {name}={value}" for name, value in launch["environment"].items()]
+        lines.append(f"{launch['host']}$ {shlex.join(launch['argv'])}")
+        lines += [f"    {name}={launch['environment'][name]}" for name in launch["telling"]]
     if lines:
         lines.append("")
     lines.append(table([(row["outcome"], row["check"], row["says"]) for row in document["checks"]]))

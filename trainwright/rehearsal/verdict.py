@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from trainwright.rehearsal.causes import explain
 from trainwright.rehearsal.facts import Cause, Facts, HostFacts, Process
+from trainwright.rehearsal.launch_only import Launch, find_cause, launching_hosts
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -53,17 +55,32 @@ class Verdict:
 
 def judge(facts: Facts) -> Verdict:
     """Judge a job by what was seen of it."""
-    from trainwright.rehearsal.causes import explain
-
     found = ranks(facts)
     if facts.stopped:
         checks = [_stop(facts, found)]
     else:
         checks = [_time(facts), _exit_codes(facts), _reports(facts), *_truth(facts, found)]
-    kept = tuple(check for check in checks if check.says)
+    kept = [check for check in checks if check.says]
     failed = [check for check in kept if check.outcome == "failed"]
-    cause = (explain(facts) or _cause(facts, found, failed)) if failed else None
-    return Verdict(kept, tuple(found), tuple(_notes(facts, found)), cause)
+    cause = explain(facts) or (_cause(facts, found, failed) if failed else None)
+    if cause is not None and not failed:
+        # All that the job says of itself is well, and still it did not do what was asked.
+        kept.append(Check("what was asked", "failed", cause.text))
+    return Verdict(tuple(kept), tuple(found), tuple(_notes(facts, found)), cause)
+
+
+def judge_launches(facts: Facts, launches: Sequence[Launch]) -> Verdict:
+    """Judge a job of which only the launch lines were wanted."""
+    hosts = facts.job.host_names
+    lacking = sorted(set(launching_hosts(facts.launcher, hosts)) - {launch.host for launch in launches})
+    if lacking:
+        check = Check("launch lines", "failed", f"nothing was launched on {', '.join(lacking)}")
+        cause = explain(facts) or _cause(facts, [], [check])
+        return Verdict((check,), (), (), cause)
+    wrong = find_cause(facts.launcher, tuple(launches), hosts)
+    said = f"{len(launches)} on {', '.join(dict.fromkeys(launch.host for launch in launches))}"
+    check = Check("launch lines", "failed" if wrong else "passed", wrong.text if wrong else said)
+    return Verdict((check,), (), (), wrong)
 
 
 def ranks(facts: Facts) -> list[Rank]:
@@ -151,7 +168,7 @@ def _reports(facts: Facts) -> Check:
 
 def _truth(facts: Facts, found: Sequence[Rank]) -> Iterable[Check]:
     """What the ranks saw themselves; only looked at where the job says that it succeeded."""
-    if any(host.exit_code != 0 for host in facts.hosts) or facts.job.launch_only:
+    if any(host.exit_code != 0 for host in facts.hosts):
         return
     if not any(host.processes for host in facts.hosts):
         yield Check("script", "skipped", "not looked at: the image has no Python that tells")

@@ -66,14 +66,24 @@ class Watch:
         job: its limits.
         hosts: with containers that are made and have not begun.
         line: told every line of a host's log.
+        enough: asked now and then whether all that is wanted has been seen; the hosts are then taken down.
         state: told what a host is doing, when that changes.
     """
 
-    def __init__(self, engine: Engine, job: Job, hosts: Sequence[Host], line: Line, state: State) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        job: Job,
+        hosts: Sequence[Host],
+        *,
+        line: Line,
+        state: State,
+        enough: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._engine = engine
         self._job = job
         self._hosts = {host.name: _Watched(host) for host in hosts}
-        self._line, self._state = line, state
+        self._line, self._state, self._enough = line, state, enough
         self._events: queue.Queue[tuple[str, str, Any]] = queue.Queue()
         self._stopped = 0.0
         self._timed_out = False
@@ -88,7 +98,7 @@ class Watch:
             now = time.time()
             if not failed_at and any(not one.running and one.exit_code != 0 for one in self._hosts.values()):
                 failed_at = now
-            if failed_at and now > failed_at + REST_SECONDS:
+            if (failed_at and now > failed_at + REST_SECONDS) or self._enough():
                 # The workers of a master that failed wait for ever; the platform takes them down, too.
                 self._take_down([one for one in running if one.running], "taken down")
             elif self._stopped and now > self._stopped + self._job.stop_grace:
