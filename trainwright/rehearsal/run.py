@@ -145,7 +145,8 @@ def _run(
     made = [
         Host(name, names.container(n), names.own(n), HostFolder(work / name)) for n, name in enumerate(job.host_names)
     ]
-    count = None if launch.launcher == "process" else launch.processes_per_host
+    # Where the devices of the instance type are shown, the toolkit counts them, as it does on the platform.
+    count = job.processes_per_host if job.launch_only or launch.launcher == "process" else launch.processes_per_host
     for host in made:
         files.write_host(job, host.name, host.folder, control, count, say=say)
     program = Program(sdk3.ARGUMENTS, sdk3.ENTRY_POINT) if job.sdk == 3 else hosts.TRAIN
