@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwright import runner
 from trainwright.engine import Engine
 from trainwright.paths import state_dir
 from trainwright.rehearsal.owner import LABEL, OWNER_LABEL, lives
-from trainwright.runner import run
 
 WORK = "work"
 OWNER_FILE = "owner"
@@ -40,14 +40,18 @@ def find(engine: Engine | None) -> list[Leftover]:
 
 
 def clear(engine: Engine, found: list[Leftover] | None = None) -> None:
-    """Remove what :func:`find` found."""
+    """Remove what :func:`find` found.
+
+    Raises:
+        EngineError: files of a folder belong to another user, and the engine cannot change that.
+    """
     for left in find(engine) if found is None else found:
         if left.kind == "folder":
             remove_work(engine, Path(left.name))
         elif left.kind == "container":
-            run([engine.client.path, "rm", "-f", "-v", left.name], env=engine.cli_env, timeout=SECONDS)
+            runner.run([engine.client.path, "rm", "-f", "-v", left.name], env=engine.cli_env, timeout=SECONDS)
         else:
-            run([engine.client.path, "network", "rm", left.name], env=engine.cli_env, timeout=SECONDS)
+            runner.run([engine.client.path, "network", "rm", left.name], env=engine.cli_env, timeout=SECONDS)
 
 
 def remove_work(engine: Engine, folder: Path) -> None:
@@ -65,11 +69,11 @@ def remove_work(engine: Engine, folder: Path) -> None:
 def _in_engine(engine: Engine, kind: str) -> Iterator[Leftover]:
     words = ["ps", "-a"] if kind == "container" else ["network", "ls"]
     argv = [engine.client.path, *words, "--filter", f"label={LABEL}", "--format", "{{.ID}}"]
-    found = run(argv, env=engine.cli_env, timeout=SECONDS).stdout.split()
+    found = runner.run(argv, env=engine.cli_env, timeout=SECONDS).stdout.split()
     if not found:
         return
     # The labels come from inspect: `ls` prints them joined by commas.
-    said = run([engine.client.path, kind, "inspect", *found], env=engine.cli_env, timeout=SECONDS)
+    said = runner.run([engine.client.path, kind, "inspect", *found], env=engine.cli_env, timeout=SECONDS)
     for one in json.loads(said.stdout or "[]"):
         labels = (one.get("Config") or one).get("Labels") or {}
         if _is_left(str(labels.get(OWNER_LABEL, "")), str(one.get("Created", ""))):
