@@ -108,11 +108,13 @@ def rehearse(job: Job, engine: Engine, *, say: Say, output: Path | None = None, 
     _forget_old_reports()
     if document["cause"] is not None:
         told = {**document["cause"], "last_lines": tuple(document["cause"]["last_lines"])}
-        raise failure(Cause(**told), document["checks"], document["report"])
+        raise failure(Cause(**told), document["checks"], document["report"], document["launches"])
     return document
 
 
-def failure(cause: Cause, checks: Sequence[Mapping[str, Any]], report: str) -> RehearsalFailed:
+def failure(
+    cause: Cause, checks: Sequence[Mapping[str, Any]], report: str, launches: Sequence[Mapping[str, Any]] = ()
+) -> RehearsalFailed:
     """The failure that a cause is for the command line."""
     where = ", ".join(word for word in (cause.host, "" if cause.rank is None else f"rank {cause.rank}") if word)
     return RehearsalFailed(
@@ -124,6 +126,7 @@ def failure(cause: Cause, checks: Sequence[Mapping[str, Any]], report: str) -> R
         last_lines=list(cause.last_lines),
         checks=list(checks),
         report=report,
+        launches=list(launches),
     )
 
 
