@@ -196,7 +196,8 @@ def _raised(facts: Facts) -> Cause | None:
     """The first rank that raised: the others fail, or wait, because of it."""
     wrong = [(process, host) for host in facts.hosts for process in host.processes if process.error]
     ranked = [pair for pair in wrong if pair[0].rank is not None]
-    scripts = [pair for pair in wrong if any(word.endswith(facts.job.entry_point) for word in pair[0].argv)]
+    script = facts.job.entry_point.rpartition("/")[2]
+    scripts = [pair for pair in wrong if any(word.rpartition("/")[2] == script for word in pair[0].argv)]
     for process, host in sorted(ranked or scripts, key=lambda pair: pair[0].error_at):
         lines = tuple(line for line in process.error.splitlines() if line.strip())
         last = lines[-1] if lines else "an exception"

@@ -73,7 +73,7 @@ def make(engine: Engine, names: Names, image: str) -> Network:
         raise EngineError(f"{VARIABLE}={wanted}: bridge or veth", remedy=f"unset {VARIABLE}")
     refusal = ""
     if wanted != "veth":
-        made = _bridge(engine, names)
+        made = _bridge(engine, names, image)
         if isinstance(made, Bridge):
             return made
         refusal = made.tail(2)
@@ -88,11 +88,11 @@ def make(engine: Engine, names: Names, image: str) -> Network:
     return Veth(engine, names, image)
 
 
-def _bridge(engine: Engine, names: Names) -> Bridge | Completed:
+def _bridge(engine: Engine, names: Names, image: str) -> Bridge | Completed:
     name = f"{PREFIX}{names.id}"
     argv = [engine.client.path, "network", "create", "--driver", "bridge", *labels(names.id), name]
     done = run(argv, env=engine.cli_env, timeout=SECONDS)
-    return Bridge(engine, names, name) if done.ok else done
+    return Bridge(engine, names, name, image) if done.ok else done
 
 
 def _veth_lacks(engine: Engine) -> str:
@@ -104,20 +104,57 @@ def _veth_lacks(engine: Engine) -> str:
     return ", ".join(missing)
 
 
+def _sleeper(engine: Engine, names: Names, index: int, image: str, options: list[str]) -> tuple[str, int]:
+    """A container that does nothing and holds the network of a host: its name, and its pid.
+
+    Raises:
+        EngineError: the engine could not start it.
+    """
+    name = f"{names.container(index)}-net"
+    argv = [engine.client.path, "run", "-d", "--init", "--name", name, *labels(names.id)]
+    argv += ["--hostname", names.own(index), *options, "--entrypoint", "sleep", image, "infinity"]
+    done = run(argv, env=engine.cli_env, timeout=300)
+    if done.ok:
+        wanted = ["inspect", "--format", "{{.State.Pid}}", name]
+        done = run([engine.client.path, *wanted], env=engine.cli_env, timeout=SECONDS)
+    if not done.ok or not done.stdout.strip().isdigit():
+        raise EngineError(
+            f"the engine could not start a container of {image}: {done.tail(3)}", remedy="./invoke doctor"
+        )
+    return name, int(done.stdout)
+
+
+def _remove(engine: Engine, containers: list[str]) -> None:
+    if containers:
+        run([engine.client.path, "rm", "-f", "-v", *containers], env=engine.cli_env, timeout=SECONDS)
+
+
 @dataclass
 class Bridge:
-    """A network of the engine's own, whose DNS knows the hosts."""
+    """A network of the engine's own, whose DNS knows the hosts.
+
+    It forgets a name when the container ends that has it, and the toolkit of a host that begins later than another ends
+    would then look it up for 15 minutes. So containers that sleep have the names, and the hosts share their network.
+    """
 
     engine: Engine
     names: Names
     name: str
+    image: str
     kind: Kind = "bridge"
+    _sleepers: list[str] = field(default_factory=list)
 
     def join(self, index: int) -> list[str]:
-        host = self.names.hosts[index]
-        return ["--network", self.name, "--network-alias", host, "--hostname", self.names.own(index)]
+        options = ["--network", self.name, "--network-alias", self.names.hosts[index]]
+        if len(self.names.hosts) == 1:
+            return [*options, "--hostname", self.names.own(index)]
+        # Noted before it is made: an interruption in the middle must find it.
+        self._sleepers.append(f"{self.names.container(index)}-net")
+        name, _ = _sleeper(self.engine, self.names, index, self.image, options)
+        return ["--network", f"container:{name}"]
 
     def close(self) -> None:
+        _remove(self.engine, self._sleepers)
         run([self.engine.client.path, "network", "rm", self.name], env=self.engine.cli_env, timeout=SECONDS)
 
 
@@ -137,8 +174,7 @@ class Veth:
         return ["--network", f"container:{self._sleepers[index]}"]
 
     def close(self) -> None:
-        if self._sleepers:
-            run([self.engine.client.path, "rm", "-f", "-v", *self._sleepers], env=self.engine.cli_env, timeout=SECONDS)
+        _remove(self.engine, self._sleepers)
 
     def _connect(self) -> None:
         hosts = range(len(self.names.hosts))
@@ -173,17 +209,7 @@ class Veth:
         addresses = [f"{name}:{SUBNET}.{number + 1}" for number, name in enumerate(self.names.hosts)]
         addresses.append(f"{self.names.own(index)}:{SUBNET}.{index + 1}")
         named = [word for address in addresses for word in ("--add-host", address)]
-        argv = [self.engine.client.path, "run", "-d", "--init", "--name", self._sleepers[index], *labels(self.names.id)]
-        argv += ["--network", "none", "--hostname", self.names.own(index), *named]
-        done = run([*argv, "--entrypoint", "sleep", self.image, "infinity"], env=self.engine.cli_env, timeout=300)
-        if done.ok:
-            wanted = ["inspect", "--format", "{{.State.Pid}}", self._sleepers[index]]
-            done = run([self.engine.client.path, *wanted], env=self.engine.cli_env, timeout=SECONDS)
-        if not done.ok or not done.stdout.strip().isdigit():
-            raise EngineError(
-                f"the engine could not start a container of {self.image}: {done.tail(3)}", remedy="./invoke doctor"
-            )
-        return int(done.stdout)
+        return _sleeper(self.engine, self.names, index, self.image, ["--network", "none", *named])[1]
 
     def _address(self, pid: int, index: int) -> None:
         self._inside(pid, "ip", "address", "add", f"{SUBNET}.{index + 1}/24", "dev", "eth0")

@@ -108,11 +108,13 @@ def rehearse(job: Job, engine: Engine, *, say: Say, output: Path | None = None, 
     _forget_old_reports()
     if document["cause"] is not None:
         told = {**document["cause"], "last_lines": tuple(document["cause"]["last_lines"])}
-        raise failure(Cause(**told), document["checks"], document["report"])
+        raise failure(Cause(**told), document["checks"], document["report"], document["launches"])
     return document
 
 
-def failure(cause: Cause, checks: Sequence[Mapping[str, Any]], report: str) -> RehearsalFailed:
+def failure(
+    cause: Cause, checks: Sequence[Mapping[str, Any]], report: str, launches: Sequence[Mapping[str, Any]] = ()
+) -> RehearsalFailed:
     """The failure that a cause is for the command line."""
     where = ", ".join(word for word in (cause.host, "" if cause.rank is None else f"rank {cause.rank}") if word)
     return RehearsalFailed(
@@ -124,6 +126,7 @@ def failure(cause: Cause, checks: Sequence[Mapping[str, Any]], report: str) -> R
         last_lines=list(cause.last_lines),
         checks=list(checks),
         report=report,
+        launches=list(launches),
     )
 
 
@@ -145,7 +148,8 @@ def _run(
     made = [
         Host(name, names.container(n), names.own(n), HostFolder(work / name)) for n, name in enumerate(job.host_names)
     ]
-    count = None if launch.launcher == "process" else launch.processes_per_host
+    # Where the devices of the instance type are shown, the toolkit counts them, as it does on the platform.
+    count = job.processes_per_host if job.launch_only or launch.launcher == "process" else launch.processes_per_host
     for host in made:
         files.write_host(job, host.name, host.folder, control, count, say=say)
     program = Program(sdk3.ARGUMENTS, sdk3.ENTRY_POINT) if job.sdk == 3 else hosts.TRAIN

@@ -37,11 +37,11 @@ TEXTS = (
     ),
     _text(
         "requirement-unreachable",
-        r"(?:NewConnectionError|Temporary failure in name resolution|Network is unreachable|No route to host)"
-        r"[\s\S]{0,20000}?InstallRequirementsError",
-        "requirements.txt cannot be installed: pip reaches no package index from the hosts",
-        "Put the packages into the image (build --with-requirements), or name an index that the hosts reach in "
-        "requirements.txt (--index-url) or in the job's environment (PIP_INDEX_URL).",
+        r"(?P<why>NewConnectionError|Temporary failure in name resolution|Network is unreachable|No route to host|"
+        r"CERTIFICATE_VERIFY_FAILED|ProxyError|ConnectTimeoutError|ReadTimeoutError)[\s\S]*?InstallRequirementsError",
+        "requirements.txt cannot be installed: pip reaches no package index from the hosts ({why})",
+        "Put the packages into the image (build --with-requirements), or name an index that the hosts reach: "
+        "--env PIP_INDEX_URL=URL, --env PIP_CERT=FILE (in the image), or pip's own options in requirements.txt.",
     ),
     _text(
         "requirement-impossible",
@@ -58,7 +58,7 @@ TEXTS = (
     ),
     _text(
         "mca-key-repeated",
-        r"listed multiple times on the command(?:\s|\[[^\]]*\]<[a-z]+>:)*line:?[\s\S]*?MCA param:\s+(?P<key>\S+)",
+        r"listed multiple times on the\s+(?:\S+\s+)?command line:[\s\S]*?MCA param:\s+(?P<key>\S+)",
         "mpirun got the MCA parameter {key} twice; the launcher sets it already, and Open MPI refuses a repeated one",
         "Take {key} out of custom_mpi_options. To change its value: -x OMPI_MCA_{key}=VALUE",
     ),
