@@ -115,12 +115,14 @@ def docker() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def cpu_image(program: Callable[..., Finished]) -> str:
-    """The id of the CPU image: whole, so that jobs can be run in it."""
+def cpu_image(program: Callable[..., Finished], docker: Callable[..., str]) -> Iterator[str]:
+    """The CPU image under a name of this test run: whole, so that jobs can be run in it."""
     done = program("build", "--framework", "pytorch", "--cuda", "cpu", "--json", "--progress", "plain")
     assert done.code == 0, done.err[-4000:]
-    image: str = done.json["image_id"]
-    return image
+    name = f"trainwright-test/cpu:{os.getpid()}"
+    docker("tag", done.json["image_id"], name)
+    yield name
+    docker("rmi", name, check=False)
 
 
 @pytest.fixture(scope="session")

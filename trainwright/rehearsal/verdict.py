@@ -124,12 +124,14 @@ def waiting_for(stack: str) -> str:
         return ""
     file, line, function = thread[0]
     said = f"{function} ({_short(file)}:{line})"
-    own = next((frame for frame in thread[1:] if frame[0].startswith("/opt/ml/code")), None)
+    own = next(
+        (frame for frame in thread[1:] if frame[0].startswith(("/opt/ml/code", "/opt/ml/input/data/code"))), None
+    )
     return f"{said}, called at {_short(own[0])}:{own[1]}" if own else said
 
 
 def _short(path: str) -> str:
-    return path.removeprefix("/opt/ml/code/").rpartition("site-packages/")[2].rpartition("/lib/python3")[2].lstrip("/.")
+    return re.sub(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/|^/opt/ml/(?:code|input/data/code)/", "", path)
 
 
 def _time(facts: Facts) -> Check:
