@@ -194,6 +194,13 @@ def test_an_entry_point_that_cannot_be_used(program, cpu_image, tmp_path, entry_
     failed(program("rehearse", "--image", cpu_image, *words), f"entry-point-{cause}", host=None)
 
 
+def test_a_name_that_only_the_toolkit_refuses(program, cpu_image, tmp_path):
+    (tmp_path / "my train.py").write_text(HELLO)
+    words = ("--entry-point", "my train.py", "--source-dir", str(tmp_path), "--json")
+    told = failed(program("rehearse", "--image", cpu_image, *words), "entry-point-refused")
+    assert "my train.py" in told["message"]
+
+
 def test_code_in_the_image_disables_the_source_folder(rehearse, variant):
     # Of the same name, so that the job ends well with the wrong code.
     image = variant("mkdir -p /opt/ml/code && echo 'print(\"old\")' > /opt/ml/code/train.py")
@@ -222,7 +229,7 @@ def test_a_requirement_that_cannot_be_installed(rehearse, tmp_path):
 def test_an_index_that_the_hosts_do_not_reach(rehearse, tmp_path):
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("some-package==1.0\n")
-    words = ("--requirements", str(requirements), "--env", "PIP_RETRIES=0")
+    words = ("--requirements", str(requirements), "--env", "PIP_RETRIES=1")
     told = failed(
         rehearse(HELLO, *words, "--env", "PIP_INDEX_URL=https://127.0.0.1:9/simple"), "requirement-unreachable"
     )

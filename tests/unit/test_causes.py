@@ -84,6 +84,13 @@ def rank(number: int, size: int, **more: Any) -> Process:
             "relative to the source folder",
         ),
         (
+            "ERROR    The training entry point 'my train.py' cannot be used because it contains the character(s) ' '. "
+            "Rename the script so its name contains only letters, digits",
+            "entry-point-refused",
+            "entry point my train.py: it cannot be used because it contains the character(s) ' '",
+            "without ..",
+        ),
+        (
             "FileNotFoundError: [Errno 2] No such file or directory: 'torchrun'",
             "launcher-missing",
             "no torchrun",

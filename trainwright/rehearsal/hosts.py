@@ -14,6 +14,7 @@ from trainwright.rehearsal.files import CONTROL, JOB_NAME, PTH, REGION, HostFold
 from trainwright.rehearsal.job import Job
 from trainwright.rehearsal.network import labels
 from trainwright.rehearsal.owner import LABEL
+from trainwright.rehearsal.packages import Packages
 from trainwright.runner import run
 
 SHARED_MEMORY = "2g"
@@ -100,7 +101,15 @@ class Host:
 
 
 def command(
-    job: Job, image: Image, host: Host, *, control: Path, network: Sequence[str], identity: str, gpus: bool
+    job: Job,
+    image: Image,
+    host: Host,
+    *,
+    control: Path,
+    network: Sequence[str],
+    identity: str,
+    gpus: bool,
+    packages: Packages,
 ) -> list[str]:
     """The words behind ``docker create`` for one host, up to the image and the command in it."""
     folder = host.folder
@@ -113,11 +122,13 @@ def command(
         *((control / PTH, f"{site}/{PTH}", True) for site in image.site),
         # The platform's copy may be written to; the user's own folder may not.
         *((path.absolute(), f"/opt/ml/input/data/{channel}", True) for channel, path in job.inputs.items()),
+        *((path, place, True) for path, place in packages.mounts),
     ]
     variables = {
         "TRAINING_JOB_NAME": JOB_NAME,
         "AWS_REGION": REGION,
         "PATH": f"{CONTROL}/bin:{image.path}",
+        **dict(packages.environment),
         **job.environment,
     }
     if (control / "python").is_dir():

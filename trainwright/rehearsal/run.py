@@ -27,8 +27,10 @@ from trainwright.rehearsal.files import HostFolder
 from trainwright.rehearsal.hosts import Host, Image, Program
 from trainwright.rehearsal.job import MAX_HOSTS, Job, Launcher
 from trainwright.rehearsal.owner import this_process
+from trainwright.rehearsal.packages import write_packages
 from trainwright.rehearsal.show import RehearsalView
 from trainwright.rehearsal.watch import Watch
+from trainwright.site import Site, load_site
 
 KEPT_REPORTS = 20
 _CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -71,13 +73,22 @@ def launch_of(job: Job) -> Launch:
     return Launch(launcher, count)
 
 
-def rehearse(job: Job, engine: Engine, *, say: Say, output: Path | None = None, quiet: bool = False) -> dict[str, Any]:
+def rehearse(
+    job: Job,
+    engine: Engine,
+    *,
+    say: Say,
+    site: Site | None = None,
+    output: Path | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
     """Rehearse a job; returns the document of ``rehearse --json``.
 
     Args:
         job: what to rehearse; ``framework`` is taken from the image where it says.
         engine: where the containers run; it must share this machine's files.
         say: told of long steps.
+        site: where the hosts find packages (default: what this machine says).
         output: the folder for report, logs and artifacts (default: one of its own under ``.trainwright/rehearsals``).
         quiet: do not show the logs.
 
@@ -103,7 +114,18 @@ def rehearse(job: Job, engine: Engine, *, say: Say, output: Path | None = None, 
         image = hosts.look_at(engine, job.image, identity)
         (work / "image").write_text(image.id)
         job = replace(job, framework=_framework(image, job))
-        document = _run(job, launch, image, engine, identity=identity, work=work, folder=folder, say=say, quiet=quiet)
+        document = _run(
+            job,
+            launch,
+            image,
+            engine,
+            identity=identity,
+            work=work,
+            folder=folder,
+            site=site or load_site(),
+            say=say,
+            quiet=quiet,
+        )
     write_atomically(folder / "report.json", json.dumps(document, indent=1) + "\n")
     _forget_old_reports()
     if document["cause"] is not None:
@@ -139,11 +161,13 @@ def _run(
     identity: str,
     work: Path,
     folder: Path,
+    site: Site,
     say: Say,
     quiet: bool,
 ) -> dict[str, Any]:
     control = work / "control"
     files.write_control(job, launch.launcher, control)
+    indexes = write_packages(Site() if job.launch_only else site, control)
     names = network.Names(identity, job.host_names)
     made = [
         Host(name, names.container(n), names.own(n), HostFolder(work / name)) for n, name in enumerate(job.host_names)
@@ -159,7 +183,14 @@ def _run(
     try:
         for number, host in enumerate(made):
             words = hosts.command(
-                job, image, host, control=control, network=cable.join(number), identity=identity, gpus=gpus
+                job,
+                image,
+                host,
+                control=control,
+                network=cable.join(number),
+                identity=identity,
+                gpus=gpus,
+                packages=indexes,
             )
             hosts.create(engine, words, image, program)
         plural = "s" if job.hosts > 1 else ""

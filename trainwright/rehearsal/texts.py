@@ -118,9 +118,9 @@ TEXTS = (
     ),
     _text(
         "entry-point-refused",
-        r"(?:ClientError: )?(?P<what>[^\n]*(?:entry point|sagemaker_program)[^\n]*(?:outside|relative|must|not allowed|"
-        r"invalid)[^\n]*)",
-        "the toolkit refuses the entry point: {what}",
+        r"The training entry point '(?P<name>[^\n']+)' (?P<why>cannot be used because it contains [^\n]+?(?=\. |$)|"
+        r"resolves to a location outside)",
+        "the toolkit refuses the entry point {name}: it {why}",
         "Name the entry point relative to the source folder, without .. and with letters, digits, . _ + - / only.",
     ),
     _text(
