@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from pathlib import Path
 
@@ -345,6 +346,37 @@ def test_what_containers_wrote_is_handed_over(cpu_image, tmp_path):
     hand_over(connect(setup=False), cpu_image, tmp_path, owner=(4321, 4321))
     assert not foreign(tmp_path, 4321)
     assert (tmp_path / "deep" / "file").stat().st_gid == 4321
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="only root can be somebody else")
+def test_a_user_who_is_not_root_owns_everything(cpu_image):
+    """Somebody who may use the engine, and no more: folders of PATH, too, may be closed to him."""
+    home = Path(tempfile.mkdtemp(prefix="trainwright-test-"))
+    try:
+        script = "import os\nos.umask(0o077)\nos.mkdir('/opt/ml/model/deep')\nopen('/opt/ml/model/deep/file', 'w')\n"
+        (home / "train.py").write_text(script)
+        closed = home / "closed"
+        closed.mkdir(0o700)
+        home.chmod(0o755)
+        for path in (home, home / "train.py"):
+            os.chown(path, 4321, 4321)
+        group = str(Path("/var/run/docker.sock").stat().st_gid)
+        argv = ["setpriv", "--reuid", "4321", "--regid", "4321", "--groups", group]
+        argv += [str(Path(sys.executable).with_name("invoke")), "--search-root", str(ROOT), "rehearse", "--json"]
+        done = subprocess.run(
+            [*argv, "--image", cpu_image, "--entry-point", str(home / "train.py")],
+            cwd=home,
+            env={"HOME": str(home), "PATH": f"{closed}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        assert json.loads(done.stdout)["artifacts"]["model"]["files"] == ["deep/file"]
+        assert not [path for path in home.rglob("*") if path.lstat().st_uid != 4321 and path != closed]
+    finally:
+        shutil.rmtree(home)
 
 
 def test_a_wrong_request_starts_nothing(program, cpu_image, tmp_path):

@@ -212,10 +212,11 @@ def _run(
         with _undisturbed():
             hosts.remove(engine, identity)
             cable.close()
-    facts = Facts(
-        job, launch.launcher, launch.processes_per_host, seen.hosts, seen.timed_out, seen.stopped, seen.seconds
-    )
+    # First of all: what containers wrote as root need not be readable for others.
     artifacts.hand_over(engine, image.id, work)
+    facts = Facts(
+        job, launch.launcher, launch.processes_per_host, watch.facts(), seen.timed_out, seen.stopped, seen.seconds
+    )
     model, output = artifacts.collect(made, folder)
     launches = [launch for name, path in facts_of.items() for launch in launch_only.read(path, name)]
     judged = verdict.judge_launches(facts, launches) if job.launch_only else verdict.judge(facts)

@@ -52,7 +52,6 @@ class _Watched:
 class Seen:
     """How it ended; ``stopped``: when SIGTERM was sent (0: never)."""
 
-    hosts: tuple[HostFacts, ...]
     timed_out: bool
     stopped: float
     seconds: float
@@ -109,8 +108,11 @@ class Watch:
             elif self._job.stop_after is not None and not self._stopped and now > began + self._job.stop_after:
                 self._stop()
         self._finish()
-        facts = tuple(self._facts(one) for one in self._hosts.values())
-        return Seen(facts, self._timed_out, self._stopped, time.time() - began)
+        return Seen(self._timed_out, self._stopped, time.time() - began)
+
+    def facts(self) -> tuple[HostFacts, ...]:
+        """What was seen of each host; to be asked for when its files can be read by this process."""
+        return tuple(self._facts(one) for one in self._hosts.values())
 
     def _start(self) -> None:
         for name, one in self._hosts.items():
