@@ -309,7 +309,7 @@ def test_an_interruption_leaves_nothing(environment, cpu_image, tmp_path, number
 
 
 @pytest.mark.parametrize("mend", ["doctor", "rehearse"])
-def test_what_a_kill_left_is_cleared(environment, program, rehearse, cpu_image, docker, state, tmp_path, mend):  # noqa: PLR0917
+def test_what_a_kill_left_is_cleared(environment, program, rehearse, cpu_image, docker, state, tmp_path, mend):
     (tmp_path / "train.py").write_text(WAIT)
     running = start(environment, cpu_image, tmp_path / "train.py")
     running.kill()
