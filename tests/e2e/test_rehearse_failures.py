@@ -245,7 +245,7 @@ def test_out_of_memory(rehearse, plain):
 def stop(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, image: str, seconds: int) -> dict[str, Any]:
     """Stop a job that needs so many seconds to save its state; the platform's 120 s are 12 s here."""
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(state))
-    wanted = job(tmp_path, SAVES.replace("SECONDS", str(seconds)), image, stop_after=8, stop_grace=12)
+    wanted = job(tmp_path, SAVES.replace("SECONDS", str(seconds)), image, stop_after=15, stop_grace=12)
     try:
         return rehearse_job(wanted, connect(setup=False), say=lambda _: None, quiet=True)
     except RehearsalFailed as failure:
