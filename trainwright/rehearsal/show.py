@@ -24,6 +24,7 @@ _DOING = (
     (r"Waiting for MPI process to finish", "waiting for mpirun"),
     (r"Orted process exited", "ranks ended; the toolkit sleeps 30 s"),
     (r"Begin looking for status file", "waiting for the status of the master"),
+    (r"Imported framework|Invoking user training script|Provided path: ", "preparing"),
     (r"Invoking (user )?script|Invoking TorchDistributed|Executing command: ", "running the script"),
     (r"Reporting training SUCCESS|Training .*[Cc]ompleted", "succeeded"),
     (r"Reporting training FAILURE", "failed"),
@@ -90,14 +91,14 @@ class RehearsalView:
                     from rich.text import Text
 
                     prefix = Text(f"{host.ljust(self._width)} | ", style=self._colours[host])
-                    self._live.console.print(prefix + Text.from_ansi(text))
+                    self._live.console.print(Text.assemble(prefix, Text.from_ansi(text)))
         except OSError:
             self._silent = True
 
     def _line(self) -> Text:
         from rich.text import Text
 
-        line = Text(f"{time.monotonic() - self._began:4.0f} s", style="bold")
+        line = Text.assemble((f"{time.monotonic() - self._began:4.0f} s", "bold"))
         for host, told in self._doing.items():
             line.append(f"  {host} ", style=self._colours[host]).append(told)
         line.truncate(max(20, (self._live.console.width if self._live else 80) - 1), overflow="ellipsis")
