@@ -26,6 +26,7 @@ from trainwright import engine_setup, runner
 from trainwright.engine import Engine, connect, no_client, survey
 from trainwright.errors import EngineError, Failure
 from trainwright.paths import state_dir
+from trainwright.rehearsal import leftovers
 
 Say = Callable[[str], None]
 Severity = Literal["ok", "warning", "error"]
@@ -318,10 +319,12 @@ def _aws_credentials() -> str:
 def _leftovers(machine: Machine) -> Finding:
     commands = list(_stale(machine.engine))
     contexts = list(_stale_contexts())
-    if not commands and not contexts:
+    rehearsed = [left.kind for left in leftovers.find(_answering(machine))]
+    if not commands and not contexts and not rehearsed:
         return Finding("leftovers", "ok", "none")
-    counts = {kind: sum(row[1] == kind for row in commands) for kind in ("container", "network")}
-    counts["build context"] = len(contexts)
+    kinds = [row[1] for row in commands] + rehearsed
+    counts = {kind: kinds.count(kind) for kind in ("container", "network")}
+    counts |= {"build context": len(contexts), "rehearsal folder": kinds.count("folder")}
     told = ", ".join(f"{number} {kind}{'s' * (number > 1)}" for kind, number in counts.items() if number)
     return Finding("leftovers", "warning", f"of commands that were cut short: {told}", "./invoke doctor --fix")
 
@@ -333,6 +336,14 @@ def _mend_leftovers(machine: Machine, say: Say) -> None:
     for folder in _stale_contexts():
         say(f"removing the build context {folder.name}")
         shutil.rmtree(folder, ignore_errors=True)
+    if (engine := _answering(machine)) is not None:
+        for left in leftovers.find(engine):
+            say(f"removing the {left.kind} {left.name} of a rehearsal")
+            leftovers.clear(engine, [left])
+
+
+def _answering(machine: Machine) -> Engine | None:
+    return None if isinstance(machine.engine, EngineError) else machine.engine
 
 
 def _stale(engine: Engine | EngineError) -> Iterator[list[str]]:

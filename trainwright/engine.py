@@ -202,7 +202,7 @@ def _programs() -> Iterator[str]:
     folders = [folder or "." for folder in os.environ.get("PATH", os.defpath).split(os.pathsep)]
     for path in [*(os.path.join(folder, "docker") for folder in folders), *USUAL_PLACES]:  # noqa: PTH118 - "." stays
         real = os.path.realpath(path)
-        if real not in seen and Path(path).is_file() and os.access(path, os.X_OK):
+        if real not in seen and os.access(path, os.X_OK) and Path(path).is_file():
             seen.add(real)
             yield path
 

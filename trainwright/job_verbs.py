@@ -2,10 +2,91 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from trainwright.cli import JSON_HELP, print_json, verb
+from trainwright.cli import JSON_HELP, print_json, say, verb
+
+
+@verb(
+    help={
+        "image": "tag or id of an image that the engine has",
+        "entry-point": "the script, relative to --source-dir; or any file, where that is not given",
+        "source-dir": "the folder that an estimator would upload",
+        "requirements": "a requirements file, in place of the source folder's requirements.txt",
+        "hosts": "how many instances (default: 1)",
+        "processes-per-host": "ranks on each (default: what the platform takes for --instance-type)",
+        "distribution": "the estimator's distribution: a file or a text of JSON, or mpi or torch_distributed",
+        "instance-type": "as ml.p4d.24xlarge (default: ml.m5.xlarge)",
+        "hyperparameters": "a file or a text of JSON",
+        "input": "a channel and its folder, as training=DIR (may be repeated)",
+        "env": "a variable of the estimator's environment, as NAME=VALUE (may be repeated)",
+        "sdk": "whose contract: 2 (the image's `train`) or 3 (the drivers of SageMaker SDK 3)",
+        "launch-only": "show the launch line and environment on every host, and run nothing",
+        "timeout": "seconds until it is ended (default: 300)",
+        "stop-after": "send SIGTERM after so many seconds, as StopTrainingJob does",
+        "memory": "limit of each host, as 2g",
+        "output": "folder for report, logs and artifacts (default: one under .trainwright/rehearsals)",
+        "quiet": "do not show the logs of the hosts",
+        "json": JSON_HELP,
+    },
+    iterable=["input", "env"],
+)
+def rehearse(
+    c: Context,
+    *,
+    image: str = "",
+    entry_point: str = "",
+    source_dir: str | None = None,
+    requirements: str | None = None,
+    hosts: int = 1,
+    processes_per_host: int = 0,
+    distribution: str | None = None,
+    instance_type: str = "ml.m5.xlarge",
+    hyperparameters: str | None = None,
+    input: list[str] | None = None,
+    env: list[str] | None = None,
+    sdk: int = 2,
+    launch_only: bool = False,
+    timeout: float = 300.0,
+    stop_after: str | None = None,
+    memory: str | None = None,
+    output: str | None = None,
+    quiet: bool = False,
+    json: bool = False,
+) -> None:
+    """Run a training job in an image as SageMaker would, on one or more simulated hosts."""
+    from trainwright.engine import connect
+    from trainwright.rehearsal.request import make_job
+    from trainwright.rehearsal.run import rehearse as run_rehearsal
+    from trainwright.rehearsal.show import rehearsal_text
+
+    job = make_job(
+        image=image,
+        entry_point=entry_point,
+        source_dir=source_dir,
+        requirements=requirements,
+        hosts=hosts,
+        processes_per_host=processes_per_host,
+        distribution=distribution,
+        instance_type=instance_type,
+        hyperparameters=hyperparameters,
+        inputs=input or [],
+        environment=env or [],
+        sdk=sdk,
+        launch_only=launch_only,
+        timeout=timeout,
+        stop_after=stop_after,
+        memory=memory,
+    )
+    engine = connect(say=say)
+    document = run_rehearsal(job, engine, say=say, output=Path(output) if output else None, quiet=quiet)
+    if json:
+        print_json(document)
+    else:
+        print(rehearsal_text(document))
 
 
 @verb(

@@ -114,6 +114,31 @@ def docker() -> Callable[..., str]:
     return run
 
 
+@pytest.fixture(scope="session")
+def cpu_image(program: Callable[..., Finished], docker: Callable[..., str]) -> Iterator[str]:
+    """The CPU image under a name of this test run: whole, so that jobs can be run in it."""
+    done = program("build", "--framework", "pytorch", "--cuda", "cpu", "--json", "--progress", "plain")
+    assert done.code == 0, done.err[-4000:]
+    name = f"trainwright-test/cpu:{os.getpid()}"
+    docker("tag", done.json["image_id"], name)
+    yield name
+    docker("rmi", name, check=False)
+
+
+@pytest.fixture(scope="session")
+def rehearse(
+    program: Callable[..., Finished], cpu_image: str, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Finished]:
+    """Rehearse a script (its text) in the CPU image: ``rehearse(text, "--hosts", "2", ..., VARIABLE="value")``."""
+
+    def run(script: str, *words: str, image: str = cpu_image, **more: str) -> Finished:
+        path = tmp_path_factory.mktemp("job") / "train.py"
+        path.write_text(script)
+        return program("rehearse", "--image", image, "--entry-point", str(path), "--json", *words, **more)
+
+    return run
+
+
 @pytest.fixture
 def small_catalog(tmp_path: Path) -> Catalog:
     """One line with an interpreter and sshd alone: every stage of the skeleton, little to build."""

@@ -1,0 +1,67 @@
+"""What is rehearsed: a training job as a user describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+Launcher = Literal["process", "mpi", "torchrun", "smddp", "xla", "parameter-server", "mwms"]
+
+DEFAULT_INSTANCE = "ml.m5.xlarge"
+INTERFACE = "eth0"
+STOP_GRACE = 120.0  # seconds that the platform gives a job between SIGTERM and SIGKILL
+MAX_HOSTS = 16
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training job, and how it is rehearsed.
+
+    Attributes:
+        image: reference or id of the image.
+        framework: ``pytorch`` or ``tensorflow``, as the image's labels or the user say.
+        entry_point: as given: relative to ``source_dir``, or a file of its own where there is none.
+        source_dir: the folder that an estimator would upload.
+        requirements: a requirements file that stands for the folder's own ``requirements.txt``.
+        hosts: how many instances.
+        processes_per_host: as given; ``None``: what the platform would take for ``instance_type``.
+        distribution: the estimator's ``distribution`` argument.
+        instance_type: such as ``ml.p4d.24xlarge``.
+        hyperparameters: the user's own, not encoded.
+        inputs: channel to folder.
+        sdk: whose contract: 2 (the image's ``train``) or 3 (the SDK's drivers).
+        launch_only: show the launch lines, run nothing.
+        timeout: seconds until the rehearsal is ended.
+        stop_after: send SIGTERM after so many seconds, as StopTrainingJob does; ``None``: never.
+        stop_grace: seconds from SIGTERM to SIGKILL.
+        memory: limit of each host as docker writes it (``512m``); ``None``: none.
+        environment: the estimator's ``environment``: variables of every container.
+        interface: the name that resourceconfig.json gives for the network interface.
+    """
+
+    image: str
+    entry_point: str
+    framework: str = "pytorch"
+    source_dir: Path | None = None
+    requirements: Path | None = None
+    hosts: int = 1
+    processes_per_host: int | None = None
+    distribution: Mapping[str, Any] | None = None
+    instance_type: str = DEFAULT_INSTANCE
+    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Path] = field(default_factory=dict)
+    sdk: Literal[2, 3] = 2
+    launch_only: bool = False
+    timeout: float = 300.0
+    stop_after: float | None = None
+    stop_grace: float = STOP_GRACE
+    memory: str | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    interface: str = INTERFACE
+
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        """``algo-1``, ``algo-2``, ..."""
+        return tuple(f"algo-{number}" for number in range(1, self.hosts + 1))

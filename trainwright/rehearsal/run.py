@@ -1,0 +1,290 @@
+"""A whole rehearsal: from a job to a verdict, with nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from trainwright import distribution as distributions
+from trainwright import sdk3
+from trainwright.engine import Engine
+from trainwright.errors import EngineError, Failure, RehearsalFailed, RequestError
+from trainwright.instances import instance
+from trainwright.paths import write_atomically
+from trainwright.rehearsal import artifacts, causes, files, hosts, launch_only, leftovers, network, report, verdict
+from trainwright.rehearsal.facts import Cause, Facts
+from trainwright.rehearsal.files import HostFolder
+from trainwright.rehearsal.hosts import Host, Image, Program
+from trainwright.rehearsal.job import MAX_HOSTS, Job, Launcher
+from trainwright.rehearsal.owner import this_process
+from trainwright.rehearsal.packages import write_packages
+from trainwright.rehearsal.show import RehearsalView
+from trainwright.rehearsal.watch import Watch
+from trainwright.site import Site, load_site
+
+KEPT_REPORTS = 20
+_CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Which launcher a job selects, and how many processes it starts on each host."""
+
+    launcher: Launcher
+    processes_per_host: int
+
+
+def launch_of(job: Job) -> Launch:
+    """What should start the ranks of a job.
+
+    Raises:
+        RequestError: the distribution or the instance type is none, or the numbers do not go with it.
+        RehearsalFailed: more processes per host than the instance type has GPUs.
+    """
+    kind = instance(job.instance_type)
+    launcher: Launcher
+    if job.sdk == 3:
+        driver = sdk3.driver_of(job.distribution, job.processes_per_host if job.distribution else None)
+        launcher, asked = driver.launcher, driver.processes_per_host
+    else:
+        launcher = distributions.launcher_of(job.distribution, job.framework, job.hosts)
+        asked = job.processes_per_host or distributions.processes_per_host(job.distribution)
+    if launcher in ("process", "parameter-server", "mwms"):
+        if (job.processes_per_host or 1) > 1:
+            raise RequestError(
+                f"--processes-per-host {job.processes_per_host}: {launcher} starts one process per host",
+                remedy="--distribution torch_distributed, or --distribution mpi",
+            )
+        return Launch(launcher, 1)
+    count = asked or kind.processes_per_host
+    if cause := causes.before_start(job, count):
+        raise failure(cause, [], report="")
+    return Launch(launcher, count)
+
+
+def rehearse(
+    job: Job,
+    engine: Engine,
+    *,
+    say: Say,
+    site: Site | None = None,
+    output: Path | None = None,
+    quiet: bool = False,
+) -> dict[str, Any]:
+    """Rehearse a job; returns the document of ``rehearse --json``.
+
+    Args:
+        job: what to rehearse; ``framework`` is taken from the image where it says.
+        engine: where the containers run; it must share this machine's files.
+        say: told of long steps.
+        site: where the hosts find packages (default: what this machine says).
+        output: the folder for report, logs and artifacts (default: one of its own under ``.trainwright/rehearsals``).
+        quiet: do not show the logs.
+
+    Raises:
+        RequestError: the request is wrong.
+        EngineError: the engine cannot do it.
+        RehearsalFailed: the job would fail; details name cause, host, rank, last lines, report.
+    """
+    _check(job)
+    if not engine.local:
+        raise EngineError(
+            f"the engine at {engine.endpoint} does not see the files of this machine, which its hosts need",
+            remedy="Rehearse on the engine's machine; or unset DOCKER_HOST.",
+        )
+    files.check_entry_point(job)
+    launch = launch_of(job)
+    leftovers.clear(engine)
+    identity = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
+    folder = (output or leftovers.reports_dir() / identity).absolute()
+    work = leftovers.reports_dir() / identity / leftovers.WORK
+    folder.mkdir(parents=True, exist_ok=True)
+    with _workplace(engine, work, identity):
+        image = hosts.look_at(engine, job.image, identity)
+        (work / "image").write_text(image.id)
+        job = replace(job, framework=_framework(image, job))
+        document = _run(
+            job,
+            launch,
+            image,
+            engine,
+            identity=identity,
+            work=work,
+            folder=folder,
+            site=site or load_site(),
+            say=say,
+            quiet=quiet,
+        )
+    write_atomically(folder / "report.json", json.dumps(document, indent=1) + "\n")
+    _forget_old_reports()
+    if document["cause"] is not None:
+        told = {**document["cause"], "last_lines": tuple(document["cause"]["last_lines"])}
+        raise failure(Cause(**told), document["checks"], document["report"], document["launches"])
+    return document
+
+
+def failure(
+    cause: Cause, checks: Sequence[Mapping[str, Any]], report: str, launches: Sequence[Mapping[str, Any]] = ()
+) -> RehearsalFailed:
+    """The failure that a cause is for the command line."""
+    where = ", ".join(word for word in (cause.host, "" if cause.rank is None else f"rank {cause.rank}") if word)
+    return RehearsalFailed(
+        f"the rehearsal failed{f' on {where}' if where else ''}: {cause.text}",
+        remedy=cause.remedy,
+        cause=cause.id,
+        host=cause.host,
+        rank=cause.rank,
+        last_lines=list(cause.last_lines),
+        checks=list(checks),
+        report=report,
+        launches=list(launches),
+    )
+
+
+def _run(
+    job: Job,
+    launch: Launch,
+    image: Image,
+    engine: Engine,
+    *,
+    identity: str,
+    work: Path,
+    folder: Path,
+    site: Site,
+    say: Say,
+    quiet: bool,
+) -> dict[str, Any]:
+    control = work / "control"
+    files.write_control(job, launch.launcher, control)
+    indexes = write_packages(Site() if job.launch_only else site, control)
+    names = network.Names(identity, job.host_names)
+    made = [
+        Host(name, names.container(n), names.own(n), HostFolder(work / name)) for n, name in enumerate(job.host_names)
+    ]
+    # Where the devices of the instance type are shown, the toolkit counts them, as it does on the platform.
+    count = job.processes_per_host if job.launch_only or launch.launcher == "process" else launch.processes_per_host
+    for host in made:
+        files.write_host(job, host.name, host.folder, control, count, say=say)
+    program = Program(sdk3.ARGUMENTS, sdk3.ENTRY_POINT) if job.sdk == 3 else hosts.TRAIN
+    gpus = engine.gpus and not job.launch_only
+    view = None
+    cable = network.make(engine, names, image.id)
+    try:
+        for number, host in enumerate(made):
+            words = hosts.command(
+                job,
+                image,
+                host,
+                control=control,
+                network=cable.join(number),
+                identity=identity,
+                gpus=gpus,
+                packages=indexes,
+            )
+            hosts.create(engine, words, image, program)
+        plural = "s" if job.hosts > 1 else ""
+        say(f"{job.hosts} host{plural} x {launch.processes_per_host} by {launch.launcher}, network {cable.kind}")
+        view = RehearsalView(job.host_names, quiet=quiet)
+        facts_of = {host.name: host.folder.facts for host in made}
+        watch = Watch(
+            engine,
+            job,
+            made,
+            line=view.line,
+            state=view.state,
+            enough=lambda: job.launch_only and launch_only.complete(launch.launcher, facts_of),
+        )
+        seen = watch.follow()
+    finally:
+        if view is not None:
+            view.close()
+        with _undisturbed():
+            hosts.remove(engine, identity)
+            cable.close()
+    # First of all: what containers wrote as root need not be readable for others.
+    artifacts.hand_over(engine, image.id, work)
+    facts = Facts(
+        job, launch.launcher, launch.processes_per_host, watch.facts(), seen.timed_out, seen.stopped, seen.seconds
+    )
+    model, output = artifacts.collect(made, folder)
+    launches = [launch for name, path in facts_of.items() for launch in launch_only.read(path, name)]
+    judged = verdict.judge_launches(facts, launches) if job.launch_only else verdict.judge(facts)
+    report.write_logs(facts, folder)
+    kept = {"model": model, "output": output}
+    return report.document(facts, judged, image, launches, kept, network=cable.kind, gpus=gpus, folder=folder)
+
+
+def _check(job: Job) -> None:
+    if not 1 <= job.hosts <= MAX_HOSTS:
+        raise RequestError(f"--hosts {job.hosts}: from 1 to {MAX_HOSTS}")
+    if job.processes_per_host is not None and job.processes_per_host < 1:
+        raise RequestError(f"--processes-per-host {job.processes_per_host}: at least 1")
+    if job.timeout <= 0:
+        raise RequestError(f"--timeout {job.timeout:g}: seconds, more than 0")
+    if job.stop_after is not None and job.stop_after < 0:
+        raise RequestError(f"--stop-after {job.stop_after:g}: seconds, 0 or more")
+    for channel, path in job.inputs.items():
+        if not _CHANNEL.fullmatch(channel):
+            raise RequestError(f"--input {channel}: not the name of a channel", remedy="--input training=FOLDER")
+        if not path.exists():
+            raise RequestError(f"--input {channel}={path}: no such folder")
+    if job.requirements is not None and not job.requirements.is_file():
+        raise RequestError(f"--requirements {job.requirements}: no such file")
+
+
+def _framework(image: Image, job: Job) -> str:
+    """The image's framework; ``SAGEMAKER_TRAINING_MODULE`` names it where no label of ours does."""
+    label = image.labels.get("io.trainwright.framework", "").split()
+    module = image.environment.get("SAGEMAKER_TRAINING_MODULE", "")
+    return label[0] if label else "tensorflow" if "tensorflow" in module else job.framework
+
+
+@contextmanager
+def _workplace(engine: Engine, work: Path, identity: str) -> Iterator[None]:
+    """The folder with the files of the hosts; gone in the end, with every container that is left."""
+    work.mkdir(parents=True)
+    (work / leftovers.OWNER_FILE).write_text(this_process())
+    try:
+        yield
+    except BaseException as error:
+        with _undisturbed():
+            hosts.remove(engine, identity)
+            leftovers.remove_work(engine, work)
+            if isinstance(error, (KeyboardInterrupt, Failure)) and not any(
+                path.is_file() for path in work.parent.rglob("*")
+            ):
+                shutil.rmtree(work.parent, ignore_errors=True)
+        raise
+    with _undisturbed():
+        leftovers.remove_work(engine, work)
+
+
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Do not let a second Ctrl-C cut the clearing short."""
+    try:
+        before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: no signal arrives here
+        before = {}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _forget_old_reports() -> None:
+    reports = [path for path in leftovers.reports_dir().iterdir() if not (path / leftovers.WORK).exists()]
+    for old in sorted(reports, key=os.path.getmtime)[:-KEPT_REPORTS]:
+        shutil.rmtree(old, ignore_errors=True)
