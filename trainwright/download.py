@@ -1,0 +1,231 @@
+"""Files fetched by this machine: from the first place that has the right bytes, whole or not at all.
+
+The same places in the same order as in a build step (``templates/fetch.sh``). Bytes go to a part file first, so a
+download that was cut, killed or ran into a full disk leaves nothing under a good name; where the checksum is known
+beforehand, the next run goes on where the part file ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainwright.archives import remedy
+from trainwright.errors import SourceError
+from trainwright.paths import locked
+from trainwright.site import Site, mask
+from trainwright.web import FAILURES, open_url, reason
+
+AT_ONCE = 4
+SECONDS = 30.0  # of silence, after which a server is given up
+ATTEMPTS = 3  # at one place, where the connection breaks off
+CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file to fetch: who needs it, its name, where it may be had (credentials included), what it must be."""
+
+    component: str
+    file: str
+    urls: tuple[str, ...]
+    sha256: str | None = None
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that was fetched (or was there): where it lies now, what it is, and which place gave it."""
+
+    wanted: Wanted
+    path: Path
+    sha256: str
+    size: int
+    place: str
+
+
+class _Broken(Exception):
+    """A place did not give the whole file; the message says why, ``again`` whether to ask it once more."""
+
+    def __init__(self, why: str, *, again: bool = False) -> None:
+        super().__init__(why)
+        self.again = again
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where fetched files go: by their checksum, as ``<sha256[:2]>/<sha256>/<file>``, or ``flat``, by their name."""
+
+    folder: Path
+    flat: bool = False
+
+    def path(self, file: str, sha256: str) -> Path:
+        """Where the file is kept."""
+        return self.folder / file if self.flat else self.folder / sha256[:2] / sha256 / file
+
+    @property
+    def parts(self) -> Path:
+        """The folder of what is not whole yet."""
+        return self.folder / ".parts"
+
+
+def fetch_all(wanted: Sequence[Wanted], site: Site, store: Store, *, say: Callable[[str], None]) -> list[Fetched]:
+    """Fetch files, several at a time.
+
+    Args:
+        wanted: what is needed.
+        site: proxies, authorities and credentials.
+        store: where they go; what is there with the right checksum is not fetched again.
+        say: told of each file that is about to be fetched.
+
+    Raises:
+        SourceError: no place has the right bytes of a file; details name component, file, URLs and checksums.
+        OSError: the disk is full, or a folder cannot be written; the part file is gone then.
+    """
+    stop = threading.Event()
+    # Two components may need the same file: it is fetched once, and the later places go by the board.
+    keys = [(each.file, each.sha256 or each.urls) for each in wanted]
+    once: dict[object, Wanted] = {}
+    for key, each in zip(keys, wanted, strict=True):
+        once.setdefault(key, each)
+    # One run at a time, so that two do not write the same part file.
+    with locked(store.parts / "guard"), ThreadPoolExecutor(AT_ONCE) as pool:
+        running = {key: pool.submit(_fetch, each, site, store, say, stop) for key, each in once.items()}
+        try:
+            done = {key: each.result() for key, each in running.items()}
+            return [replace(done[key], wanted=each) for key, each in zip(keys, wanted, strict=True)]
+        except BaseException:
+            # One failure or Ctrl-C ends the others at their next chunk: nobody waits for gigabytes of no use.
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _fetch(wanted: Wanted, site: Site, store: Store, say: Callable[[str], None], stop: threading.Event) -> Fetched:
+    if wanted.sha256 is not None and (there := store.path(wanted.file, wanted.sha256)).is_file():
+        found = digest(there)
+        if found == wanted.sha256:
+            return Fetched(wanted, there, found, there.stat().st_size, str(there))
+        there.unlink()  # changed since: what has the name must have the content
+    tried: list[tuple[str, str]] = []
+    wrong = None
+    name = wanted.sha256 or hashlib.sha256("\n".join([wanted.file, *wanted.urls]).encode()).hexdigest()
+    part = store.parts / f"{name[:16]}.{wanted.file}"
+    for url in wanted.urls:
+        say(f"fetching {wanted.file} for {wanted.component}")
+        try:
+            found, size = _from_one_place(url, site, part, wanted.sha256, stop)
+        except _Broken as broken:
+            tried.append((mask(url), str(broken)))
+            continue
+        if wanted.sha256 in (None, found):
+            path = store.path(wanted.file, found)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part.chmod(0o644)
+            part.replace(path)
+            return Fetched(wanted, path, found, size, mask(url))
+        wrong = found
+        part.unlink(missing_ok=True)
+        tried.append((mask(url), f"has the sha256 {found}"))
+    if wanted.sha256 is None:
+        part.unlink(missing_ok=True)  # nothing can go on from it
+    raise no_place(wanted, tried, wrong)
+
+
+def no_place(wanted: Wanted, tried: Sequence[tuple[str, str]], found: str | None) -> SourceError:
+    """The failure of a file that cannot be had: every place that was tried, and why it was of no use."""
+    what = f"with the sha256 {wanted.sha256}" if wanted.sha256 else "whole"
+    rows = [f"  {place}: {why}" for place, why in tried] or ["  no place is known for it"]
+    return SourceError(
+        "\n".join([f"{wanted.component}: no place has {wanted.file} {what}", *rows]),
+        remedy=remedy(wanted.file, wanted.sha256),
+        component=wanted.component,
+        file=wanted.file,
+        urls=[place for place, _ in tried],
+        tried=[{"url": place, "why": why} for place, why in tried],
+        expected=wanted.sha256,
+        found=found,
+    )
+
+
+def digest(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _from_one_place(url: str, site: Site, part: Path, sha256: str | None, stop: threading.Event) -> tuple[str, int]:
+    """All bytes of a URL in the part file; returns their sha256 and number."""
+    for attempt in range(ATTEMPTS):
+        # Without a checksum nothing would tell that the file changed between its two halves.
+        begin = part.stat().st_size if sha256 is not None and part.is_file() else 0
+        try:
+            size = _download(url, site, part, begin, stop)
+        except _Broken as broken:
+            if not broken.again or attempt == ATTEMPTS - 1:
+                raise
+            time.sleep(0.5 * attempt)
+            continue
+        found = digest(part)
+        if sha256 in (None, found) or not begin:
+            return found, size
+        part.unlink()  # what an earlier run left was of another file
+    return found, size
+
+
+def _download(url: str, site: Site, part: Path, begin: int, stop: threading.Event) -> int:
+    """The rest of a URL behind the first ``begin`` bytes, into the part file; returns the size of the whole.
+
+    Raises:
+        _Broken: the place did not give all of it.
+        OSError: the file cannot be written.
+    """
+    try:
+        answer = open_url(url, site, {"Range": f"bytes={begin}-"} if begin else {}, SECONDS)
+    except FAILURES as failed:
+        if getattr(failed, "code", None) == 416:  # there is nothing behind the part: it is whole, or of another file
+            return begin
+        raise _Broken(reason(failed)) from None
+    with answer:
+        if answer.status == 206 and (answer.headers.get("Content-Range") or "").startswith(f"bytes {begin}-"):
+            size = begin
+        else:
+            size = begin = 0
+        length = answer.headers.get("Content-Length")
+        if length is None and not answer.chunked:
+            raise _Broken("does not say how long it is, so a cut would not be noticed")
+        with _writing(part, append=bool(begin)) as write:
+            while True:
+                if stop.is_set():
+                    raise _Broken("given up")
+                try:
+                    chunk = answer.read(CHUNK)
+                except FAILURES as failed:
+                    raise _Broken(f"{reason(failed)} after {size} bytes", again=True) from None
+                if not chunk:
+                    break
+                write(chunk)
+                size += len(chunk)
+    if length is not None and size - begin != int(length):
+        raise _Broken(f"ended after {size - begin} of {length} bytes", again=True)
+    return size
+
+
+@contextlib.contextmanager
+def _writing(part: Path, *, append: bool) -> Iterator[Callable[[bytes], object]]:
+    """A part file open for writing; on a full disk it is removed, for it is in the way of what would make room."""
+    try:
+        with part.open("ab" if append else "wb") as out:
+            yield out.write
+    except OSError as refused:
+        if refused.errno in (errno.ENOSPC, errno.EDQUOT):
+            part.unlink(missing_ok=True)
+            # Buffered bytes fail without a name, and the user has to know which disk it is.
+            raise OSError(refused.errno, refused.strerror, str(part)) from None
+        raise
