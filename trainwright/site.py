@@ -7,7 +7,6 @@ arguments alone.
 
 from __future__ import annotations
 
-import configparser
 import html
 import json
 import os
@@ -15,7 +14,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urljoin, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
@@ -23,16 +22,16 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from trainwright.apt_sources import machine_mirrors
 from trainwright.errors import RequestError, SourceError, did_you_mean
 from trainwright.hashes import KnownHashes
+from trainwright.pip_config import PIP_OPTIONS, pip_options
+from trainwright.plan import DEBIAN_SUITES
 
 SITE_FILE = "trainwright.toml"
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _REGION = r"^[a-z]{2}(-[a-z]+)+-\d$"
-_PIP_OPTIONS = {
-    "index-url": "index_url",
-    "extra-index-url": "extra_index_urls",
-    "find-links": "find_links",
-    "no-index": "no_index",
-}
+_REGISTRY = r"^[a-z0-9][a-z0-9.-]*(:\d+)?(/[a-z0-9][\w.-]*)*$"
+# Where a build step finds the packages of apt_folder: a mount of the build context.
+APT_MOUNT = "/mnt/apt/repository"
+_PATHS = {"local_indexes", "find_links", "ca_bundle", "netrc", "artifact_folder", "image_folder", "apt_folder", "locks"}
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s\"']*@")
 
 
@@ -82,7 +81,12 @@ class Site(BaseModel):
         base_image: what stands for the Debian base image here, for example an image of a local registry.
         artifact_mirror: base URL under which pinned archives are mirrored; may hold credentials.
         artifact_folder: the same as a folder of this machine.
-        build_network: ``host`` to build in the machine's own network.
+        registries: what stands for a registry (or a part of one) here, by its name: ``docker.io`` to
+            ``mirror.example/dockerhub``.
+        image_folder: base images as archives of ``docker save``, each named by its image id.
+        apt_folder: a repository of the distribution's packages, in the layout of Debian's archive.
+        locks: the folder of the locks of plans; by default ``locks`` in the working folder.
+        build_network: ``host`` to build in the machine's own network, ``none`` to build without any.
         builder: name of the buildx builder.
         aws: account and region.
     """
@@ -103,7 +107,11 @@ class Site(BaseModel):
     base_image: str | None = Field(default=None, pattern=r"^[a-z0-9][\w./:@-]*$")
     artifact_mirror: str | None = _Url
     artifact_folder: Path | None = None
-    build_network: Literal["host"] | None = None
+    registries: dict[Annotated[str, Field(pattern=_REGISTRY)], Annotated[str, Field(pattern=_REGISTRY)]] = {}
+    image_folder: Path | None = None
+    apt_folder: Path | None = None
+    locks: Path | None = None
+    build_network: Literal["host", "none"] | None = None
     builder: str | None = None
     aws: Aws = Aws()
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
@@ -122,6 +130,15 @@ class Site(BaseModel):
         return f"Site({self.describe()})"
 
     __str__ = __repr__
+
+    def image_sources(self, os_name: str) -> str:
+        """One-line apt sources of build steps on a distribution: the repository of ``apt_folder``, else the mirror of
+        Debian's archive; empty where the image's own sources stay."""
+        if self.apt_folder is not None:
+            # Not signed: each package of it is held to its checksum before a build.
+            return f"deb [trusted=yes] file:{APT_MOUNT} {os_name} main\n"
+        suite = DEBIAN_SUITES.get(os_name)
+        return self.apt_sources(suite) if suite else ""
 
     def apt_sources(self, suite: str = "bookworm") -> str:
         """One-line apt sources of the mirror for a stable ``suite``, with updates and security; empty without one."""
@@ -161,12 +178,12 @@ class Site(BaseModel):
         lines = [f"{key} = {value.replace('%', '%%')}" for key, value in rows.items() if value]
         return "\n".join(["[global]", *lines]) + "\n" if lines else ""
 
-    def secrets(self, dest: Path, suite: str = "bookworm") -> dict[str, Path]:
+    def secrets(self, dest: Path, os_name: str = "debian-12") -> dict[str, Path]:
         """The secret files of a build, by BuildKit secret id.
 
         Args:
             dest: folder for those that have to be written (made with mode 0700, files 0600). The caller removes it.
-            suite: Debian suite of ``apt-sources``.
+            os_name: the distribution that ``apt-sources`` is for.
 
         Returns:
             Those that the site has of ``ca`` (the bundle), ``netrc``, ``uv`` (a uv.toml), ``pip`` (a pip.conf),
@@ -174,7 +191,7 @@ class Site(BaseModel):
         """
         found = {id: path for id, path in (("ca", self.ca_bundle), ("netrc", self.netrc)) if path is not None}
         texts = {"uv.toml": ("uv", self.uv_config()), "pip.conf": ("pip", self.pip_config())}
-        texts["sources.list"] = ("apt-sources", self.apt_sources(suite))
+        texts["sources.list"] = ("apt-sources", self.image_sources(os_name))
         texts["artifacts"] = ("artifacts", f"{self.artifact_mirror}\n" if self.artifact_mirror else "")
         dest.mkdir(mode=0o700, parents=True, exist_ok=True)
         dest.chmod(0o700)
@@ -216,6 +233,7 @@ class Site(BaseModel):
                 raise SourceError(
                     f"{path} has the sha256 {digest}, expected {expected}",
                     remedy=f"remove or replace {path}; or lock again if the new content is wanted",
+                    **{"file": name, "expected": expected, "found": digest, "urls": [str(path)]},
                 )
         return found
 
@@ -266,10 +284,8 @@ def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mappin
 def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """What pip's configuration and the environment say, and which of them said it."""
     home = Path(environ.get("HOME") or Path.home())
-    options = _pip(environ, home)
-    raw: dict[str, Any] = {
-        _PIP_OPTIONS[key]: value.split() for key, (value, _) in options.items() if key in _PIP_OPTIONS
-    }
+    options = pip_options(environ, home)
+    raw: dict[str, Any] = {PIP_OPTIONS[key]: value.split() for key, (value, _) in options.items() if key in PIP_OPTIONS}
     index, no_index = ("".join(raw.pop(name, [])) for name in ("index_url", "no_index"))
     if index.startswith(("http://", "https://", "file:")):
         raw["index_url"] = index
@@ -278,7 +294,7 @@ def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dic
         values[name] = [path for one in values[name] if (path := cwd / Path(one).expanduser()).is_dir()]
     if no_index.lower() in {"1", "true", "yes", "on"}:
         values["no_index"] = True
-    told = {name: options[option][1] for option, name in _PIP_OPTIONS.items() if option in options}
+    told = {name: options[option][1] for option, name in PIP_OPTIONS.items() if option in options}
     told["local_indexes"] = told.get("extra_index_urls") or told.get("index_url", "")
     bundles = [(environ.get(name), name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")]
     for place, where in (options.get("cert", ("", "")), *bundles):
@@ -298,40 +314,6 @@ def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dic
     values["aws"] = {"region": region} if re.fullmatch(_REGION, region) else {}
     told |= dict.fromkeys(("proxies", "aws"), "environment")
     return values, {key: where for key, where in told.items() if values.get(key)}
-
-
-def _pip(environ: Mapping[str, str], home: Path) -> dict[str, tuple[str, str]]:
-    """pip's options, each with where it was set, read in pip's own order (pip, ``_internal/configuration.py``).
-
-    Later files win: global, user, the virtual environment's, ``PIP_CONFIG_FILE`` (which stands for the user's; the
-    null device switches all files off); ``[install]`` wins over ``[global]``, ``PIP_*`` variables over everything.
-    """
-    named = environ.get("PIP_CONFIG_FILE")
-    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-    files = [Path(folder) / "pip/pip.conf" for folder in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")]
-    files.append(Path("/etc/pip.conf"))
-    if not (named and Path(named).exists()):
-        files += [home / ".pip/pip.conf", config / "pip/pip.conf"]
-    if venv := environ.get("VIRTUAL_ENV"):
-        files.append(Path(venv) / "pip.conf")
-    if named:
-        files.append(Path(named))
-    sections: dict[str, dict[str, tuple[str, str]]] = {"global": {}, "install": {}}
-    for file in files if named != os.devnull else []:
-        parser = configparser.RawConfigParser()
-        try:
-            parser.read(file)
-        except (configparser.Error, UnicodeDecodeError, OSError) as wrong:
-            raise RequestError(f"pip cannot read its configuration: {wrong}", remedy=f"correct {file}") from wrong
-        for section in sections.keys() & set(parser.sections()):
-            for key, value in parser.items(section):
-                sections[section][key.replace("_", "-").removeprefix("--")] = (value, str(file))
-    rows = sections["global"] | sections["install"]
-    for key in (*_PIP_OPTIONS, "cert"):
-        variable = "PIP_" + key.replace("-", "_").upper()
-        if environ.get(variable):
-            rows[key] = (environ[variable], variable)
-    return rows
 
 
 def _places(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -381,10 +363,11 @@ def _read_toml(path: Path) -> dict[str, Any]:
             what, remedy = "unknown key", did_you_mean(keys[-1], model.model_fields)
         raise RequestError(f"{_where(path, text, *keys)}: {'.'.join(keys)}: {what}", remedy=remedy) from None
     data = _places(data)
-    for key in {"local_indexes", "find_links", "ca_bundle", "netrc", "artifact_folder"} & data.keys():
+    for key in _PATHS & data.keys():
         many = data[key] if isinstance(data[key], list) else [data[key]]
         paths = [path.parent / Path(one).expanduser() for one in many]
-        for missing in (one for one in paths if not one.exists()):
+        # A folder of locks is made when the first is written.
+        for missing in (one for one in paths if not one.exists() and key != "locks"):
             name = "artifact_mirror" if key == "artifact_folder" else key  # as the file has it
             raise RequestError(f"{_where(path, text, name)}: {name}: there is no {missing}")
         data[key] = paths if isinstance(data[key], list) else paths[0]

@@ -6,31 +6,28 @@ the same time. A plan that needs package registries alone asks nothing.
 
 from __future__ import annotations
 
-import base64
 import http.client
-import netrc
 import queue
-import ssl
 import threading
 import time
 import urllib.error
-import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
-from typing import Literal, NoReturn
-from urllib.parse import unquote, urlsplit, urlunsplit
+from functools import partial
+from typing import Literal
 
 from trainwright import archives
+from trainwright.base_images import pulled_from
 from trainwright.catalog import Catalog
 from trainwright.engine import Engine, sdk
 from trainwright.errors import EngineError, SourceError
 from trainwright.lines import ImageLine, version_key
-from trainwright.plan import Plan
+from trainwright.plan import Plan, PlannedSource
 from trainwright.runner import run
 from trainwright.site import Site, mask
+from trainwright.web import FAILURES, NO_ANSWER, open_url, reason
 
 SECONDS = 5.0  # for all sources together
-NO_ANSWER = "no answer"
 
 
 @dataclass(frozen=True)
@@ -48,7 +45,15 @@ class Source:
     sha256: str | None = None
 
 
-def check_sources(plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, seconds: float = SECONDS) -> None:
+def check_sources(
+    plan: Plan,
+    catalog: Catalog,
+    site: Site,
+    engine: Engine,
+    *,
+    seconds: float = SECONDS,
+    held: Container[tuple[str, str]] = (),
+) -> None:
     """Ask every source of a plan at the same time.
 
     Args:
@@ -57,40 +62,52 @@ def check_sources(plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, s
         site: mirrors, proxies, CA bundle and credentials.
         engine: which pulls the base image, and may hold it already.
         seconds: for everything together.
+        held: archives that need not be reached, as component and file.
 
     Raises:
         SourceError: a source does not answer: which, who needs it, how to name a mirror.
     """
-    sources = sources_of(plan, site, engine, seconds)
+    sources = sources_of(plan, site, engine, seconds, held)
     missing = ask(sources, seconds)
     if missing:
         raise _failure(missing, plan, catalog, site)
 
 
-def sources_of(plan: Plan, site: Site, engine: Engine, seconds: float = SECONDS) -> list[Source]:
+def sources_of(
+    plan: Plan, site: Site, engine: Engine, seconds: float = SECONDS, held: Container[tuple[str, str]] = ()
+) -> list[Source]:
     """What a build has to reach; empty where package registries of no site's own are enough."""
     asker = _Asker(site, seconds)
     found = []
     for component in plan.components:
-        here, _ = archives.in_folder(component.archives, site)
+        here, wrong = archives.in_folder(component.archives, site)
         found += [
-            Source(
-                "archive",
-                archive.file or "",
-                component.name,
-                tuple((mask(url), asker.archive(url)) for url in archives.places(archive, site)),
-                archive.sha256,
-            )
+            Source("archive", archive.file or "", component.name, _places(archive, site, asker, wrong), archive.sha256)
             for archive in component.archives
-            if archive.file not in here
+            if archive.file not in here and (component.name, archive.file) not in held
         ]
-    if plan.base.image is not None and not _has_image(engine, plan.base.image):
-        image = plan.base.image
-        found.append(Source("base image", image, "the base", ((image, lambda: _ask_registry(engine, image)),)))
-    if found:
+    # A folder of images is looked at when they are loaded.
+    for image in pulled_from(plan.base, site).values() if site.image_folder is None else ():
+        if not _has_image(engine, image):
+            question = partial(_ask_registry, engine, image)
+            found.append(Source("base image", image, "the base", ((image, question),)))
+    if found and not site.no_index:
         indexes = [url for url in (site.index_url, *site.extra_index_urls, *site.find_links_urls) if url]
         found += [Source("index", mask(u), "Python packages", ((mask(u), asker.index(u)),)) for u in indexes]
     return found
+
+
+def _places(
+    archive: PlannedSource, site: Site, asker: _Asker, wrong: list[str]
+) -> tuple[tuple[str, Callable[[], str]], ...]:
+    """Where an archive is looked for: the site's folder, which does not have it, and every URL."""
+    folder = []
+    if site.artifact_folder is not None:
+        for path in archives.on_mirror(archive.file or "", archive.sha256):
+            place = str(site.artifact_folder / path)
+            why = next((n.partition(": ")[2] for n in wrong if n.startswith(f"{place} ")), "there is no such file")
+            folder.append((place, partial(str, why)))
+    return (*folder, *((mask(url), asker.archive(url)) for url in archives.places(archive, site)))
 
 
 def ask(sources: Sequence[Source], seconds: float) -> list[tuple[Source, dict[str, str]]]:
@@ -122,20 +139,12 @@ def ask(sources: Sequence[Source], seconds: float) -> list[tuple[Source, dict[st
     return [(sources[n], {p: why.get(p, silent) for p, _ in sources[n].places}) for n, why in reasons.items()]
 
 
-class _NoFtp(urllib.request.FTPHandler):
-    """A build step follows redirections to http and https alone."""
-
-    def ftp_open(self, req: urllib.request.Request) -> NoReturn:
-        raise urllib.error.URLError(f"leads to {mask(req.full_url)}, which is neither http nor https")
-
-
 class _Asker:
     """Questions to web servers, as a build step would put them: the site's proxies, authorities and credentials."""
 
     def __init__(self, site: Site, seconds: float) -> None:
         self._site = site
         self._seconds = seconds
-        self._context: ssl.SSLContext | None = None
 
     def archive(self, url: str) -> Callable[[], str]:
         """Whether a file can be had: its first byte is read."""
@@ -144,10 +153,8 @@ class _Asker:
             try:
                 with self._open(url) as answer:
                     return "" if answer.read(1) else "its answer is empty"
-            except urllib.error.HTTPError as refused:
-                return f"status {refused.code} {refused.reason}".strip()
-            except (OSError, ValueError, http.client.HTTPException) as failed:
-                return _reason(failed)
+            except FAILURES as failed:
+                return reason(failed)
 
         return question
 
@@ -160,50 +167,15 @@ class _Asker:
                     return ""
             except urllib.error.HTTPError as refused:
                 bad = refused.code in (401, 407) or refused.code >= 500
-                return f"status {refused.code} {refused.reason}".strip() if bad else ""
-            except (OSError, ValueError, http.client.HTTPException) as failed:
-                return _reason(failed)
+                return reason(refused) if bad else ""
+            except FAILURES as failed:
+                return reason(failed)
 
         return question
 
     def _open(self, url: str) -> http.client.HTTPResponse:
-        parts = urlsplit(url)
-        host = parts.hostname or ""
-        address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
         # One byte is asked for: some servers refuse HEAD, and one that ignores the range is left after its first byte.
-        request = urllib.request.Request(address, headers={"Range": "bytes=0-0", "User-Agent": "trainwright"})  # noqa: S310
-        if credentials := _credentials(parts.username, parts.password, host, self._site):
-            # Not sent on to where a redirection leads.
-            request.add_unredirected_header("Authorization", f"Basic {credentials}")
-        proxies = {kind: url for kind in ("http", "https") if (url := getattr(self._site.proxies, kind))}
-        if self._site.proxies.no and urllib.request.proxy_bypass(host, {"no": self._site.proxies.no}):
-            proxies = {}
-        if self._context is None:
-            self._context = ssl.create_default_context(cafile=self._site.ca_bundle)
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler(proxies), urllib.request.HTTPSHandler(context=self._context), _NoFtp
-        )
-        answer: http.client.HTTPResponse = opener.open(request, timeout=self._seconds)
-        return answer
-
-
-def _credentials(user: str | None, password: str | None, host: str, site: Site) -> str:
-    if user is None and site.netrc is not None:
-        try:
-            found = netrc.netrc(site.netrc).authenticators(host)
-        except (OSError, netrc.NetrcParseError):
-            found = None
-        user, password = (found[0], found[2]) if found else (None, None)
-    if user is None:
-        return ""
-    return base64.b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()
-
-
-def _reason(failed: Exception) -> str:
-    cause = failed.reason if isinstance(failed, urllib.error.URLError) else failed
-    if isinstance(cause, TimeoutError):
-        return NO_ANSWER
-    return str(cause) or type(cause).__name__
+        return open_url(url, self._site, {"Range": "bytes=0-0"}, self._seconds)
 
 
 def _has_image(engine: Engine, image: str) -> bool:
@@ -251,7 +223,8 @@ def _failure(missing: list[tuple[Source, dict[str, str]]], plan: Plan, catalog: 
     if "base image" in by_kind:
         ways.append(
             "Name an image that this engine can pull (base_image in trainwright.toml), "
-            f"or bring {plan.base.image} here: docker load -i FILE"
+            f"or a mirror of its registry ([registries] there), or bring {by_kind['base image'].name} here: "
+            "docker load -i FILE"
         )
     if "index" in by_kind:
         ways.append("Name an index that answers: index_url, extra_index_urls in trainwright.toml (docs/site.md).")

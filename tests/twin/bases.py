@@ -53,7 +53,7 @@ def _load(engine: Engine) -> list[str]:
 def _build(engine: Engine, site: Site, context: Path, stage: str, *words: str) -> None:
     command = ["buildx", "build"] if engine.client.buildkit == "buildx" else ["build"]
     with tempfile.TemporaryDirectory(prefix="twin-") as scratch:
-        secrets = site.secrets(Path(scratch, "secrets"), SUITE)
+        secrets = site.secrets(Path(scratch, "secrets"), OS)
         argv = [engine.client.path, *command, "--progress", "plain", "--target", stage, *words]
         for key in secrets.keys() & {"ca", "apt-sources"}:
             argv += ["--secret", f"id={key},src={secrets[key]}"]

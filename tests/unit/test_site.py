@@ -154,7 +154,7 @@ def test_a_named_site_file_must_exist(tmp_path: Path, env: dict[str, str]) -> No
         ("[proxies]\nhttps = 1", r"trainwright\.toml:2: proxies\.https: Input should be a valid string", ""),
         ("[aws]\naccount = 123456789012", r"trainwright\.toml:2: aws\.account: Input should be a valid string", ""),
         ('origins = {a = "b"}', r"trainwright\.toml:1: origins: unknown key", "Known"),
-        ('build_network = "none"', r"trainwright\.toml:1: build_network: Input should be 'host'", ""),
+        ('build_network = "bridge"', r"trainwright\.toml:1: build_network: Input should be 'host' or 'none'", ""),
         ('find_links = "w"', r"trainwright\.toml:1: find_links: Input should be a valid tuple", ""),
         ('index_url = "ftp://u:pw@x"', r"trainwright\.toml:1: index_url: String should match", ""),
         ('ca_bundle = "no.pem"', r"trainwright\.toml:1: ca_bundle: there is no .*no\.pem", ""),

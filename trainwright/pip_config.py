@@ -1,0 +1,55 @@
+"""The options of pip that say where packages come from, as pip itself would read them."""
+
+from __future__ import annotations
+
+import configparser
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from trainwright.errors import RequestError
+
+# pip's names, and those of the site.
+PIP_OPTIONS = {
+    "index-url": "index_url",
+    "extra-index-url": "extra_index_urls",
+    "find-links": "find_links",
+    "no-index": "no_index",
+}
+
+
+def pip_options(environ: Mapping[str, str], home: Path) -> dict[str, tuple[str, str]]:
+    """pip's options, each with where it was set, read in pip's own order (pip, ``_internal/configuration.py``).
+
+    Later files win: global, user, the virtual environment's, ``PIP_CONFIG_FILE`` (which stands for the user's; the
+    null device switches all files off); ``[install]`` wins over ``[global]``, ``PIP_*`` variables over everything.
+
+    Raises:
+        RequestError: a file cannot be read.
+    """
+    named = environ.get("PIP_CONFIG_FILE")
+    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
+    files = [Path(folder) / "pip/pip.conf" for folder in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")]
+    files.append(Path("/etc/pip.conf"))
+    if not (named and Path(named).exists()):
+        files += [home / ".pip/pip.conf", config / "pip/pip.conf"]
+    if venv := environ.get("VIRTUAL_ENV"):
+        files.append(Path(venv) / "pip.conf")
+    if named:
+        files.append(Path(named))
+    sections: dict[str, dict[str, tuple[str, str]]] = {"global": {}, "install": {}}
+    for file in files if named != os.devnull else []:
+        parser = configparser.RawConfigParser()
+        try:
+            parser.read(file)
+        except (configparser.Error, UnicodeDecodeError, OSError) as wrong:
+            raise RequestError(f"pip cannot read its configuration: {wrong}", remedy=f"correct {file}") from wrong
+        for section in sections.keys() & set(parser.sections()):
+            for key, value in parser.items(section):
+                sections[section][key.replace("_", "-").removeprefix("--")] = (value, str(file))
+    rows = sections["global"] | sections["install"]
+    for key in (*PIP_OPTIONS, "cert"):
+        variable = "PIP_" + key.replace("-", "_").upper()
+        if environ.get(variable):
+            rows[key] = (environ[variable], variable)
+    return rows
