@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 976b033d3afa; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 17a3be53ec6e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=976b033d3afaf7dd200d29d4567c171f9548bcd92279a7fa0f4b37985171c0d1 \
+    io.trainwright.plan=17a3be53ec6ede26dcfcba4974eee581f161f62226c9aeedbf3d9145dd1e2a53 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c982e61e94ce; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1542af57c30c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=c982e61e94cefede990807420a381d2b61bcf1e6d15f60e696d4a4dd83c54a81 \
+    io.trainwright.plan=1542af57c30c462fc726c308e7df00ea2d6fe31e79966e291baf613840dd5b91 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan d5f6ab4f0d83; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2e7c392d5ddc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -48,7 +48,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -56,7 +57,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=d5f6ab4f0d839c27e0f4d1ca84f73dc6eed51497bc6bc6c56b1a2ff19f7a4475 \
+    io.trainwright.plan=2e7c392d5ddc83bce19098229b8c8dc98ef399adda62913c2f5737ce54c19407 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 56121645a2cc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9de603070c78; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -48,7 +48,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -56,7 +57,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=56121645a2cc23046faee7bb3b509c8df0df814bef86f72503e4dccb6b2f0039 \
+    io.trainwright.plan=9de603070c78411f423f8ed3108a6aef2f37279a953a4af941a8ed7636905b5e \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

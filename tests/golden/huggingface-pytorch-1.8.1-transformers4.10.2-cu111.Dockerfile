@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan b14c4e82f26c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan dfc4678c9479; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -48,7 +48,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -56,7 +57,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=b14c4e82f26c7f3fb089e9d13451973944c3796f1c016ccdc365ab3f89053670 \
+    io.trainwright.plan=dfc4678c947963fb9b61f4517e8cba03bbad0020303cb80cf9069f65ae7133b5 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 977e5f04de32; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d33b3fc98c57; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=977e5f04de32e7fee16fe09291696c48207b2cd5dbb0f9363441deb6bb41c7e7 \
+    io.trainwright.plan=d33b3fc98c5732d34a6b784e3acd12af3386a757a0bcb130cdd4080de4f012db \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.0.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a89f63b0aaed; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d1367673ecc1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.0.0 \
-    io.trainwright.plan=a89f63b0aaed96e199ef83dbb386be539b42f2a1b20a426b94c027d668b080f1 \
+    io.trainwright.plan=d1367673ecc192046c8c7d2f7865ea597717962c3f1c602663073c29d77fbbb8 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.0.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 67b3e2b34267; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f9a47139ee89; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=67b3e2b3426738c2bf6953169386964060be1afc0b2ad1acaa5bc512c9e73318 \
+    io.trainwright.plan=f9a47139ee89f9b4ff86149aae3834b1fce19c2edf5a017499eb849b93b80b4c \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 014aab3d0003; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 86affe46bd39; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=014aab3d0003408abbc2f4bd046974478e03a3bec76a87de65f3adc92de029a5 \
+    io.trainwright.plan=86affe46bd39717fb6a148653395b65af29d79ad2de2b10c177c014cf8e43291 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 3e968ca2bf43; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0d80aec374a6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=3e968ca2bf4303038e45c8cf9fd9424e926fe5f56ffd3a13fb3f44c403744196 \
+    io.trainwright.plan=0d80aec374a63bce683c8710473e9b007c931981ad293bb8dca3165adb277b80 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 5379c89b756e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ffd0d592aac5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=5379c89b756eaecc240c9d40ed447cad714d0f66e8fbc86f7eadfcb89c68f561 \
+    io.trainwright.plan=ffd0d592aac52508926302a0fd7448db74970ade46c08d868f611dc147af1722 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 65cb900a2fd0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4dc53648fcf4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=65cb900a2fd042f0c6cc8904b2a4b1fcef6053bf8f6806915181a78a3bdd74e6 \
+    io.trainwright.plan=4dc53648fcf40370e728a8e9939e1b6a9daedabcca5c9ba41b408720e985af21 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 21b9386edcc0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ecf2d7e33ebe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=21b9386edcc0fc85cd57b0d9c6685b6e64b49502ba8b319ef1f3cfc4a491b599 \
+    io.trainwright.plan=ecf2d7e33ebef9096b2ee3ce19c2e643575bbf5d752f288d698f45b7dbc43f35 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.3.2, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 33fda80b16f8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 922a135d0b75; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -45,7 +45,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -53,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.3.2 \
-    io.trainwright.plan=33fda80b16f8a99b7cbff7779c1475605095d44834008b694069c06e1d853c4a \
+    io.trainwright.plan=922a135d0b75c7013b0be5180014f3ec4e41a558aca4081e3303815aa9c88778 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.3.2 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 992d8d372669; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 55ce08b1cc1c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -45,7 +45,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -53,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=992d8d37266971c00e4cf5f6d0380174e5a0ada70f24fc4f83c5473fc8d16d4e \
+    io.trainwright.plan=55ce08b1cc1c200ab770a6fca046e5bedb6d0263b105414823fde91860f46dcf \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 8902bcf0b85e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4cf12f9d248b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -45,7 +45,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -53,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=8902bcf0b85eafcde2cb628d6f49caf90ed83d234f2c51e3bfd996bac03b4514 \
+    io.trainwright.plan=4cf12f9d248b8ec25998d4a8943d922fc648b4a3e373932ed8ab5e85c2aff6a5 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

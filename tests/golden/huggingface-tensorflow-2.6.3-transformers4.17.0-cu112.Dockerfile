@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 07a409e0a963; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6891eefb8b9c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -44,7 +44,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -52,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=07a409e0a963a1c0d61a516718582621726a40b104c964fdf8e05a294e4d8752 \
+    io.trainwright.plan=6891eefb8b9c28be4b2fcbc3dbfc739bca73b9af6ec9e5e1efab3e5ff5e76b5a \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

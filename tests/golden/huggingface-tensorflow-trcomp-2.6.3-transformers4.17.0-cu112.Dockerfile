@@ -1,5 +1,5 @@
 # huggingface-tensorflow-trcomp 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 889330b4ff36; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e852b42ab476; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -22,11 +22,12 @@ FROM ${BASE_IMAGE} AS base
 FROM base AS os
 ENV LANG=C.UTF-8
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         curl \
@@ -50,11 +51,12 @@ COPY tools/env /opt/tools/env
 FROM os AS toolchain
 ENV SOURCE_DATE_EPOCH=1700000000
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         ca-certificates \
@@ -90,7 +92,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -98,7 +101,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-trcomp-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=889330b4ff365f207b253e91be8fd115b213a82c4bd7b0a8dc4426726d3dfb64 \
+    io.trainwright.plan=e852b42ab47693ff6b4337d5cc75154bd1b4a0841ec6889700d245afc42a9749 \
     io.trainwright.framework=huggingface-tensorflow-trcomp \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

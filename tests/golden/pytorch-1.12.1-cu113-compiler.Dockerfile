@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 61f06195cf1d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 57eab62048ab; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -23,12 +23,13 @@ FROM ${BASE_IMAGE} AS base
 FROM base AS os
 ENV LANG=C.UTF-8
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         ca-certificates \
@@ -48,12 +49,13 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # uv installs the locked wheels; it stays out of the image.
 FROM os AS tools
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         python3.8-venv \
@@ -72,12 +74,13 @@ COPY tools/env /opt/tools/env
 FROM ${BUILD_IMAGE} AS toolchain
 ENV SOURCE_DATE_EPOCH=1700000000
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         autoconf \
@@ -131,7 +134,7 @@ RUN tar -xf aws-efa-installer-1.15.1.tar.gz
 # Headers, for what is compiled against libfabric.
 FROM toolchain AS efa
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
@@ -139,8 +142,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && echo 'APT::Install-Recommends "false";' > /mnt/apt.conf \
-    && if [ $# -gt 0 ]; then printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt-sources ]; then \
+        printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt/pins ]; then echo 'Dir::Etc::Preferences "/mnt/apt/pins";' >> /mnt/apt.conf; fi \
     && apt-get "$@" update \
     && APT_CONFIG=/mnt/apt.conf DEBIAN_FRONTEND=noninteractive \
         sh /mnt/install-efa '' -y --skip-kmod \
@@ -363,7 +369,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # ssh 8.2 (ubuntu)
 # sshd without host keys hangs a job in silence, and keys in a layer would be everybody's: the wrapper makes them when
@@ -385,7 +392,7 @@ RUN install -d -m 700 /root/.ssh \
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
 # in the same layer.
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
@@ -393,8 +400,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && echo 'APT::Install-Recommends "false";' > /mnt/apt.conf \
-    && if [ $# -gt 0 ]; then printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt-sources ]; then \
+        printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt/pins ]; then echo 'Dir::Etc::Preferences "/mnt/apt/pins";' >> /mnt/apt.conf; fi \
     && apt-get "$@" update \
     && APT_CONFIG=/mnt/apt.conf DEBIAN_FRONTEND=noninteractive \
         sh /mnt/install-efa '' -y --skip-kmod \
@@ -445,7 +455,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=pytorch,source=/src,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -459,7 +470,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=torchvision,source=/src,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -489,7 +501,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # sagemaker-toolkit 4.8.3 (wheel)
 # What the toolkit needs changes seldom, the toolkit itself often: two layers.
@@ -499,7 +512,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -534,7 +548,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=61f06195cf1d3bc51a993bbb40f3b84d08be958d68c6f2a1c487fda89384163b \
+    io.trainwright.plan=57eab62048abb1042c64c8326950bed794618c71eac7ab3e1f309497d56a2e45 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

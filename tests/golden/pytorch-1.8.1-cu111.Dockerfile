@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 964c188eab51; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ff1542611701; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -23,12 +23,13 @@ FROM ${BASE_IMAGE} AS base
 FROM base AS os
 ENV LANG=C.UTF-8
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         ca-certificates \
@@ -47,12 +48,13 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # uv has no Python code of its own and takes this Python, only its metadata asks for a newer one.
 FROM os AS tools
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         python3.6-venv \
@@ -73,12 +75,13 @@ COPY tools/env /opt/tools/env
 FROM ${BUILD_IMAGE} AS toolchain
 ENV SOURCE_DATE_EPOCH=1700000000
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         autoconf \
@@ -131,7 +134,7 @@ RUN tar -xf aws-efa-installer-1.11.2.tar.gz
 # Headers, for what is compiled against libfabric.
 FROM toolchain AS efa
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
@@ -139,8 +142,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && echo 'APT::Install-Recommends "false";' > /mnt/apt.conf \
-    && if [ $# -gt 0 ]; then printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt-sources ]; then \
+        printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt/pins ]; then echo 'Dir::Etc::Preferences "/mnt/apt/pins";' >> /mnt/apt.conf; fi \
     && apt-get "$@" update \
     && APT_CONFIG=/mnt/apt.conf DEBIAN_FRONTEND=noninteractive \
         sh /mnt/install-efa '' -y --skip-kmod -g \
@@ -366,7 +372,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # ssh 7.6 (ubuntu)
 # sshd without host keys hangs a job in silence, and keys in a layer would be everybody's: the wrapper makes them when
@@ -388,7 +395,7 @@ RUN install -d -m 700 /root/.ssh \
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
 # in the same layer.
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
@@ -396,8 +403,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && echo 'APT::Install-Recommends "false";' > /mnt/apt.conf \
-    && if [ $# -gt 0 ]; then printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt-sources ]; then \
+        printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt/pins ]; then echo 'Dir::Etc::Preferences "/mnt/apt/pins";' >> /mnt/apt.conf; fi \
     && apt-get "$@" update \
     && APT_CONFIG=/mnt/apt.conf DEBIAN_FRONTEND=noninteractive \
         sh /mnt/install-efa '' -y --skip-kmod -g \
@@ -445,7 +455,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=pytorch,source=/src,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -459,7 +470,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=torchvision,source=/src,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -490,7 +502,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -525,7 +538,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=964c188eab511fe1b32604f8560a9f3e8b4f9a63b115540b33d78183785f962b \
+    io.trainwright.plan=ff154261170114cfdb4fc7d8d58d88f6f25df8c41f6bb29d81102d4017dc7c89 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 81d887539ca8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9cbbd2fa006f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -162,7 +162,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # ssh 8.7 (amazon)
 # sshd without host keys hangs a job in silence, and keys in a layer would be everybody's: the wrapper makes them when
@@ -222,7 +223,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # aws-ofi-nccl 1.20.0 (efa)
 # The EFA installer has put it there.
@@ -238,7 +240,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # torchvision 0.28.0 (wheel)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
@@ -247,7 +250,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # torchaudio 2.11.0 (wheel)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
@@ -256,7 +260,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # mpi4py 4.1.2 (wheel)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
@@ -265,7 +270,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # sagemaker-toolkit 5.1.4 (wheel)
 # What the toolkit needs changes seldom, the toolkit itself often: two layers.
@@ -275,7 +281,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -290,7 +297,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=81d887539ca8fe1aede45cd7ecd36845a7f378bef1bc5bcb8b488bafdf42f30b \
+    io.trainwright.plan=9cbbd2fa006f5a235c785dc24565991fa1abd8a5e859ff032540e0420f09424b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

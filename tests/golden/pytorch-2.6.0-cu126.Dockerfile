@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 26f28f47fd8f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 78010edba0f5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -24,12 +24,13 @@ FROM ${BASE_IMAGE} AS base
 FROM base AS os
 ENV LANG=C.UTF-8
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         ca-certificates \
@@ -45,12 +46,13 @@ FROM ${BUILD_IMAGE} AS devel
 # Python 3.12.8 from python.org. The programs know where their library is; pip is left to the image line.
 FROM devel AS python
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         ca-certificates \
@@ -107,12 +109,13 @@ COPY tools/env /opt/tools/env
 FROM devel AS toolchain
 ENV SOURCE_DATE_EPOCH=1700000000
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         ca-certificates \
@@ -154,7 +157,7 @@ RUN tar -xf aws-efa-installer-1.38.0.tar.gz
 # Headers, for what is compiled against libfabric.
 FROM toolchain AS efa
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
@@ -162,8 +165,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && echo 'APT::Install-Recommends "false";' > /mnt/apt.conf \
-    && if [ $# -gt 0 ]; then printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt-sources ]; then \
+        printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt/pins ]; then echo 'Dir::Etc::Preferences "/mnt/apt/pins";' >> /mnt/apt.conf; fi \
     && apt-get "$@" update \
     && APT_CONFIG=/mnt/apt.conf DEBIAN_FRONTEND=noninteractive \
         sh /mnt/install-efa 'openmpi aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify \
@@ -262,7 +268,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # ssh 8.9 (ubuntu)
 # sshd without host keys hangs a job in silence, and keys in a layer would be everybody's: the wrapper makes them when
@@ -284,7 +291,7 @@ RUN install -d -m 700 /root/.ssh \
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
 # in the same layer.
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
@@ -292,8 +299,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && echo 'APT::Install-Recommends "false";' > /mnt/apt.conf \
-    && if [ $# -gt 0 ]; then printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt-sources ]; then \
+        printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt/pins ]; then echo 'Dir::Etc::Preferences "/mnt/apt/pins";' >> /mnt/apt.conf; fi \
     && apt-get "$@" update \
     && APT_CONFIG=/mnt/apt.conf DEBIAN_FRONTEND=noninteractive \
         sh /mnt/install-efa 'openmpi aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify \
@@ -344,7 +354,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=pytorch,source=/src,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -358,7 +369,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=torchvision,source=/src,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -379,7 +391,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # sagemaker-toolkit 5.1.4 (wheel)
 # What the toolkit needs changes seldom, the toolkit itself often: two layers.
@@ -389,7 +402,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -404,7 +418,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=26f28f47fd8fc63cd9e621739fa57e851d17a8a15ee4af73b6e649b537f9e28e \
+    io.trainwright.plan=78010edba0f55cd9e13ed0f4f59820cb46008245b446b5c0262ded23637398ae \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3fab890e0c8d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 37a365c6427b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -22,11 +22,12 @@ ADD base/rootfs.tar /
 FROM base AS os
 ENV LANG=C.UTF-8
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         g++ \
@@ -48,11 +49,12 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
 # uv installs the locked wheels; it stays out of the image.
 FROM os AS tools
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         python3-venv \
@@ -71,11 +73,12 @@ COPY tools/env /opt/tools/env
 FROM os AS toolchain
 ENV SOURCE_DATE_EPOCH=1700000000
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         cmake \
@@ -106,6 +109,8 @@ FROM tools AS cuda-compiler
 WORKDIR /src
 # nvcc alone, out of a package of a later release; its dependencies (5 GB) are what the wheels already hold.
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=bind,source=archives/cuda-compiler,target=/mnt/archives \
+    if [ -f /mnt/archives/nvidia-cuda-toolkit_12.4.131~12.4.1-2_amd64.deb ]; then cp /mnt/archives/nvidia-cuda-toolkit_12.4.131~12.4.1-2_amd64.deb .; else \
     archive=$(cat /mnt/apt-sources /etc/apt/sources.list /etc/apt/sources.list.d/*.sources 2>/dev/null \
         | sed -n -e 's/^deb \(\[.*\] *\)\{0,1\}\([^ ]*\) .*/\2/p' -e 's/^URIs: *\([^ ]*\).*/\1/p' | head -n 1) \
     && mkdir -p /mnt/lists/partial \
@@ -113,8 +118,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     && set -- -o Dir::Etc::SourceList=/mnt/source.list -o Dir::Etc::SourceParts=/dev/null \
         -o Dir::State::Lists=/mnt/lists -o APT::Sandbox::User=root \
     && apt-get "$@" update \
-    && apt-get "$@" download nvidia-cuda-toolkit \
-    && echo "cd5fe85aee38d108b315f408a688641478f2402622a10c677478eb7a6c4e5319  $(ls ./*.deb)" | sha256sum -c - \
+    && apt-get "$@" download nvidia-cuda-toolkit; fi \
+    && echo "cd5fe85aee38d108b315f408a688641478f2402622a10c677478eb7a6c4e5319  nvidia-cuda-toolkit_12.4.131~12.4.1-2_amd64.deb" | sha256sum -c - \
     && dpkg-deb -x ./*.deb deb
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=requirements/cuda-compiler.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/cuda-compiler,target=/mnt/wheels \
@@ -131,6 +136,8 @@ FROM toolchain AS metis
 WORKDIR /src
 # The archive comes through apt, wherever apt's sources are; its checksum is ours.
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=bind,source=archives/metis,target=/mnt/archives \
+    if [ -f /mnt/archives/metis_5.1.0.dfsg.orig.tar.xz ]; then cp /mnt/archives/metis_5.1.0.dfsg.orig.tar.xz .; else \
     archive=$(cat /mnt/apt-sources /etc/apt/sources.list /etc/apt/sources.list.d/*.sources 2>/dev/null \
         | sed -n -e 's/^deb \(\[.*\] *\)\{0,1\}\([^ ]*\) .*/\2/p' -e 's/^URIs: *\([^ ]*\).*/\1/p' | head -n 1) \
     && mkdir -p /mnt/lists/partial \
@@ -138,7 +145,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     && set -- -o Dir::Etc::SourceList=/mnt/source.list -o Dir::Etc::SourceParts=/dev/null \
         -o Dir::State::Lists=/mnt/lists -o APT::Sandbox::User=root \
     && apt-get "$@" update \
-    && apt-get "$@" source --download-only metis \
+    && apt-get "$@" source --download-only metis; fi \
     && echo "c50a88b92b01fa3972c5c92cf50117f126c62589b8f793657c7d865c59c23615  metis_5.1.0.dfsg.orig.tar.xz" | sha256sum -c -
 # Either archive has GKlib inside. The programs lie outside the loader path, so they are told where their library is.
 RUN tar -xf metis_5.1.0.dfsg.orig.tar.xz --one-top-level=metis --strip-components=1 \
@@ -171,7 +178,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # ssh 9.2 (debian)
 # sshd without host keys hangs a job in silence, and keys in a layer would be everybody's: the wrapper makes them when
@@ -205,6 +213,7 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=bind,source=components/cuda/link_cuda.py,target=/mnt/link_cuda.py \
     . /mnt/tools/env \
     && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json \
     && python3 /mnt/link_cuda.py
 
 # nccl 2.21.5 (wheel)
@@ -214,7 +223,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # pytorch 2.6.0 (wheel)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
@@ -223,7 +233,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # cuda-compiler 12.4.131 (debian)
 COPY --from=cuda-compiler /opt/cuda-compiler /usr/local/cuda
@@ -235,7 +246,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # mpi4py 4.1.2 (wheel)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
@@ -244,7 +256,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # sagemaker-toolkit 5.1.4 (wheel)
 # What the toolkit needs changes seldom, the toolkit itself often: two layers.
@@ -254,7 +267,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -271,7 +285,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=3fab890e0c8dfa61913f698d916576879d96609822ca9333cce9fbb76562eac3 \
+    io.trainwright.plan=37a365c6427ba2bc5957014803c18cafac044781c21030181ec183f195317b3d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # tensorflow 2.19.0, CUDA 12.5, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 27928b73f359; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cd46f46fe0b2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -24,12 +24,13 @@ FROM ${BASE_IMAGE} AS base
 FROM base AS os
 ENV LANG=C.UTF-8
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         ca-certificates \
@@ -46,12 +47,13 @@ FROM ${BUILD_IMAGE} AS devel
 # Python 3.12.11 from python.org. The programs know where their library is; pip is left to the image line.
 FROM devel AS python
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         ca-certificates \
@@ -108,12 +110,13 @@ COPY tools/env /opt/tools/env
 FROM devel AS toolchain
 ENV SOURCE_DATE_EPOCH=1700000000
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
     && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
         bzip2 \
@@ -156,7 +159,7 @@ RUN tar -xf aws-efa-installer-1.40.0.tar.gz
 # Headers, for what is compiled against libfabric.
 FROM toolchain AS efa
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
@@ -164,8 +167,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && echo 'APT::Install-Recommends "false";' > /mnt/apt.conf \
-    && if [ $# -gt 0 ]; then printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt-sources ]; then \
+        printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt/pins ]; then echo 'Dir::Etc::Preferences "/mnt/apt/pins";' >> /mnt/apt.conf; fi \
     && apt-get "$@" update \
     && APT_CONFIG=/mnt/apt.conf DEBIAN_FRONTEND=noninteractive \
         sh /mnt/install-efa 'aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify \
@@ -216,7 +222,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # ssh 8.9 (ubuntu)
 # sshd without host keys hangs a job in silence, and keys in a layer would be everybody's: the wrapper makes them when
@@ -238,7 +245,7 @@ RUN install -d -m 700 /root/.ssh \
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
 # in the same layer.
 RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
@@ -246,8 +253,11 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
     && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
+    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && echo 'APT::Install-Recommends "false";' > /mnt/apt.conf \
-    && if [ $# -gt 0 ]; then printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt-sources ]; then \
+        printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
+    && if [ -e /mnt/apt/pins ]; then echo 'Dir::Etc::Preferences "/mnt/apt/pins";' >> /mnt/apt.conf; fi \
     && apt-get "$@" update \
     && APT_CONFIG=/mnt/apt.conf DEBIAN_FRONTEND=noninteractive \
         sh /mnt/install-efa 'aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify \
@@ -284,7 +294,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # aws-ofi-nccl 1.14.2 (efa)
 # The EFA installer has put it there.
@@ -300,7 +311,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # mpi4py 4.1.2 (wheel)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
@@ -309,7 +321,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 
 # sagemaker-toolkit 5.1.4 (wheel)
 # What the toolkit needs changes seldom, the toolkit itself often: two layers.
@@ -319,7 +332,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
     . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt
+    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
+    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
     . /mnt/tools/env \
@@ -334,7 +348,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.19.0 \
-    io.trainwright.plan=27928b73f359de28f0506f5f9a4658ccd904b78eb9a64cd19738e38260221143 \
+    io.trainwright.plan=cd46f46fe0b23c9b024522c9963f8593f3c1a48ea95b608d7205829ce4f49a92 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.19.0 \
     io.trainwright.cuda=12.5 \
