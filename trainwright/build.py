@@ -15,15 +15,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from trainwright import base_images, store
 from trainwright import probe as probing
-from trainwright import store
+from trainwright.buildkit import command
 from trainwright.catalog import Catalog
 from trainwright.context import write_context
 from trainwright.engine import Engine
 from trainwright.errors import BuildFailed, EngineError, ProofFailed, SourceError
+from trainwright.inputs import Inputs, check_folders, inputs_of
 from trainwright.ledger import make_ledger, owner_of
 from trainwright.paths import locked, state_dir
-from trainwright.plan import DEBIAN_SUITES, Plan
+from trainwright.plan import Plan
 from trainwright.progress import BuildProgress
 from trainwright.runner import run, stream
 from trainwright.site import Site
@@ -31,6 +33,7 @@ from trainwright.source_failures import source_failure
 from trainwright.sources import check_sources
 from trainwright.steps import steps
 from trainwright.store import BuildRecord, EngineUsed
+from trainwright.system_check import check_system_packages, gone_from_archive
 from trainwright.view import Mode, make_view, readable
 
 # The grammar of image references (distribution/reference), without a digest.
@@ -50,12 +53,18 @@ class BuildOptions:
 
 
 def build(
-    plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, options: BuildOptions, say: Callable[[str], None]
+    what: Plan | Inputs,
+    catalog: Catalog,
+    site: Site,
+    engine: Engine,
+    *,
+    options: BuildOptions,
+    say: Callable[[str], None],
 ) -> BuildRecord:
     """Build, probe, tag and record an image.
 
     Args:
-        plan: what to build.
+        what: the plan, or with its lock the inputs of a build.
         catalog: where the components' templates lie.
         site: where things come from on this machine.
         engine: an answering engine.
@@ -69,14 +78,18 @@ def build(
         SourceError: an input could not be had, or had another checksum; no tag was moved.
     """
     started = time.monotonic()
+    inputs = inputs_of(what)
+    plan = inputs.plan
+    check_folders(inputs, site)
+    arguments = base_images.build_arguments(plan.base, inputs.ids, site, engine, say=say)
     if not options.skip_source_check:
-        check_sources(plan, catalog, site, engine)
+        check_sources(plan, catalog, site, engine, held=inputs.files)
     folder = state_dir() / "contexts" / plan.id[:16]
     with locked(folder.with_suffix(".lock")):
-        base = write_context(plan, catalog, site, folder, say=say, fresh_base=options.fresh_base)
+        base = write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
         if base is not None and base.stale:
             say(f"the base file system was made on {base.created[:10]}; --fresh-base makes it anew")
-        image_id, progress = _run_build(plan, folder, site, engine, options)
+        image_id, progress = _run_build(inputs, folder, site, engine, options=options, arguments=arguments)
         dockerfile = (folder / "Dockerfile").read_text()
     earlier = store.load(image_id)
     if earlier is not None and earlier.plan.id == plan.id and not options.no_cache:
@@ -86,6 +99,7 @@ def build(
         found = probing.probe(engine.client.path, image_id, plan.as_json())
     try:
         probing.check(plan.as_json(), found)
+        check_system_packages(inputs, found)
     except ProofFailed as failed:
         raise ProofFailed(
             f"the image is not what the plan says, and gets no tag: {failed.message}",
@@ -122,16 +136,17 @@ def build(
 
 
 def _run_build(
-    plan: Plan, folder: Path, site: Site, engine: Engine, options: BuildOptions
+    inputs: Inputs, folder: Path, site: Site, engine: Engine, *, options: BuildOptions, arguments: Mapping[str, str]
 ) -> tuple[str, BuildProgress]:
+    plan = inputs.plan
     log_path = state_dir() / "logs" / f"{plan.id[:16]}.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
     own = steps((folder / "Dockerfile").read_text())
     progress = BuildProgress(engine.client.progress, owner=lambda vertex: owner_of(vertex, own))
     with tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
         id_file = Path(scratch, "image-id")
-        secrets = site.secrets(Path(scratch, "secrets"), DEBIAN_SUITES[plan.base.os])
-        argv = _argv(engine, site, options, id_file, secrets)
+        secrets = site.secrets(Path(scratch, "secrets"), plan.base.os)
+        argv = _argv(engine, site, options, id_file, secrets=secrets, arguments=arguments)
         view = make_view(options.progress)
         with (
             log_path.open("w") as log,
@@ -155,37 +170,33 @@ def _run_build(
                 progress.close()
                 view.close()
         if not done.ok or not id_file.is_file():
-            raise _failure(plan, engine, progress, log_path, done.returncode)
+            raise _failure(inputs, engine, progress, log_path, done.returncode)
         return id_file.read_text().strip(), progress
 
 
-def _argv(engine: Engine, site: Site, options: BuildOptions, id_file: Path, secrets: Mapping[str, Path]) -> list[str]:
-    command = ["buildx", "build", "--load"] if engine.client.buildkit == "buildx" else ["build"]
-    if site.builder:
-        if engine.client.buildkit != "buildx":
-            raise EngineError(
-                f"the site names the builder {site.builder!r}, but {engine.client.path} has no buildx",
-                remedy="Install the docker-buildx plugin (0.13 or newer), or leave `builder` out of the site file.",
-            )
-        command += ["--builder", site.builder]
-    argv = [engine.client.path, *command, "--progress", engine.client.progress, "--iidfile", str(id_file)]
-    for name, path in secrets.items():
-        argv += ["--secret", f"id={name},src={path}"]
-    for name in site.build_args():
-        # The value comes from the environment of the client, so it is in no process list.
-        argv += ["--build-arg", name]
-    argv += ["--build-arg", f"SOURCE_REVISION={_revision()}"]
-    if site.build_network:
-        argv += ["--network", site.build_network]
+def _argv(
+    engine: Engine,
+    site: Site,
+    options: BuildOptions,
+    id_file: Path,
+    *,
+    secrets: Mapping[str, Path],
+    arguments: Mapping[str, str],
+) -> list[str]:
+    argv = [*command(engine, site, secrets, arguments), "--progress", engine.client.progress]
+    argv += ["--iidfile", str(id_file), "--build-arg", f"SOURCE_REVISION={_revision()}"]
+    if engine.client.buildkit == "buildx":
+        argv.append("--load")
     if options.no_cache:
         argv.append("--no-cache")
     return argv
 
 
 def _failure(
-    plan: Plan, engine: Engine, progress: BuildProgress, log_path: Path, code: int
+    inputs: Inputs, engine: Engine, progress: BuildProgress, log_path: Path, code: int
 ) -> BuildFailed | EngineError | SourceError:
     """What to tell of a build that failed: which component, which step, its last lines."""
+    plan = inputs.plan
     alive = run([engine.client.path, "version", "--format", "{{.Server.Version}}"], env=engine.cli_env, timeout=20)
     if not alive.ok:
         return EngineError(
@@ -199,6 +210,8 @@ def _failure(
     last = list(failed.log)[-20:] if failed is not None and failed.log else text.splitlines()[-20:]
     if failed is not None and (source := source_failure(plan, component, failed.exit_code, last, str(log_path))):
         return source
+    if failed is not None and inputs.strict and (gone := gone_from_archive(inputs, last, str(log_path))):
+        return gone
     remedy = f"The whole log: {log_path}"
     if "no space left on device" in text:
         remedy = f"The disk is full: `docker system df` shows by what, `docker builder prune` frees the cache. {remedy}"

@@ -8,13 +8,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from trainwright import archives
+from trainwright.apt_repository import context_files, preferences
 from trainwright.base import Base as BaseFileSystem
 from trainwright.base import make_base
 from trainwright.catalog import Catalog
+from trainwright.errors import RequestError
+from trainwright.inputs import Inputs, inputs_of
 from trainwright.paths import templates_dir, write_atomically
 from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent, PlannedSource
+from trainwright.plan_lock import files_of
 from trainwright.render import render_dockerfile
 from trainwright.request import user_code
+from trainwright.rootfs import locked_rootfs
 from trainwright.site import Site
 from trainwright.tools import tools_lock
 
@@ -40,12 +45,18 @@ awk -v cores="$(nproc)" -v each="$1" '/^MemAvailable/ {
 
 
 def write_context(
-    plan: Plan, catalog: Catalog, site: Site, folder: Path, *, say: Callable[[str], None], fresh_base: bool = False
+    what: Plan | Inputs,
+    catalog: Catalog,
+    site: Site,
+    folder: Path,
+    *,
+    say: Callable[[str], None],
+    fresh_base: bool = False,
 ) -> BaseFileSystem | None:
     """Fill ``folder`` with the Dockerfile and everything it takes in.
 
     Args:
-        plan: the resolved record.
+        what: the plan, or with its lock the inputs of a build.
         catalog: where the components' files lie.
         site: where wheels and archives of a local folder and the base file system come from; nothing of it is written.
         folder: made when missing; files that are not part of the context are removed from it.
@@ -56,39 +67,63 @@ def write_context(
         The base root file system, where it was made on the spot.
 
     Raises:
-        SourceError: the base could not be made, or a local wheel has the wrong checksum.
+        SourceError: the base could not be made or is not the one of the lock, or a local file has the wrong checksum.
+        RequestError: ``fresh_base`` where a lock pins the base.
     """
+    inputs = inputs_of(what)
+    plan, lock = inputs.plan, inputs.lock
     folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, str | Path] = {"Dockerfile": render_dockerfile(plan, catalog), "tools/env": UV_ENVIRONMENT}
     files["tools/compile-jobs"] = COMPILE_JOBS
     files["tools/fetch"] = (templates_dir() / "fetch.sh").read_text()
     base = None
-    if plan.base.image is None:
+    pinned = lock.base.sha256 if lock is not None and lock.base is not None else None
+    if pinned is not None and lock is not None and plan.base.image is None:
+        if fresh_base:
+            remedy = f"./invoke lock {lock.request} --upgrade base"
+            raise RequestError("--fresh-base: the lock of this plan pins the base", remedy=remedy)
+        files["base/rootfs.tar"] = locked_rootfs(plan.base.os, pinned, site, say=say)
+    elif plan.base.image is None:
         base = make_base(DEBIAN_SUITES[plan.base.os], site, say=say, refresh=fresh_base)
         files["base/rootfs.tar"] = base.path
     for component in plan.components:
         files |= _component_files(component, catalog)
-        here, passed_over = archives.in_folder(component.archives, site)
+        here, passed_over = archives.in_folder(files_of(component), site)
+        here |= {file: path for (owner, file), path in inputs.files.items() if owner == component.name}
         files |= {f"archives/{component.name}/{file}": path for file, path in here.items()}
         for note in passed_over:
             say(note)
     packages = {c.name: [s for s in c.sources if s.package and "==" in s.package] for c in plan.components}
-    packages["tools"] = [
-        PlannedSource(package=f"{p.name}=={p.version}", file=p.file, sha256=p.sha256)
-        for p in tools_lock(plan.python).packages
-    ]
+    tools = tools_lock(plan.python).packages if lock is None or lock.tools is None else lock.tools
+    packages["tools"] = [PlannedSource(package=f"{p.name}=={p.version}", file=p.file, sha256=p.sha256) for p in tools]
     for name, sources in packages.items():
         files |= _requirements(name, sources, plan, site)
     files["requirements/constraints.txt"] = "".join(
         sorted(f"{_exactly(s)}\n" for name, sources in packages.items() if name != "tools" for s in sources)
     )
-    if plan.user.requirements is not None:
+    if plan.user.requirements is not None and not packages["user"]:
         files["requirements/user.txt"] = plan.user.requirements
     if plan.user.code is not None:
         files |= {f"user/code/{path.relative_to(plan.user.code)}": path for path in user_code(plan.user.code)}
-    directories = [f"archives/{component.name}" for component in plan.components if component.archives]
-    _fill(folder, files, directories=[*directories, *(f"wheels/{name}" for name in packages)])
+    files |= _apt_files(inputs, site)
+    directories = [f"archives/{component.name}" for component in plan.components if files_of(component)]
+    fill(folder, files, directories=["apt", *directories, *(f"wheels/{name}" for name in packages)])
     return base
+
+
+def _apt_files(inputs: Inputs, site: Site) -> dict[str, str | Path]:
+    """What apt reads in build steps: the versions of the lock, and the packages of the site's folder."""
+    files: dict[str, str | Path] = {}
+    packages = inputs.lock.system if inputs.lock is not None else None
+    if packages is not None and inputs.plan.base.family == "apt":
+        base = inputs.lock.base if inputs.lock is not None else None
+        held = base.packages if base is not None else ()
+        files["apt/preferences"] = preferences((*packages, *held), strict=inputs.strict)
+        # An installer brings packages of its own, so what it has apt fetch beside them is pinned and not confined.
+        files["apt/pins"] = preferences((*packages, *held), strict=False)
+    if site.apt_folder is not None:
+        files |= context_files(site.apt_folder, inputs.plan.base.os, packages, "apt/repository")
+    return files
 
 
 def _component_files(component: PlannedComponent, catalog: Catalog) -> dict[str, str | Path]:
@@ -127,9 +162,12 @@ def _exactly(source: PlannedSource) -> str:
     return (source.package or "").replace("==", "===", 1)
 
 
-def _fill(folder: Path, files: dict[str, str | Path], directories: list[str]) -> None:
-    """Make the folder hold exactly these files; unchanged ones are left alone, so that the builder need not read
-    them again. Large inputs are linked where the file system allows it."""
+def fill(folder: Path, files: dict[str, str | Path], directories: list[str]) -> None:
+    """Make the folder hold exactly these files and directories.
+
+    Unchanged files are left alone, so that the builder need not read them again. Large inputs are linked where the file
+    system allows it.
+    """
     for name in directories:
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name, content in files.items():

@@ -30,6 +30,8 @@ from trainwright.records import Record, parse_record
 if TYPE_CHECKING:
     from packaging.tags import Tag
 
+    from trainwright.site import Site
+
 SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
 PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, the wheels we lock ask for 2.28 at most
 # Where the C library of the base is older than that: Ubuntu 18.04 has glibc 2.27, and uv knows 2.17 below 2.28.
@@ -81,10 +83,10 @@ class Lock(Record):
         try:
             data = json.loads(path.read_text())
         except FileNotFoundError:
-            raise RequestError(f"{path}: no such lock", remedy="./invoke lock writes it.") from None
+            raise RequestError(f"{path}: no such lock", remedy="./invoke lock-lines writes it.") from None
         except ValueError as broken:
             raise RequestError(
-                f"{path}: not readable as JSON: {broken}", remedy="./invoke lock writes it anew."
+                f"{path}: not readable as JSON: {broken}", remedy="./invoke lock-lines writes it anew."
             ) from None
         return parse_record(cls, data, str(path))
 
@@ -120,7 +122,7 @@ def lock_line(line: Mapping[str, Any]) -> Lock:
     indexes = tuple(dict.fromkeys(entry["index"] for entry in chosen.values() if entry.get("index")))
     constraints, python = tuple(line.get("constraints", ())), str(line.get("python", "3.11"))
     base = line.get("base", "")
-    platform = _OLD_PLATFORMS.get(base if isinstance(base, str) else base["os"], PLATFORM)
+    platform = platform_of(base if isinstance(base, str) else base["os"])
     excluded = tuple(line.get("excluded", ()))
     if not roots:  # a line that takes everything from its base image
         return Lock(python=python, platform=platform, packages=())
@@ -142,6 +144,7 @@ def resolve_lock(
     excluded: Sequence[str] = (),
     as_of: str | None = None,
     indexes: Sequence[str] = (),
+    site: Site | None = None,
 ) -> Lock:
     """Resolve all roots together and pin one file per package.
 
@@ -154,31 +157,24 @@ def resolve_lock(
         as_of: a day (``2022-10-05``); files that came later are not looked at. The index must name the times of its
             files.
         indexes: further package indexes, beside those that pip is configured for.
+        site: whose indexes and folders are asked instead of those of pip's configuration.
 
     Raises:
         SourceError: uv is missing, an index cannot be reached, or a package has no file for the platform.
         Conflict: no set of versions fulfils everything.
         RequestError: a requirement cannot be read.
     """
-    environment, flags = index_settings(indexes)
     with tempfile.TemporaryDirectory(prefix="trainwright-lock-") as name:
         folder = Path(name)
         inputs = {_root_file(component): component for component in roots}
         for file, component in inputs.items():
             (folder / file).write_text("\n".join(roots[component]) + "\n")
-        (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
-        bounds = ["--constraints", "constraints.txt"]
-        if excluded:
-            # uv's way to leave a dependency out: an override whose marker holds nowhere.
-            (folder / "overrides.txt").write_text("".join(f"{each} ; sys_platform == 'never'\n" for each in excluded))
-            bounds += ["--overrides", "overrides.txt"]
-        if as_of:
-            bounds += ["--exclude-newer", f"{as_of}T00:00:00Z"]
+        bounds = _bounds(constraints, excluded, as_of, folder)
+        environment, flags = index_settings(indexes, site)
         shared = [*bounds, "--python-version", python, "--python-platform", platform, *flags]
         graph = _uv(["--annotation-style=line", *inputs, *shared], folder, environment)
         pins, needed_by = _read_graph(graph)
-        (folder / "pins.txt").write_text("".join(f"{name}==={version}\n" for name, version in pins.items()))
-        files = _uv(["--no-deps", "--format=pylock.toml", "pins.txt", *shared], folder, environment)
+        files = compile_pins(pins, python, platform, indexes=indexes, site=site, bounds=bounds, folder=folder)
         found = _read_files(files, _tag_ranks(python, platform), folder)
     _check_same(pins, found)
     _ask_sizes(found, environment.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_FILE"))
@@ -189,6 +185,51 @@ def resolve_lock(
         for name, facts in found.items()
     )
     return Lock(python=python, platform=platform, packages=tuple(LockedPackage(**each) for each in packages))
+
+
+def compile_pins(
+    pins: Mapping[str, str],
+    python: str,
+    platform: str,
+    *,
+    indexes: Sequence[str] = (),
+    site: Site | None = None,
+    bounds: Sequence[str] = (),
+    folder: Path,
+) -> str:
+    """Every file of these packages, as a ``pylock.toml``; paths in it start from ``folder``.
+
+    Args:
+        pins: version by name.
+        python, platform, indexes, site: as for :func:`resolve_lock`.
+        bounds: further arguments of uv's.
+        folder: where uv runs.
+
+    Raises:
+        SourceError, Conflict: as :func:`resolve_lock`.
+    """
+    environment, flags = index_settings(indexes, site)
+    (folder / "pins.txt").write_text("".join(f"{name}==={version}\n" for name, version in pins.items()))
+    shared = [*bounds, "--python-version", python, "--python-platform", platform, *flags]
+    return _uv(["--no-deps", "--format=pylock.toml", "pins.txt", *shared], folder, environment)
+
+
+def _bounds(constraints: Sequence[str], excluded: Sequence[str], as_of: str | None, folder: Path) -> list[str]:
+    """uv's arguments for what bounds a resolution, and the files that they name."""
+    (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
+    bounds = ["--constraints", "constraints.txt"]
+    if excluded:
+        # uv's way to leave a dependency out: an override whose marker holds nowhere.
+        (folder / "overrides.txt").write_text("".join(f"{each} ; sys_platform == 'never'\n" for each in excluded))
+        bounds += ["--overrides", "overrides.txt"]
+    if as_of:
+        bounds += ["--exclude-newer", f"{as_of}T00:00:00Z"]
+    return bounds
+
+
+def platform_of(os_name: str) -> str:
+    """The platform that wheels for images of a distribution are chosen for."""
+    return _OLD_PLATFORMS.get(os_name, PLATFORM)
 
 
 def _root_file(component: str) -> str:
@@ -269,7 +310,7 @@ def _read_files(text: str, ranks: Mapping[Tag, int], folder: Path) -> dict[str, 
     for package in tomllib.loads(text).get("packages", ()):
         best = _best_file(package, ranks)
         address = best.get("url") or str(folder / best["path"])
-        facts = {"version": package["version"], "file": _file_name(best), "address": address}
+        facts = {"version": package["version"], "file": file_name(best), "address": address}
         facts |= {"sha256": best.get("hashes", {}).get("sha256"), "size": best.get("size")}
         parts = urlsplit(address)
         local = Path(unquote(parts.path)) if parts.scheme in {"", "file"} else None
@@ -289,10 +330,10 @@ def _best_file(package: Mapping[str, Any], ranks: Mapping[Tag, int]) -> Mapping[
 
     offered = []
     for wheel in package.get("wheels", ()):
-        *_, build, tags = parse_wheel_filename(_file_name(wheel))
+        *_, build, tags = parse_wheel_filename(file_name(wheel))
         fitting = [ranks[tag] for tag in tags if tag in ranks]
         if fitting:
-            offered.append((-min(fitting), build, _file_name(wheel), wheel))
+            offered.append((-min(fitting), build, file_name(wheel), wheel))
     best = max(offered, key=lambda each: each[:3])[3] if offered else package.get("sdist")
     if best is None:
         raise SourceError(
@@ -302,7 +343,8 @@ def _best_file(package: Mapping[str, Any], ranks: Mapping[Tag, int]) -> Mapping[
     return best  # type: ignore[no-any-return]
 
 
-def _file_name(entry: Mapping[str, Any]) -> str:
+def file_name(entry: Mapping[str, Any]) -> str:
+    """The name of a file that a ``pylock.toml`` names by its address or path."""
     return str(entry.get("name") or unquote(urlsplit(entry.get("url") or entry["path"]).path.rsplit("/", 1)[-1]))
 
 

@@ -73,7 +73,7 @@ def refresh_locks(
         made = lock_line(entry.line.model_dump())
         write_atomically(entry.lock_path, made.dump())
     if faults:
-        raise RequestError("; ".join(faults), remedy="./invoke lock writes the locks anew.")
+        raise RequestError("; ".join(faults), remedy="./invoke lock-lines writes the locks anew.")
 
 
 def _refresh_tools(*, check: bool, say: Callable[[str], None]) -> list[str]:

@@ -6,17 +6,25 @@ import ast
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from trainwright import runner
 
+if TYPE_CHECKING:
+    from trainwright.site import Site
 
-def index_settings(indexes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+
+def index_settings(indexes: Sequence[str], site: Site | None = None) -> tuple[dict[str, str], list[str]]:
     """pip's configuration in uv's variables and flags; what uv is told itself goes first.
 
     uv reads neither pip.conf nor ``PIP_*``. Addresses travel as variables, because the journal of commands keeps
     arguments and an address may hold a password.
+
+    Args:
+        indexes: further ones.
+        site: whose indexes and folders count instead of pip's.
     """
-    pip = _pip_settings()
+    pip = _pip_settings() if site is None else _site_settings(site)
     extra = [*pip.get("extra-index-url", "").split(), *indexes]
     wanted = {
         "UV_DEFAULT_INDEX": pip.get("index-url", ""),
@@ -33,6 +41,21 @@ def index_settings(indexes: Sequence[str]) -> tuple[dict[str, str], list[str]]:
         environment["UV_INDEX"] = " ".join([os.environ["UV_INDEX"], *indexes])
     flags = ["--no-index"] if pip.get("no-index", "").lower() in {"1", "true", "yes", "on"} else []
     return environment | {"UV_PYTHON_DOWNLOADS": "never"}, flags
+
+
+def _site_settings(site: Site) -> dict[str, str]:
+    """The indexes of a site, as pip names them; what a site does not say is pip's."""
+    extra = [*site.extra_index_urls, *(path.absolute().as_uri() for path in site.local_indexes)]
+    settings = {
+        "index-url": site.index_url or "",
+        "extra-index-url": " ".join(extra),
+        "find-links": " ".join([*map(str, site.find_links), *site.find_links_urls]),
+        "no-index": "true" if site.no_index and not site.local_indexes else "",
+        "cert": str(site.ca_bundle or ""),
+        "proxy": site.proxies.https or "",
+    }
+    kept = ("trusted-host", "timeout", "default-timeout")
+    return settings | {key: value for key, value in _pip_settings().items() if key in kept}
 
 
 def _pip_settings() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from trainwright.catalog import BASE, Catalog
 from trainwright.errors import RequestError
 from trainwright.lines import version_key
 from trainwright.paths import templates_dir
-from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent
+from trainwright.plan import DEBIAN_SUITES, Base, Plan, PlannedComponent
 from trainwright.steps import diagram
 from trainwright.tools import load_tools
 
@@ -40,16 +41,7 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     """
     if plan.unlocked:
         raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_search_path(catalog)),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,  # noqa: S701 - a Dockerfile, not HTML
-        keep_trailing_newline=True,
-    )
-    environment.filters["pairs"] = _pairs
-    environment.filters["debian_suite"] = lambda os_name: DEBIAN_SUITES[os_name]
+    environment = _environment(_search_path(catalog))
     shared: dict[str, Any] = {"plan": plan, "user": plan.user, "epoch": EPOCH}
     parts = []
     early = {"interpreter": "", "interpreter_copy": ""}
@@ -85,6 +77,32 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     )
     text = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
     return text.replace("@@diagram@@", diagram(text))
+
+
+def render_question(base: Base, starts: Mapping[str, str]) -> str:
+    """The Dockerfile that asks apt in a base image (``templates/apt/``).
+
+    Args:
+        base: of the plan.
+        starts: names of folders of questions, each with what it starts from: ``base`` or ``${BUILD_IMAGE}``.
+    """
+    environment = _environment([templates_dir() / "apt", templates_dir()])
+    text = environment.get_template("ask.Dockerfile.j2").render(plan={"base": base}, starts=starts)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _environment(search: list[Path]) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(search),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - a Dockerfile, not HTML
+        keep_trailing_newline=True,
+    )
+    environment.filters["pairs"] = _pairs
+    environment.filters["debian_suite"] = lambda os_name: DEBIAN_SUITES[os_name]
+    return environment
 
 
 def _search_path(catalog: Catalog) -> list[Path]:

@@ -104,7 +104,7 @@ def _wrong_checksum(plan: Plan, component: str | None, text: str, lines: list[st
     return SourceError(
         f"{owner or 'the build'}: {subject or 'a file'} has the wrong checksum{digests}; no tag was moved",
         remedy="A mirror or an index holds another file under this name: ask for the right one, or pin the new one "
-        f"after a look at it (./invoke lock for Python packages).\nThe whole log: {log}",
+        f"after a look at it (./invoke lock … --upgrade NAME).\nThe whole log: {log}",
         component=owner,
         file=subject or None,
         expected=wanted,

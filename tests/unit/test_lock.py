@@ -160,7 +160,7 @@ def test_what_is_no_lock_is_refused(tmp_path: Path, text: str, words: str) -> No
 def test_a_missing_lock_names_the_command(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="no such lock") as missing:
         Lock.load(tmp_path / "a.lock.json")
-    assert "./invoke lock" in missing.value.remedy
+    assert "./invoke lock-lines" in missing.value.remedy
 
 
 @pytest.mark.parametrize("bad", [{"sha256": "12"}, {"file": "../a.whl"}, {"file": "a.exe"}, {"size": -1}])
@@ -392,7 +392,7 @@ def test_the_best_wheel_is_taken_and_no_other_kind_ever(data: st.DataObject) -> 
         "wheels": [{"url": f"https://h.example/{file}"} for file in offered],
         "sdist": {"url": "https://h.example/a-1.tar.gz"},
     }
-    chosen = locking._file_name(locking._best_file(package, locking._tag_ranks("3.11", locking.PLATFORM)))
+    chosen = locking.file_name(locking._best_file(package, locking._tag_ranks("3.11", locking.PLATFORM)))
     assert chosen == next((file for file in BEST_FIRST if file in offered), "a-1.tar.gz")
 
 
@@ -423,7 +423,7 @@ def test_no_file_at_all_is_a_failure_with_the_package_s_name() -> None:
 def test_wheels_of_old_pythons_are_known_by_their_abi(python: str, file: str) -> None:
     wheels = [{"url": f"https://h.example/{name}"} for name in ("a-1-cp38-none-any.whl", file)]
     ranks = locking._tag_ranks(python, "x86_64-manylinux_2_17")
-    assert locking._file_name(locking._best_file({"name": "a", "version": "1", "wheels": wheels}, ranks)) == file
+    assert locking.file_name(locking._best_file({"name": "a", "version": "1", "wheels": wheels}, ranks)) == file
 
 
 # ---- closures ----------------------------------------------------------------------------------------------------
