@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from invoke.context import Context
 
-from trainwright.cli import checked, verb
+from trainwright.cli import CATALOG_HELP, checked, say, use_catalog, verb
 from trainwright.verbs import namespace
 
 
@@ -22,6 +22,30 @@ def generate(c: Context, check: bool = False) -> None:
     from devtools.generated import generate as make
 
     make(check=check)
+
+
+@verb(
+    help={
+        "framework": "only lines of this framework",
+        "cuda": "only lines of this CUDA version",
+        "version": "only lines of this version of the framework",
+        "catalog": CATALOG_HELP,
+        "check": "change nothing; fail where a lock does not fit its line any more",
+    }
+)
+def lock_lines(  # noqa: PLR0917 - invoke passes flags by name
+    c: Context,
+    framework: str | None = None,
+    cuda: str | None = None,
+    version: str | None = None,
+    catalog: str | None = None,
+    check: bool = False,
+) -> None:
+    """Pin every Python package of the image lines, with hashes, from the configured index."""
+    from trainwright.locking import refresh_locks
+
+    use_catalog(catalog)
+    refresh_locks(framework, cuda, version, check=check, say=say)
 
 
 @verb(help={"check": "change nothing; fail where the file would change"})
@@ -48,6 +72,7 @@ def refresh_dlc(c: Context, facts: str | None = None, check: bool = False) -> No
 
 
 namespace.add_task(test)
+namespace.add_task(lock_lines)
 namespace.add_task(refresh_instances)
 namespace.add_task(refresh_dlc)
 namespace.add_task(generate)

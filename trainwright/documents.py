@@ -12,6 +12,7 @@ from pydantic import ConfigDict, Field
 from trainwright.ledger import LedgerRow
 from trainwright.lines import Evidence
 from trainwright.plan import Plan
+from trainwright.plan_lock import PlanLock
 from trainwright.records import Record
 from trainwright.store import BuildRecord
 
@@ -180,8 +181,46 @@ class DoctorDocument(Record):
     findings: tuple[FindingRow, ...]
 
 
+class LockRow(Record):
+    """One entry of a lock that is new, or differs. ``locked`` and ``now`` are versions, checksums or digests."""
+
+    kind: Literal["lock", "base", "archive", "package", "python", "tool"]
+    name: str
+    locked: str | None
+    now: str | None
+    state: Literal["new", "changed", "removed", "missing", "gone", "differs", "newer", "unknown"]
+
+
+class LockDocument(Record):
+    """``lock --json``: what changed in the lock, or with ``--check`` how it differs from what there is.
+
+    ``faults`` counts what keeps the lock from being built from: what is missing, gone or different.
+    """
+
+    schema_: Literal["trainwright/locked/1"] = Field(alias="schema")
+    plan: str
+    path: str
+    rows: tuple[LockRow, ...]
+    faults: int
+
+
+class MirrorDocument(Record):
+    """``mirror pull --json``. ``kinds``: how many files of the lock there are of each kind."""
+
+    schema_: Literal["trainwright/mirror/1"] = Field(alias="schema")
+    plan: str
+    folder: str
+    site: str
+    files: int
+    bytes: int
+    kinds: dict[str, int]
+
+
 DOCUMENTS: dict[str, type[Record]] = {
     "plan": Plan,
+    "plan-lock": PlanLock,
+    "locked": LockDocument,
+    "mirror": MirrorDocument,
     "record": BuildRecord,
     "failure": FailureDocument,
     "conflict": ConflictDocument,

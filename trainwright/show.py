@@ -121,6 +121,26 @@ def build_text(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def lock_text(document: dict[str, Any]) -> str:
+    """The text of ``lock``: what changed, or with ``--check`` what differs."""
+    rows = [(r["state"], r["kind"], r["name"], r["locked"] or "-", r["now"] or "-") for r in document["rows"]]
+    # The first lock of a plan is all news; the file itself is the better thing to read.
+    few = rows if len(rows) <= 60 else [*rows[:20], ("...", f"{len(rows) - 20} more", "", "", "")]
+    lines = [table([("state", "kind", "name", "locked", "now"), *few]), ""] if rows else []
+    return "\n".join([*lines, f"lock    {document['path']}", *([] if rows else ["nothing differs"])])
+
+
+def mirror_text(document: dict[str, Any]) -> str:
+    """The text of ``mirror pull``."""
+    counts = ", ".join(f"{count} {kind}" for kind, count in document["kinds"].items() if count)
+    return "\n".join(
+        [
+            f"mirror  {document['folder']}  {document['files']} files, {size(document['bytes'])}: {counts}",
+            f"next    ./invoke build --site {document['site']} --locked ...",
+        ]
+    )
+
+
 def smoke_text(document: dict[str, Any]) -> str:
     """The text of a passed ``smoke``."""
     rows = [(r["outcome"], r["component"], r["check"], f"{r['seconds']:.1f} s", r["reason"]) for r in document["rows"]]

@@ -10,12 +10,13 @@ from invoke.collection import Collection
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, request_verb, say, use_catalog, verb
+from trainwright.cli import CATALOG_HELP, JSON_HELP, REQUEST_FLAGS, print_json, request_verb, say, use_catalog, verb
 from trainwright.errors import EngineError
 
 if TYPE_CHECKING:
     from trainwright.catalog import Catalog
     from trainwright.plan import Plan
+    from trainwright.request import Request
     from trainwright.site import Site
 
 Words = Mapping[str, Any]
@@ -26,18 +27,36 @@ def _resolve(words: Words, *, to_build: bool = False) -> tuple[Plan, Catalog, Si
     """The plan for the words of a command line; ``to_build``: an unproven one gets its lock made where it has none."""
     from trainwright import unproven
     from trainwright.catalog import load_catalog
-    from trainwright.request import make_request
     from trainwright.resolve import resolve
     from trainwright.site import load_site
 
-    named = dict(words)
-    site_file = named.pop("site")
-    use_catalog(named.pop("catalog"))
-    request = make_request(requirements=named.pop("with_requirements"), **named)
+    site_file = words["site"]
+    request = _request(words)
     site = load_site(Path(site_file) if site_file else None)
     catalog = load_catalog()
     locks = unproven.make_lock(say) if to_build else unproven.stored_lock
     return resolve(request, catalog, site.base_image, locks, site.aws.region), catalog, site
+
+
+def _request(words: Words) -> Request:
+    """The request of a command line; its catalog becomes the one of this run."""
+    from trainwright.request import make_request
+
+    named = {name: value for name, value in words.items() if name not in ("site", "catalog", "with_requirements")}
+    use_catalog(words["catalog"])
+    return make_request(requirements=words["with_requirements"], **named)
+
+
+def _flags(words: Words) -> str:
+    """The request as the command line spells it, with the files of this run, seen from the working folder."""
+    import shlex
+
+    request, here = _request(words), Path.cwd()
+    user = request.user
+    paths = {name: path for name in ("requirements", "code") if (path := getattr(user, name)) is not None}
+    near = {name: path.relative_to(here) for name, path in paths.items() if path.is_relative_to(here)}
+    flags = request.model_copy(update={"user": user.model_copy(update=near)}).flags()
+    return " ".join([flags, *(f"--{name} {shlex.quote(words[name])}" for name in ("catalog", "site") if words[name])])
 
 
 @verb(
@@ -101,11 +120,13 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
     """Print the Dockerfile of a plan, or write it with its whole build context into --output."""
     from trainwright.context import write_context
     from trainwright.errors import RequestError
+    from trainwright.inputs import locked_inputs
     from trainwright.render import render_dockerfile
 
     resolved, catalog, site = _resolve(words, to_build=True)
+    inputs = locked_inputs(resolved, site, _flags(words), strict=False)
     if output is None:
-        text = render_dockerfile(resolved, catalog)
+        text = render_dockerfile(inputs.plan, catalog)
         if json:
             print_json({"schema": "trainwright/render/1", "plan": resolved.id, "dockerfile": text})
         else:
@@ -114,35 +135,53 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
     folder = Path(output).absolute()
     if folder.is_dir() and any(folder.iterdir()) and not (folder / "Dockerfile").is_file():
         raise RequestError(f"--output {output}: a folder that holds something else", remedy="Name an empty folder.")
-    write_context(resolved, catalog, site, folder, say=say)
+    write_context(inputs, catalog, site, folder, say=say)
     if json:
         print_json({"schema": "trainwright/render/1", "plan": resolved.id, "output": str(folder)})
     else:
         print(f"{folder}/Dockerfile\nBuild it with: cd {folder} && DOCKER_BUILDKIT=1 docker build .")
 
 
-@verb(
+@request_verb(
     help={
-        "framework": "only lines of this framework",
-        "cuda": "only lines of this CUDA version",
-        "version": "only lines of this version of the framework",
-        "catalog": CATALOG_HELP,
-        "check": "change nothing; fail where a lock does not fit its line any more",
-    }
+        "output": "the file to write (default: locks/<plan id>.lock.json in the working folder)",
+        "check": "change nothing; say what differs or is newer, and fail where the lock cannot be built from any more",
+        "upgrade": "take it anew: base, apt, tools, a component or a Python package (may be repeated)",
+        "json": JSON_HELP,
+    },
+    iterable=["upgrade"],
 )
-def lock(  # noqa: PLR0917 - invoke passes flags by name
+def lock(
     c: Context,
-    framework: str | None = None,
-    cuda: str | None = None,
-    version: str | None = None,
-    catalog: str | None = None,
+    words: Words,
+    *,
+    output: str | None = None,
     check: bool = False,
+    upgrade: list[str] | None = None,
+    json: bool = False,
 ) -> None:
-    """Pin every Python package of the image lines, with hashes, from the configured index."""
-    from trainwright.locking import refresh_locks
+    """Pin every input of a plan: base digest, archives, Python files, the distribution's packages."""
+    from trainwright import show, workflow
+    from trainwright.errors import RequestError
 
-    use_catalog(catalog)
-    refresh_locks(framework, cuda, version, check=check, say=say)
+    names = tuple(upgrade or ())
+    if check and names:
+        raise RequestError("--check changes nothing, and --upgrade does", remedy="Give one of them.")
+    resolved, catalog, site = _resolve(words, to_build=True)
+    document = workflow.lock_plan(
+        resolved,
+        catalog,
+        site,
+        flags=_flags(words),
+        output=Path(output).absolute() if output else None,
+        upgrade=names,
+        check=check,
+        say=say,
+    )
+    if json:
+        print_json(document)
+    else:
+        print(show.lock_text(document))
 
 
 @request_verb(
@@ -151,6 +190,7 @@ def lock(  # noqa: PLR0917 - invoke passes flags by name
         "progress": PROGRESS_HELP,
         "no-cache": "build every step anew",
         "fresh-base": "make the Debian base anew, from today's packages",
+        "locked": "use only what the lock of the plan names; refuse to build without a whole one",
         "skip-source-check": "build without asking first whether every source answers",
         "smoke": "run the smoke tests, too, unless this image has passed them",
         "json": JSON_HELP,
@@ -165,6 +205,7 @@ def build(
     progress: str = "auto",
     no_cache: bool = False,
     fresh_base: bool = False,
+    locked: bool = False,
     skip_source_check: bool = False,
     smoke: bool = False,
     json: bool = False,
@@ -176,7 +217,9 @@ def build(
     options = workflow.build_options(
         tuple(tag or ()), progress, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
     )
-    document = workflow.build_image(resolved, catalog, site, options, smoke=smoke, say=say)
+    document = workflow.build_image(
+        resolved, catalog, site, options, flags=_flags(words), locked=locked, smoke=smoke, say=say
+    )
     if json:
         print_json(document)
     else:
@@ -205,6 +248,42 @@ def smoke(
         print(show.smoke_text(document))
 
 
+@verb(
+    positional=["action"],
+    help={
+        "action": "pull: fetch every byte that a lock names",
+        "lock": "the lock of a plan, a file",
+        "to": "the folder to fill (made when missing; may hold mirrors of other locks)",
+        "site": REQUEST_FLAGS["site"],
+        "json": JSON_HELP,
+    },
+)
+def mirror(
+    c: Context,
+    action: str,
+    *,
+    lock: str | None = None,
+    to: str | None = None,
+    site: str | None = None,
+    json: bool = False,
+) -> None:
+    """Fill a folder from which a locked plan is built without any network: mirror pull --lock FILE --to DIR."""
+    from trainwright import show, workflow
+    from trainwright.errors import RequestError, did_you_mean
+    from trainwright.site import load_site
+
+    example = "For example: ./invoke mirror pull --lock locks/ID.lock.json --to mirror"
+    if action != "pull":
+        raise RequestError(f"mirror {action}: no such action. {did_you_mean(action, ['pull'])}", remedy=example)
+    if lock is None or to is None:
+        raise RequestError(f"mirror pull: {'--lock' if lock is None else '--to'} is missing", remedy=example)
+    document = workflow.pull_mirror(Path(lock), Path(to), load_site(Path(site) if site else None), say=say)
+    if json:
+        print_json(document)
+    else:
+        print(show.mirror_text(document))
+
+
 @verb(help={"fix": "mend what can be mended", "json": JSON_HELP})
 def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
     """Say what this machine lacks, and the command that mends it."""
@@ -222,4 +301,4 @@ def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
         raise Exit(code=EngineError.exit_code)
 
 
-namespace = Collection(list_, plan, explain, render, lock, build, smoke, doctor)
+namespace = Collection(list_, plan, explain, render, lock, build, mirror, smoke, doctor)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, get_args
 
 from trainwright import build as building
+from trainwright import lock_changes, mirror, store
 from trainwright import smoke as smoking
-from trainwright import store
 from trainwright.build import BuildOptions
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.engine import Engine, connect
 from trainwright.engine_setup import ensure_tool
 from trainwright.errors import RequestError, did_you_mean
+from trainwright.inputs import Inputs, first_use, locked_inputs
+from trainwright.locking_plan import make_lock
 from trainwright.paths import write_atomically
 from trainwright.plan import Plan
+from trainwright.plan_lock import PlanLock, lock_path, save_lock
 from trainwright.runner import run
 from trainwright.site import Site
 from trainwright.store import BuildRecord
@@ -47,23 +51,91 @@ def build_image(
     site: Site,
     options: BuildOptions,
     *,
+    flags: str,
+    locked: bool,
     smoke: bool,
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Build and prove an image; returns the document of ``build --json``.
 
+    Args:
+        flags: the request as the command line spells it.
+        locked: use nothing that the plan's lock does not name.
+        smoke: run the smoke tests, too.
+
     Raises:
-        Failure: as :func:`trainwright.build.build`, and ``ProofFailed`` where a smoke test fails.
+        Failure: as :func:`trainwright.build.build`, ``ProofFailed`` where a smoke test fails, and ``RequestError``
+            where ``locked`` is asked for and there is no whole lock.
     """
+    inputs = locked_inputs(plan, site, flags, strict=locked)
+    if inputs.lock is not None:
+        say(f"with the lock {lock_path(plan, site)}")
     for notice in plan.notices:
         say(f"note: {notice}")
     engine = connect(say=say)
-    if plan.base.image is None:
+    if plan.base.image is None and (inputs.lock is None or inputs.lock.base is None):
         ensure_tool("mmdebstrap", say=say)
-    record = building.build(plan, catalog, site, engine, options=options, say=say)
+    inputs = first_use(inputs, site, flags, say=say)
+    record = building.build(inputs, catalog, site, engine, options=options, say=say)
     if smoke and not (record.smoke and record.smoke["failed"] == 0):
         record = _smoke(record, record.tags[0], engine, None, say)
     return _document(record)
+
+
+def lock_plan(
+    plan: Plan,
+    catalog: Catalog,
+    site: Site,
+    *,
+    flags: str,
+    output: Path | None,
+    upgrade: tuple[str, ...],
+    check: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Write the lock of a plan, or (``check``) say how it differs from what there is; the document of ``lock --json``.
+
+    Raises:
+        RequestError: ``check`` found that the lock cannot be built from any more, or that it is not whole; the
+            document is among the details.
+        Failure: as :func:`trainwright.locking_plan.make_lock`.
+    """
+    path = output or lock_path(plan, site)
+    old = PlanLock.load(path) if path.is_file() else None
+    inputs = Inputs(plan, old)
+    inputs.plan  # noqa: B018 - a lock of another plan is refused before anything is asked
+    engine = connect(say=say)
+    if check:
+        document = lock_changes.document(plan, path, lock_changes.compare(inputs, catalog, site, engine, say=say))
+        if document["faults"]:
+            raise RequestError(
+                f"{path}: {document['faults']} entries are missing, gone or different",
+                remedy=f"./invoke lock {flags}   # with --upgrade NAME for what is gone",
+                rows=[{"constraint": f"{r['kind']} {r['name']}", "evidence": show_row(r)} for r in document["rows"]],
+                check=document,
+            )
+        return document
+    if plan.base.image is None:
+        ensure_tool("mmdebstrap", say=say)
+    made = make_lock(inputs, flags, catalog, site, engine, upgrade=upgrade, say=say)
+    save_lock(made, path)
+    return lock_changes.document(plan, path, lock_changes.changes(old, made))
+
+
+def show_row(row: Mapping[str, Any]) -> str:
+    """One line of a comparison of locks, for people."""
+    was, now = row["locked"], row["now"]
+    return f"{row['state']}" + (f", locked {was}" if was else "") + (f", now {now}" if now else "")
+
+
+def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Callable[[str], None]) -> dict[str, Any]:
+    """Fetch what a lock names into a folder; the document of ``mirror pull --json``.
+
+    Raises:
+        Failure: as :func:`trainwright.mirror.pull`.
+    """
+    found = PlanLock.load(lock)
+    return mirror.pull(found, folder.absolute(), site, connect(say=say), say=say)
 
 
 def smoke_image(image: str, *, select: str | None, say: Callable[[str], None]) -> dict[str, Any]:

@@ -234,3 +234,58 @@ def test_build_options_are_checked_before_anything_is_done(words, tmp_path):
     done = invoke("build", "--framework", "pytorch", "--cuda", "cpu", "--json", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"] == "request"
+
+
+def test_locked_without_a_lock_is_refused_before_anything_is_asked(tmp_path):
+    silent = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "TRAINWRIGHT_ENGINE_SETUP": "never"}
+    words = ("--framework", "pytorch", "--cuda", "cpu")
+    done = invoke("build", *words, "--locked", "--json", cwd=tmp_path, **silent)
+    document = json.loads(done.stdout)
+    assert (done.returncode, document["error"]) == (2, "request")
+    assert document["remedy"] == "./invoke lock --framework pytorch --cuda cpu"
+    assert document["unlocked"]
+
+
+def test_the_command_that_locks_names_the_users_files_as_they_were_given(tmp_path):
+    (tmp_path / "my reqs.txt").write_text("toolz\n")
+    words = ("--framework", "pytorch", "--cuda", "cpu", "--with-requirements", "my reqs.txt")
+    done = invoke("build", *words, "--locked", "--json", cwd=tmp_path)
+    remedy = json.loads(done.stdout)["remedy"]
+    assert remedy == "./invoke lock --framework pytorch --cuda cpu --with-requirements 'my reqs.txt'"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["lock", "--framework", "pytorch", "--check", "--upgrade", "base"], "--check changes nothing"),
+        (["lock"], "--framework is missing"),
+        (["mirror", "pul", "--lock", "a", "--to", "b"], "Did you mean pull?"),
+        (["mirror", "pull", "--to", "b"], "--lock is missing"),
+        (["mirror", "pull", "--lock", "a"], "--to is missing"),
+    ],
+)
+def test_mistakes_of_lock_and_mirror(words, said, tmp_path):
+    done = invoke(*words, "--json", cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert said in json.loads(done.stdout)["message"]
+
+
+def test_mirror_wants_to_know_what_to_do(entry):
+    done = script(entry, "mirror")
+    assert done.returncode == 2
+    assert "action" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_lock_that_is_not_there_is_named_before_an_engine_is_asked(tmp_path):
+    silent = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "TRAINWRIGHT_ENGINE_SETUP": "never"}
+    done = invoke("mirror", "pull", "--lock", "none.json", "--to", "m", "--json", cwd=tmp_path, **silent)
+    assert done.returncode == 2
+    assert "no such lock" in json.loads(done.stdout)["message"]
+
+
+def test_the_locks_of_the_lines_are_the_developers_business():
+    done = invoke("lock-lines", "--framework", "pytorch", "--cuda", "cu124", "--check")
+    assert done.returncode == 0, done.stderr
+    assert "lock-lines" not in program("--list").stdout
+    assert "mirror" in program("--list").stdout
