@@ -155,7 +155,7 @@ def test_quick_verbs_import_nothing_heavy(words):
 
 @pytest.mark.parametrize("verb", ["plan", "explain", "render"])
 def test_a_pin_of_what_the_line_has_changes_nothing(verb):
-    words = (verb, "--framework", "pytorch", "--cuda", "cu124")
+    words = (verb, "--framework", "pytorch", "--cuda", "cu124", "--version", "2.6.0")
     plain, pinned = invoke(*words), invoke(*words, "--set", "nccl=2.21.5", "--set=openmpi=4.1.4")
     assert pinned.returncode == 0, pinned.stderr
     assert pinned.stdout == plain.stdout
