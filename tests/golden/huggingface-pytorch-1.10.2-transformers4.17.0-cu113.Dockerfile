@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 976b033d3afa; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1590a21b1cc3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=976b033d3afaf7dd200d29d4567c171f9548bcd92279a7fa0f4b37985171c0d1 \
+    io.trainwright.plan=1590a21b1cc39afb32b8c796e8de7d75a6a702e255a9da1447243eeec82bb94d \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c982e61e94ce; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c5fa62b080e7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=c982e61e94cefede990807420a381d2b61bcf1e6d15f60e696d4a4dd83c54a81 \
+    io.trainwright.plan=c5fa62b080e714f06ac7f04700c24cbb90be5975b08e72225543336e9f1d96c4 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan d5f6ab4f0d83; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6ec330a26ad9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,7 +56,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=d5f6ab4f0d839c27e0f4d1ca84f73dc6eed51497bc6bc6c56b1a2ff19f7a4475 \
+    io.trainwright.plan=6ec330a26ad92ecef63b8bcebc1ccaf2acc69bb5abc25d1fb0e62ef5db2fd4d5 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 56121645a2cc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b0370956483a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,7 +56,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=56121645a2cc23046faee7bb3b509c8df0df814bef86f72503e4dccb6b2f0039 \
+    io.trainwright.plan=b0370956483a17c6130dadadd3b381c0e2b7be3cd42c751a35ff317acfe3889d \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan b14c4e82f26c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f0d5b8c4a425; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -56,7 +56,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=b14c4e82f26c7f3fb089e9d13451973944c3796f1c016ccdc365ab3f89053670 \
+    io.trainwright.plan=f0d5b8c4a425d37afd9fc3e2ee988765143807e71bc19099f498a59e31045d92 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

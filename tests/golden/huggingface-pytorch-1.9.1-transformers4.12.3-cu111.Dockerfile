@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 977e5f04de32; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b12c9780fc0a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=977e5f04de32e7fee16fe09291696c48207b2cd5dbb0f9363441deb6bb41c7e7 \
+    io.trainwright.plan=b12c9780fc0a625e752b1fcc923ca67e290316f31b4e13831ace87029b1b8bb9 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.0.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a89f63b0aaed; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b1a191d3d991; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.0.0 \
-    io.trainwright.plan=a89f63b0aaed96e199ef83dbb386be539b42f2a1b20a426b94c027d668b080f1 \
+    io.trainwright.plan=b1a191d3d991238b62c6510a378aad9d7e7a7cb71abfd287dcce168b9e8cb2d2 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.0.0 \
     io.trainwright.cuda=11.8 \

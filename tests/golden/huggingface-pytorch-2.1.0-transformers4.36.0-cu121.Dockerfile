@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 67b3e2b34267; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6509f77f50eb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=67b3e2b3426738c2bf6953169386964060be1afc0b2ad1acaa5bc512c9e73318 \
+    io.trainwright.plan=6509f77f50eb4a6a45d388ca455bd7883a6ec86fce556d07876b04666dad4423 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

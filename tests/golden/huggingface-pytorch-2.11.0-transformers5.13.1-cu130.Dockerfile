@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 014aab3d0003; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 13211042326a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=014aab3d0003408abbc2f4bd046974478e03a3bec76a87de65f3adc92de029a5 \
+    io.trainwright.plan=13211042326a8350a64c6d5b0de2f5f02bf5e00406ccd981cb400a47efd46275 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

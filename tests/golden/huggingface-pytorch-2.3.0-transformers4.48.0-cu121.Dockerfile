@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 3e968ca2bf43; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 50a631d0a1d2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=3e968ca2bf4303038e45c8cf9fd9424e926fe5f56ffd3a13fb3f44c403744196 \
+    io.trainwright.plan=50a631d0a1d243673e4b6171218765baf6fc819d48994042e25e1a509bb86e2f \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

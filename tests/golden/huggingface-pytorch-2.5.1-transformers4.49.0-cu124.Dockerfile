@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 709fb75b6f85; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 78c7f8078f56; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=709fb75b6f85e4bfd694c9175680c7a42e44df6df3be8f119669f495c6e1cd2a \
+    io.trainwright.plan=78c7f8078f56469bf5d38ce4fa92c025ff8d492d020a9bdc939fd6e5b7799395 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 5379c89b756e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5a9b20bfc7a3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=5379c89b756eaecc240c9d40ed447cad714d0f66e8fbc86f7eadfcb89c68f561 \
+    io.trainwright.plan=5a9b20bfc7a3b2e77eb9b3f6aa622ff32f6d044fa7f8c47f8fd321531e176453 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan a27cacd67aaa; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 00b420d8cc01; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=a27cacd67aaa6924a4cac5421bd661eb70966735cf02edca5d910cb5be0dbb8c \
+    io.trainwright.plan=00b420d8cc010e738db23114dbe2bfe20228d16102c588f11e6fddaf29123a70 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 65cb900a2fd0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan de288cf8bc73; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=65cb900a2fd042f0c6cc8904b2a4b1fcef6053bf8f6806915181a78a3bdd74e6 \
+    io.trainwright.plan=de288cf8bc73d3f5ac666a0d2b4c5eb7e76550a827d0cf73f8f204084410dc9d \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 1339dc92c335; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 52164b739800; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=1339dc92c3351fdf24240403066e27dba07f3d4f50216cec6c36c4b5bc906aea \
+    io.trainwright.plan=52164b739800a98d94b87df046ef7b294100e1b9c22e15e01d957eb447b0d737 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 21b9386edcc0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0e81dae9900e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=21b9386edcc0fc85cd57b0d9c6685b6e64b49502ba8b319ef1f3cfc4a491b599 \
+    io.trainwright.plan=0e81dae9900e82fa0da67c85f8a925bf82961bea42a4a84e7200c3d1157df044 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

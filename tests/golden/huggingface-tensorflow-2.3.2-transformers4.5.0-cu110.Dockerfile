@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.3.2, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 33fda80b16f8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 29090d9a6d5c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.3.2 \
-    io.trainwright.plan=33fda80b16f8a99b7cbff7779c1475605095d44834008b694069c06e1d853c4a \
+    io.trainwright.plan=29090d9a6d5cb6ead2695fc80f4e5da0715a95781c4a29d7bc4cfe268bf924fb \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.3.2 \
     io.trainwright.cuda=11.0 \

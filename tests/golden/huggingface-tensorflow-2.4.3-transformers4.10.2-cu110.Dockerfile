@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 992d8d372669; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1e3ee18a6daf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=992d8d37266971c00e4cf5f6d0380174e5a0ada70f24fc4f83c5473fc8d16d4e \
+    io.trainwright.plan=1e3ee18a6daf866ca90a81ed4710820dbd45e075b66f451b2402032300ec0656 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

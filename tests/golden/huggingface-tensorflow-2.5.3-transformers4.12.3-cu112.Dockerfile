@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 8902bcf0b85e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 27f7891bc047; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=8902bcf0b85eafcde2cb628d6f49caf90ed83d234f2c51e3bfd996bac03b4514 \
+    io.trainwright.plan=27f7891bc04729106612eb126be80a8180ba147428241ff7f6e9f2abb4c0d91d \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

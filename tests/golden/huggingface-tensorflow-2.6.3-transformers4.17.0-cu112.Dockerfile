@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 07a409e0a963; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 313a6c0142f2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -52,7 +52,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=07a409e0a963a1c0d61a516718582621726a40b104c964fdf8e05a294e4d8752 \
+    io.trainwright.plan=313a6c0142f2935baf93764b8785fddbc94a94ceab4017d027e4832a39e180b7 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bc7bf7450b5a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 039533702639; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -518,7 +518,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.0 \
-    io.trainwright.plan=bc7bf7450b5a43f98da43033a94ccc67456def028c3fae2d7aa3f313529f4d58 \
+    io.trainwright.plan=039533702639d6e2fbff416fa43e301b1d5c74c7ff81eaf10fcc4705849254dd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.0 \
     io.trainwright.cuda=11.3 \

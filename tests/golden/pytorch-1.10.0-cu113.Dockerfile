@@ -1,5 +1,5 @@
 # pytorch 1.10.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 62e38b31a693; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e8b97bec7adc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -511,7 +511,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.0 \
-    io.trainwright.plan=62e38b31a693353a803c471e1b805a2419a14c29063ca0b2259f8bf8dbf4356c \
+    io.trainwright.plan=e8b97bec7adc377549b970639e8f39e347e6bdb3c7a726e71162b6988996d541 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan ab22d8d2f3b1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cdc919460c49; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -518,7 +518,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=ab22d8d2f3b11c2be52193f8b39a1b42b43bd85150e78326bab57f05934c2a5b \
+    io.trainwright.plan=cdc919460c4958f7cd8cc045da20d06726af39c042abbcf3e91d60d74d20a1e8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

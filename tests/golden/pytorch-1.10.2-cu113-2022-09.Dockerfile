@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 2082355d62de; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan df6ec6c746f2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -511,7 +511,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=2082355d62de9e5ebb709a53ae6299f0b2d16bb90358f07bac6add17ef2b5c7a \
+    io.trainwright.plan=df6ec6c746f245df1b37ee85786fe0ba85b97a77cd5314b752daefa61786ca9c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 11d05ca2b614; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 97f4d316d78a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -496,7 +496,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=11d05ca2b614a28dbe4961101deaed53ac72671da5f247fbc7f58150d36fe30d \
+    io.trainwright.plan=97f4d316d78adb6be1d6b174fdb56c1f80319314f628f05cec78eb2c42eadc20 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 892fd5d12185; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 997f878fef44; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=892fd5d121859e4e3ad1de3c8381dfebd8f3b60d2350d07aa72c7e6b796aa870 \
+    io.trainwright.plan=997f878fef44f5c84c2ce63de8fd5ecbc5831587808723532ebf0ed24848421c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 7f6805134b2d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 57d45d183ccd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -489,7 +489,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=7f6805134b2dd920dd801a3393c53c7fe79d459f290928337f491459325c5e9d \
+    io.trainwright.plan=57d45d183ccd515b0d54e1b48b410d6e80f25174792b4498a445364d640cc281 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

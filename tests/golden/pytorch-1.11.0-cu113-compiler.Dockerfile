@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 14d39ed2ac34; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bfc573ad52a4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -535,7 +535,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=14d39ed2ac34bbe3afe88a8dcc49a4a6af1763b9d8ea16908024e2fcd8494193 \
+    io.trainwright.plan=bfc573ad52a430a2e0cfeeba5457703f6634f3534a640fbd9cb656285cfdec92 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 3eca0feaae4f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1421eeabdf1e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -528,7 +528,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=3eca0feaae4fae2cd216ff0b883d5448bb8160c113d1dd0874fae19b458a1963 \
+    io.trainwright.plan=1421eeabdf1e686b255372d8823d01fd0eea4bc0b2aaeeb25db28b95cfe54a4b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 069c49650716; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2528f45529fa; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -398,7 +398,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=069c4965071680973752e03eb05a558ac777b58495101c93210614c054a1c6f4 \
+    io.trainwright.plan=2528f45529fa42938ea4ea7e7c78ecd6c34c71540aa1d5cc982e206a11795d5c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

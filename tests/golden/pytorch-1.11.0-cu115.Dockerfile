@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan b29f4ba6b3b5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 00c690d952a6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -391,7 +391,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=b29f4ba6b3b507ce0d47c0cb321096f8588bac25489f52ccf0bfe4d12720d901 \
+    io.trainwright.plan=00c690d952a6f9378104d43e65771583d4e4fc9cc514b6ddce547a1a6a8c4301 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

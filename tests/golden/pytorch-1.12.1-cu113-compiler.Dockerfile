@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 61f06195cf1d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b6cae2dfa165; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -534,7 +534,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=61f06195cf1d3bc51a993bbb40f3b84d08be958d68c6f2a1c487fda89384163b \
+    io.trainwright.plan=b6cae2dfa165b4fb714a685301d8d1763b928f27771078b0c6aeb0876a87e835 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 50804613abe5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a35219c8b824; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -527,7 +527,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=50804613abe5f95c5c4108bf817b5ac52610781758dfcf29d51aa2b001a3f3c4 \
+    io.trainwright.plan=a35219c8b824de8c31fa50b2c59dfb102e082981f85fc4209cc5dd5c5ea200d7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9d3672c5668d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a9e23848118f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -396,7 +396,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=9d3672c5668d3ca13a370c85410e86d822ee01af72cd794c8e1bd5690a3913b6 \
+    io.trainwright.plan=a9e23848118fe31c3c9cb8aabf884b08ed762493db7c40ccdc8fe8c61f18e9d5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c6bf83c22bf8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6ba30a87e2a6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -389,7 +389,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=c6bf83c22bf81caf84b051abf5bbb792085751731ed209ed24b6e0c07ddbe9ce \
+    io.trainwright.plan=6ba30a87e2a6e4d5c107d22b6621245149f170142b57c8a913d46de1abd6cb59 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

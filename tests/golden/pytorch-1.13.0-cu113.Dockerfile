@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9e8ed95c32e2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6359377ca82b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=9e8ed95c32e291aa149d26610cd8fec5525254700a3237af9a9cd11afd781379 \
+    io.trainwright.plan=6359377ca82b55af547b14aed9bab1fe799a13aceceef752bebb51ee1642b924 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.3 \

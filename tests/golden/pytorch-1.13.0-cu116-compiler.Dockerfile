@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 0ea0e223b818; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7c5a600068a7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -395,7 +395,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=0ea0e223b818669f7437ba90b510a0bd9adf3bc738fe27b4bf27096d36e4080d \
+    io.trainwright.plan=7c5a600068a7086fb8292598fb1447f4350832cf4ef10dce59b72cdf310e01df \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

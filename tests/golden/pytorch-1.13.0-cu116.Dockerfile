@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan b780217ae9be; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 87a8d2e25e7e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -388,7 +388,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=b780217ae9befb8808e949384d07cc382007aafbbc5ad627e8a0c202abe0526b \
+    io.trainwright.plan=87a8d2e25e7ea70dfe381eef9e628bac1e7aaecedd2960a0d0bd69aaac8e04e0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

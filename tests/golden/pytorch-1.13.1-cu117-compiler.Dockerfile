@@ -1,5 +1,5 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5f4d8c5c595a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 06ed4fa8f713; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -556,7 +556,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=5f4d8c5c595a0f1629edc61fa40f5633ea3790a308cb6b451d39c0a25c1240e6 \
+    io.trainwright.plan=06ed4fa8f7130dcfdc6f078b31d3be8da3e81d6be838b230f6c996875e65902a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

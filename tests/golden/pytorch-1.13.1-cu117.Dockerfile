@@ -1,5 +1,5 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9eb865252147; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 703589926cf7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -549,7 +549,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=9eb865252147250a60ec2f4f3bc1f7d40b04fbc51d638f7c2d7e61bffe7bee2c \
+    io.trainwright.plan=703589926cf7fc802236de718b9a5196b1fb153c9fbe178c7e67ad0125a516a3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan ecfb32c63c2f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 50e901023862; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -451,7 +451,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=ecfb32c63c2f25b48b484890e41fc6d49bc9bdec227bf0a474d60b899be78295 \
+    io.trainwright.plan=50e901023862e9a6600ad1fac2dcafed4f9eae63f6334bfc3822f8fe8aab964c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

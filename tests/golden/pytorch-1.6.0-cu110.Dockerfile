@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan a5ede1d74589; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a5fcefc4451a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -444,7 +444,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=a5ede1d7458900294632143061f8ab59be5467ea81e61bf9c68e7048b5c2037b \
+    io.trainwright.plan=a5fcefc4451a41d545988ffaa7b9f1bd5324e447d4157e2a576220f9886b9f17 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

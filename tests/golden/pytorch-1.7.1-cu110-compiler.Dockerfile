@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 194112429c9b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a8fdef29052a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -451,7 +451,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=194112429c9b5baa5900c414d7bff74532226091fd087b4930e3fbe82ae917a7 \
+    io.trainwright.plan=a8fdef29052a60a8c930319207b2e2cdeb8809768df3ee5b6c038803dab2fabe \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 18af3367d5ba; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a91a4aa52a41; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -444,7 +444,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=18af3367d5baa13abb6bb807e37d2276acefd5f9823e9f6366ce70c608b42887 \
+    io.trainwright.plan=a91a4aa52a41a7649fa3d0927839a48547e7c264f297bf7dc972a73983cbf3ba \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan e7d5c4e63a63; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d97c122a4aa7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -451,7 +451,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=e7d5c4e63a639a44d1be823ee65aadaf84aa4b5fa64d9484f886829524a766cc \
+    io.trainwright.plan=d97c122a4aa72c29f175ce28d258e0e3e61f2ebcf7ded4b833f1f1548240ce20 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

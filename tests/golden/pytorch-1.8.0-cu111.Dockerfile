@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 6a2acb80e60c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b7e9fc526b15; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -444,7 +444,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=6a2acb80e60cc6f676bffc8a7f230c7202feb87e2f9f432a7227f1b0ae881974 \
+    io.trainwright.plan=b7e9fc526b158b029f867ce31a44808970edb4b6a18f9df5a318407ad709cb39 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

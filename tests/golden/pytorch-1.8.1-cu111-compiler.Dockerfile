@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 18cb9ad41500; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d0af3952c0aa; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -532,7 +532,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=18cb9ad415003a6b75237a5b973f6064756e6c68e3945024518a89210fe1f7c4 \
+    io.trainwright.plan=d0af3952c0aafc814037d9935df63f0aa3b6fe67cd9d49d59c6e2e7e8e843695 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 964c188eab51; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a31f78cc0385; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -525,7 +525,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=964c188eab511fe1b32604f8560a9f3e8b4f9a63b115540b33d78183785f962b \
+    io.trainwright.plan=a31f78cc038568cd94912a26bd8bee63546a8b8fcb83b0c7df97ede71c513a4d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

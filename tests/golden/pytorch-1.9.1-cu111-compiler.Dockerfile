@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1e80e86a1ee3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 583f1ff75fa3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -518,7 +518,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=1e80e86a1ee356459dfcc62c8efec5d39c1cb7c654af0d4298f4e3e043440f58 \
+    io.trainwright.plan=583f1ff75fa309bd9c58e84c0e9e0d2771dffe798eea1604cce9e1df27dd53cb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bfa559cfe8ff; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6c72172788aa; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -511,7 +511,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=bfa559cfe8ffe1cc4cf83401ef6bafb96067ddc878b0b2de0ddd57fc76c1dc7b \
+    io.trainwright.plan=6c72172788aa4842b1cb39ef692c7755d006f8d7658e094f7054978ad784f171 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

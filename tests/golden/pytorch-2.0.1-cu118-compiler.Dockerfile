@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan d05823e20b52; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d94cbcbfa5ad; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -595,7 +595,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=d05823e20b52725d2f20232fa08d0399c10c7b528959270295c60ba9141795d6 \
+    io.trainwright.plan=d94cbcbfa5ad022e06dbfeafca0b1541d4b50c0bf69bd220c01fa3c2cd771afc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bb0e93340f2e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4e8ac9b346ed; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -588,7 +588,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=bb0e93340f2ed6f86b5aeee92796db142372b90cf436f44df7da422d302faa5f \
+    io.trainwright.plan=4e8ac9b346ed4949a9fdc78b97e936f7076fad70a2c0b2564f20c90d2222f749 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

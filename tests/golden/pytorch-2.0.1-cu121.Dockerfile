@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6fab11f07318; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4a6dd6fc32e4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=6fab11f0731813dff60f280869ba18f6599bb1ecdf4f51b7678c29d01428af6c \
+    io.trainwright.plan=4a6dd6fc32e4e44783f3a41f7786b524f43dc80f646a0499a132246674c2ad9b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=12.1 \

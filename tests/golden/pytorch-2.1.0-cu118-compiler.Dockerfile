@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a2e5ccb29b32; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8a4fad8592af; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -459,7 +459,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=a2e5ccb29b32640648855ceea9a9d48e2d79146ef6e5f31a9efcc142434b903e \
+    io.trainwright.plan=8a4fad8592af1ba299a451c1ef201f5531ab781bbb25f887f25f3b54b529cf0d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f3f99a404e5b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e58a5bef01fe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -452,7 +452,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=f3f99a404e5b2f8314d33fbd559859d4954be6378aa2a41ecb1cfe37bc934539 \
+    io.trainwright.plan=e58a5bef01fe44abe31ebddc7412375267f9a1da3e6fc1dba8ef6656b0f480f6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1fa23b15f949; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3c0b3abc5275; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -406,7 +406,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=1fa23b15f949a4693bdca8daf081aea52872006bd8474aaf99bc091297ba123a \
+    io.trainwright.plan=3c0b3abc5275a4e0f305f451762af7e75b59380d67b1bab4598dde8a308863fa \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

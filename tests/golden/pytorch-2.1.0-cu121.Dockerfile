@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a0f19f475f7c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 63f73f36bcaf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -399,7 +399,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=a0f19f475f7cf79a87de9fac33bce4df7188299f1b595c6ced27f2f6f2b42ee1 \
+    io.trainwright.plan=63f73f36bcaf2ba098a61e98d88bff76f80a87d706be0ca1f6c45fe0daab711f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

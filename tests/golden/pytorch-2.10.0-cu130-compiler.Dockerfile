@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 62ed322cf9f3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7e5fc6629e2a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -398,7 +398,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=62ed322cf9f36d8dd0c5ceb1407ca8b76214a6c293fb951d43fd90d4ea18eeb9 \
+    io.trainwright.plan=7e5fc6629e2a5ea794eaa55746cd095ed08d30210d38c71a9ae5bb420693f2ad \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 3662ca9e960c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d2d766837eb5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -390,7 +390,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=3662ca9e960c6591e62ec8af106732c23b416c6cf7c5e1df5d4f735fea5c9054 \
+    io.trainwright.plan=d2d766837eb5b068c7c1b1255739a9db331fa85f2fea2345e2bf5ccda06fbe9a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

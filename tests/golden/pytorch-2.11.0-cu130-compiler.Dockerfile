@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 38a91ec60e95; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 844c5f1e5aab; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -279,7 +279,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=38a91ec60e9507478fa1e4ac4d301a77d4f50ee4383a2d5d6e0daae8b6eb3b4a \
+    io.trainwright.plan=844c5f1e5aaba4de6b586a3a7c777389682fd89b29a83664728e1546d093a7d5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan c8bfab087c6f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bb203702d11b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -273,7 +273,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=c8bfab087c6f31e683c475880b991e39f4c1dfee241ef2465b25bc2de4104c00 \
+    io.trainwright.plan=bb203702d11b969222e46b4e58f4aa52d5612e1875af09123387c786b510a7f2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

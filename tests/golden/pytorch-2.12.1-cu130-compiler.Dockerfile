@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan dfda88b2bbc7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 46ea582dbabc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -279,7 +279,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=dfda88b2bbc7d78b346df964c267eaa90662262e2a92759f2e56b82be1d9b5b8 \
+    io.trainwright.plan=46ea582dbabcee81ba10f2979deaeb2e6a5e58c6b447a764a07d5073cf8ad6af \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

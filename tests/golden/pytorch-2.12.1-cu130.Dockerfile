@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan ea5b710a22ae; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 270e2856f650; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -273,7 +273,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=ea5b710a22aec5a6f435b784f9b5064e48ba4c259c78066eeb902447962e2899 \
+    io.trainwright.plan=270e2856f650db7020ec1d9646d3f7866bd243d1a67b3045db1620b204fd8973 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan d18309c4ad29; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c4f84f28fa7c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -296,7 +296,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=d18309c4ad2963b908c2b3875b9b30240de39dd9566036de5ed1a2edcd564173 \
+    io.trainwright.plan=c4f84f28fa7c26adb4b06ae177b4532962bdeefd945cdb4c85a328ad5413c75b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 81d887539ca8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0057d55df3c5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -290,7 +290,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=81d887539ca8fe1aede45cd7ecd36845a7f378bef1bc5bcb8b488bafdf42f30b \
+    io.trainwright.plan=0057d55df3c52089339e61d9b352b39f0c1acc234f66cb7907abd16e61d2cd35 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan ba394c5deb52; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 38b468b20788; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=ba394c5deb5280f694729243a15f6b70fef11c73aca923c935b6265bd3af79eb \
+    io.trainwright.plan=38b468b20788099f6f29e5d8b3e8e7afb2a3ed63b44e66dd24e41e4583116168 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 100df42514e1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4c70005c9c7b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -398,7 +398,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=100df42514e1e10a5b99352c96d36abbba0c0af916c6c830abdfedcd1cca0733 \
+    io.trainwright.plan=4c70005c9c7bb50b57c2cfce3d106f9a43c41fe0901af2d0f3bdcd690a6818a0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

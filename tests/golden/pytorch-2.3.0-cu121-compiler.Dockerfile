@@ -1,5 +1,5 @@
 # pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c3e27ac2a598; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 325f7e173e1e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=c3e27ac2a59809dba078a5fdcb08760357d42e966910b7433cfb0b7e5632df38 \
+    io.trainwright.plan=325f7e173e1eb351e3d6b2c129fa06a02d6b32ae4d24136409db99d4d98937a7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 12772dba753c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5bc758756db6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -398,7 +398,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=12772dba753c4483b73935f0c1b0982aacb6d84f1f2c9b094e2de3a19d6b5a61 \
+    io.trainwright.plan=5bc758756db6113eb087539f482734579c7bae5c65545b18312c3c4a92735e59 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

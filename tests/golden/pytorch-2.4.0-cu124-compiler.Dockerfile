@@ -1,5 +1,5 @@
 # pytorch 2.4.0, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 5c9a4f009401; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ba48d7ddb379; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -434,7 +434,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.0 \
-    io.trainwright.plan=5c9a4f00940166f7b0850793054c5376266f1d6973db26abd1073ca72b6a837e \
+    io.trainwright.plan=ba48d7ddb379fe956c1e5925761399972b3165b2340d2404aeb45c5e765500f1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.0, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan c67779a1dde7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 564fbd0fc09b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -427,7 +427,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.0 \
-    io.trainwright.plan=c67779a1dde7ffbb2b52c03f4bb64f82277b45befd248f1e65af5a05a2f5b905 \
+    io.trainwright.plan=564fbd0fc09bffe2a0fb49a9e1ce4e25882214089077e96efa7ba30f0ec4e90b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.0 \
     io.trainwright.cuda=12.4 \

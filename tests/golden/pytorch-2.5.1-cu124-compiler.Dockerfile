@@ -1,5 +1,5 @@
 # pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 7ac15d1304c5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9d7be9e91fd6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -459,7 +459,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=7ac15d1304c5ef1fe5a2a022a4b2ef08c46a7710c6df33e437bea2b4be730458 \
+    io.trainwright.plan=9d7be9e91fd67b1874e8a2db521b35a05c23ec52db2fe2f71aff1ca911230f2e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

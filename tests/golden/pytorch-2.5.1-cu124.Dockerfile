@@ -1,5 +1,5 @@
 # pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 88cf6e622657; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 42a7fb5998cd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -452,7 +452,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=88cf6e622657f4f6eaa387c53683767bb7386ed92184618deee85d0574e772e7 \
+    io.trainwright.plan=42a7fb5998cd10503fc51c8871d80af004dda4f0ee1493b5c23acfaf4a69e6b3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan c6c8e7d1875c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e8f6a4512144; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -411,7 +411,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=c6c8e7d1875c621d4661e948097fbf50a8069613efe6efd13a705b02b8f49601 \
+    io.trainwright.plan=e8f6a451214405748ff3210c211a0a6abaa78055906aef97b0837ba9cd5039f7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

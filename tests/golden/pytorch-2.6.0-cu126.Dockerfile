@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 26f28f47fd8f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 90cba35be1dc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -404,7 +404,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=26f28f47fd8fc63cd9e621739fa57e851d17a8a15ee4af73b6e649b537f9e28e \
+    io.trainwright.plan=90cba35be1dca1759c9b27e814c5a762cd596093cfd1f3ec949f1f8427d1df9d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 053a71f50f13; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bf79bbd81f63; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -395,7 +395,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=053a71f50f13473ace20933a17a4edd4875810daf1c57c255e22e9275a302310 \
+    io.trainwright.plan=bf79bbd81f632a4f7f116055b6c27e708bcc43c1b4fa534316f738de410764ac \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

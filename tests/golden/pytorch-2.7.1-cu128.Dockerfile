@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 05b2544dec9d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 55048300e9bb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -387,7 +387,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=05b2544dec9dab88c4957621ac76dff0d37b16ee42669a61a380bc3d81ba175a \
+    io.trainwright.plan=55048300e9bb36027361f078c0311fac3e77ced38e19cfaf41c3572172439e07 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

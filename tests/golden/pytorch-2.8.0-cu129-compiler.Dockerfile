@@ -1,5 +1,5 @@
 # pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 2c8dc4c69b1b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4ee3f5624736; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -398,7 +398,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=2c8dc4c69b1bda5ea21c993b5f62a11bede87463cccf84f96069314e1e3b3711 \
+    io.trainwright.plan=4ee3f5624736331bab4393e4b6bd9f062c312eae95005fe7c87de0b200aa07ed \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan c372c229eba8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a3e3e29ee7e2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -390,7 +390,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=c372c229eba85b7f74fd684d2c1f3214f5c7a6c24f6b057df0d0631c8d52b823 \
+    io.trainwright.plan=a3e3e29ee7e25338e777fe65f4b888d1ca14d79e7cafcc0f4c1b1e36c7211b15 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 14ea8348986a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fac0915a1b0e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -398,7 +398,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=14ea8348986aabd87dea1d9ec8762c98cab41eec148a056bda5e5d6cc194a3c1 \
+    io.trainwright.plan=fac0915a1b0eefd76f85e4dd5013b5ea065eaf3dae5edf32e89bd6a20991f8a6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

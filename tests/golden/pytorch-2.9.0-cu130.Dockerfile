@@ -1,5 +1,5 @@
 # pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 0d3077b9eafb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 105e1b5de50b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -390,7 +390,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=0d3077b9eafb676574d538563a79e8ecc270d7341b2211c98dc08702795e4a07 \
+    io.trainwright.plan=105e1b5de50b2f1ac751395fd218d27470117a87597d37a797ec1fc1ba69953b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4b906cd69289; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5bf01bafd2f4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -213,7 +213,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=4b906cd69289625fcc3ea199f450b9c9092cde36cad31c3769719f7b9c00f5b0 \
+    io.trainwright.plan=5bf01bafd2f466d51c33d695ee4b69e8b26c85b11c893ff148e23edb694c6fb7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

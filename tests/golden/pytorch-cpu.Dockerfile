@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 30cbb6e8f105; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 800917447270; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -207,7 +207,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=30cbb6e8f105d0332159bf804bebe08c289f113c83abd1cbf2318538d44acd57 \
+    io.trainwright.plan=8009174472708785aa6f8e19c9030724f7610bc3ecb8d8c3b0e069594d703c40 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f55fc5f8106f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e85f8c1862f5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -237,7 +237,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=f55fc5f8106f28db52ecd51daf41270f8a11c88c8342bc8ed39849bb07e5fc3a \
+    io.trainwright.plan=e85f8c1862f52a7132bbc94bcc81ef8ee08d87bca5e984623b2cfb12146eb07a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 72a0609d8cfc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 31cc02e3a008; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -231,7 +231,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=72a0609d8cfc33253a506bfd4e661e68c7a360eff061fd177bf079c6c7d064f1 \
+    io.trainwright.plan=31cc02e3a0083f115285d90dff588347550086eca8d5861a8397d224be8866cc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

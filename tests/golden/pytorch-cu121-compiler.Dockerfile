@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c18b6b6a606b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ebc4231711cf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=c18b6b6a606bb15bce667701bbd397012eeda6385473f10a642d8ff3cb3b46a9 \
+    io.trainwright.plan=ebc4231711cf30017782b4e9849a60cedd00860100d8ceedb3a602c2f87eaf3d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 53303004277c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c681fbcf0c28; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=53303004277cd9a3c4723ee6061f8607605ca1dd8dd8ae31ac6c6a0e00a64ff6 \
+    io.trainwright.plan=c681fbcf0c28493e9af0763ebf1d4944bacda0b8c17a6e12ce5894529b78b1c4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan bf407ad860cd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f5b81c808837; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=bf407ad860cd5e0db96a02da65080c1be2ce148d03546f47b17bd549208ad106 \
+    io.trainwright.plan=f5b81c808837687d89398baa24fc23365350c3c864ed56e6148fd6fd07806d65 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

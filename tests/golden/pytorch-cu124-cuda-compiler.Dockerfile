@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3fab890e0c8d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b1f5462eef59; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=3fab890e0c8dfa61913f698d916576879d96609822ca9333cce9fbb76562eac3 \
+    io.trainwright.plan=b1f5462eef598616d739f9f1e8b631ddfa765783cbfb6585772f80343ce3df77 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f87b77941cde; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4cdbbb85dad5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=f87b77941cde7bb6f3aa65580c42c435147a21d2ef525c0f49214a966a589346 \
+    io.trainwright.plan=4cdbbb85dad58ba2dadb83b5be6051a20be00c49643dde29f0b033cb9abb1ff2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

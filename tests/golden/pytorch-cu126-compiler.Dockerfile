@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f0b29ac260b4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ff8e8e826c0c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=f0b29ac260b483d217fb23f3f275f5405893df1641b9716b4d581fa2a8677a66 \
+    io.trainwright.plan=ff8e8e826c0c644ab4aba9d9aecf7da1b043efcdbef91f21d4b5df78d6614a65 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

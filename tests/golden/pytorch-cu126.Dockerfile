@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b912dcdaf024; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 35af3556e488; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=b912dcdaf024e94115f5b7e88da496866f790721be6409d15ceb3eaa8179657c \
+    io.trainwright.plan=35af3556e488681ca227fed08d776deff5d0cd34bcc4b5e61fe32cf0d11f453c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

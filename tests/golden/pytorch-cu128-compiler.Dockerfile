@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0374b1c60e99; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1e0c8fe1bb3e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=0374b1c60e996abbb0bc94039ff6eb42e213361adb889144135daa8b452d8de9 \
+    io.trainwright.plan=1e0c8fe1bb3ebb1fb83f5ab6ff286e162cd3c3ccb19579c9eccff4e2caebedb4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

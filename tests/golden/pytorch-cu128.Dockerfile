@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4ac570ef2469; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7b1e8bf5a2c9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=4ac570ef246931231c8b2e3cbaec8fc5d3fc48de5f5d8f99552b86193ab63899 \
+    io.trainwright.plan=7b1e8bf5a2c942b73c16453027b0090dedf6aa5b4bece59ef7f2cf589f6b1df1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

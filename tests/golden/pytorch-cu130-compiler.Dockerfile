@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b3ea8d078fdd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan af93883b3d48; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=b3ea8d078fdd9a8466f7850f6d3977b6480b16e1ee61aaf016291901c1a84bf2 \
+    io.trainwright.plan=af93883b3d4889e6d25f860109922ad3730e13d7244450c5a8a3652bbced7ba7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

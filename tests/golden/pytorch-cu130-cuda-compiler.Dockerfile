@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 55bf9699238e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ddc423c0e775; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=55bf9699238ee31ec3d3659835551673a1a1262243ce2e0d030eb4bcb6692873 \
+    io.trainwright.plan=ddc423c0e77584af4c13ffbe42820c897f3afbcd0648ee1d120b48631f2ce636 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

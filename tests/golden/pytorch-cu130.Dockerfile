@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e5016b4b495c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1e9ff9943cd2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=e5016b4b495cc3f46b75c5d0c484a420a54e789880e4bbebb2d742df643e18ea \
+    io.trainwright.plan=1e9ff9943cd2e01e37fdd1efd87a8e786ea24f50c2b277761b45d48fb07274a9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

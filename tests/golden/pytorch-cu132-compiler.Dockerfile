@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 6dfdb9b1294d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 143b02bf3b42; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=6dfdb9b1294d40a987f056552f9caba63f06d951325fa056f17d3df7742a625d \
+    io.trainwright.plan=143b02bf3b424ca080f361db16bd0408d49bdaaa5002ddc2bfc21739f8193456 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

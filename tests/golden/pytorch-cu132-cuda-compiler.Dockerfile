@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a302b139ab12; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ba40a6a7ed3d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=a302b139ab12acc7e2f88747fa522bd6188bd8bbdff4d95edf641f10f30d93cb \
+    io.trainwright.plan=ba40a6a7ed3d38d5ba9bf6e2892f80524db2c533f1596f6eac46344ecfdd300d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

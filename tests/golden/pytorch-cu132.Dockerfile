@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3d6c4542395a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 761fb3d19db4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=3d6c4542395a52712708bb5a8936f38823669c180bc86a146791bc74c2e48c59 \
+    io.trainwright.plan=761fb3d19db4031b5e292699c3d8c5348b0a0779d3eaaea215234d539ffa1596 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

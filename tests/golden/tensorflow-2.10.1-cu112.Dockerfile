@@ -1,5 +1,5 @@
 # tensorflow 2.10.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 3db1419002b8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7e9929ff76a0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.10.1 \
-    io.trainwright.plan=3db1419002b8c2596fd83c8de7fa700b0ba4d1af227c9010121e182a5f4ae3be \
+    io.trainwright.plan=7e9929ff76a0a7494c8c14f2874637c309318ab729a52eda69521d1ca9d98657 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.10.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 325fda90277d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d4a52869213f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=325fda90277d8cd7922ba44b3152a4a0a2e3afbe27bf16a77d03ad391e59e2ef \
+    io.trainwright.plan=d4a52869213f1d4724967b701d44a276ed69c737b15e450ea21e69bbcd2b16ac \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

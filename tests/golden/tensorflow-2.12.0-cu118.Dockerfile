@@ -1,5 +1,5 @@
 # tensorflow 2.12.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c7f936245fcb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9a03fa46e221; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -377,7 +377,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.12.0 \
-    io.trainwright.plan=c7f936245fcbf2862e1d64fb4c4c2dae292db36f20a6aa88d0c88a40a43e11cd \
+    io.trainwright.plan=9a03fa46e221c98052030cc94175c78e1fcb350da6ab8a421473f34e59caf478 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.12.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # tensorflow 2.13.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1281bf0a3f7e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ef221838c3d1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -377,7 +377,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=1281bf0a3f7e493aa53954b6267ff7dbbeeb0c5b1e447e91ab15f5e443e21cf9 \
+    io.trainwright.plan=ef221838c3d1ff3853fba3179e65458b261c2b7c121c70bc63ddb1d12c87ffa5 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=11.8 \

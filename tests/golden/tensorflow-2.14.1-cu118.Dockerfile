@@ -1,5 +1,5 @@
 # tensorflow 2.14.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 4b4109e48e1c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ccea4477c8eb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -376,7 +376,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.14.1 \
-    io.trainwright.plan=4b4109e48e1cb77a5aef0c9a9ee1aff1171ced6a69cf99ed0b95031152b3d4a2 \
+    io.trainwright.plan=ccea4477c8ebfaa7ec47249858678f97597a33ba42abe0da408f53b8ed449cdc \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.14.1 \
     io.trainwright.cuda=11.8 \

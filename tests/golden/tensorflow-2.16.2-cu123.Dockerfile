@@ -1,5 +1,5 @@
 # tensorflow 2.16.2, CUDA 12.3, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e2effa889745; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e7ccfe8fe249; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -360,7 +360,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.16.2 \
-    io.trainwright.plan=e2effa889745efd0aac7957b264c3a15e27fb9dd6bee456e3259ac3964f2ce0b \
+    io.trainwright.plan=e7ccfe8fe2499205ca630bba464aca030f126e2bf8d1d92289a27f68204fa338 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.16.2 \
     io.trainwright.cuda=12.3 \

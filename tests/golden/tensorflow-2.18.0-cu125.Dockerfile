@@ -1,5 +1,5 @@
 # tensorflow 2.18.0, CUDA 12.5, Python 3.10, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan d39b6b2ee544; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fd30b58bd54b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -321,7 +321,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.18.0 \
-    io.trainwright.plan=d39b6b2ee54436f3850a5dae68ae5e4087dfc17cb6a06ffe993bfc7bbd2095ba \
+    io.trainwright.plan=fd30b58bd54ba410e0759e139dbd563ee493f2c474f52995d3052323828c3cb4 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.18.0 \
     io.trainwright.cuda=12.5 \

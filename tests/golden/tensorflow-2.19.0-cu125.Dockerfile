@@ -1,5 +1,5 @@
 # tensorflow 2.19.0, CUDA 12.5, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 27928b73f359; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6f3296a791ce; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -334,7 +334,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.19.0 \
-    io.trainwright.plan=27928b73f359de28f0506f5f9a4658ccd904b78eb9a64cd19738e38260221143 \
+    io.trainwright.plan=6f3296a791ce65a27c0beaa0182a0517813dc9e7fd267bdbd2ca28c68829e53a \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.19.0 \
     io.trainwright.cuda=12.5 \

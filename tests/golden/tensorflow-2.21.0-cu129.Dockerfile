@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan acf52f10e62c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan af28b75a99f8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -271,7 +271,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=acf52f10e62c5432c36cac63578eacda8230e5b1c3b575e4e0c6917d41e9c52e \
+    io.trainwright.plan=af28b75a99f8c86d62086bcedc22bf9e910c1744badcfe51e2f1c11f8af9043a \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # tensorflow 2.3.4, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 0d64cec60db8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a717d760fa96; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -324,7 +324,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.3.4 \
-    io.trainwright.plan=0d64cec60db8df5bc53bee8aa6cbb0656c114fee6d6118bed8126c5b070ee5d9 \
+    io.trainwright.plan=a717d760fa961ad8db501b54d5a30b5f2e8d5cc5af1d0dda4d6e700b6b025a22 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.3.4 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan d111a55df249; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b11f8cb56cbe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -400,7 +400,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=d111a55df24991e06be4fb44e0b3cec2bc7604f63c7c004fbd94c9d15c5ae90b \
+    io.trainwright.plan=b11f8cb56cbe74d03a22dd06000bfde717638f42c77456fe68f0c7b99ef3a879 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 8571e0715964; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f13aa9947c83; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -400,7 +400,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=8571e0715964c9cda6dcd33cd7a0db6a22b9749ca2966d03aefdfebda2711a13 \
+    io.trainwright.plan=f13aa9947c8360ab4ae683e580810ca9b86a845756c5470b46507bede5af17f3 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1da3959241a1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 53c06c44f03e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -349,7 +349,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=1da3959241a114bd7331c475b2b7d292b9766c25410613ba6f1b17219c77e6f4 \
+    io.trainwright.plan=53c06c44f03e96a31dcd2e9c76bf2c8a19b52f08ec8108a405f48917da792da0 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.7.1, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 4754c2c8cb26; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 681dfa25b3e4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=4754c2c8cb264f2eabb12f7f82d1f0c69dc9326b2855857318d4c7fde7df8b0b \
+    io.trainwright.plan=681dfa25b3e4dbbc33d55c2b2519839ccdcafb921efe71f712a6db89484ca5d4 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.8.4, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bcbedee2e6d7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 01f3e1a3713c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.8.4 \
-    io.trainwright.plan=bcbedee2e6d7723b1a364cbe05ac5f708779f7aa4aebad5c9c543214a2d250fd \
+    io.trainwright.plan=01f3e1a3713c16a56ea79a4cadce4ddb3c1ba3860381c820e55f5e53b500af98 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.8.4 \
     io.trainwright.cuda=11.2 \

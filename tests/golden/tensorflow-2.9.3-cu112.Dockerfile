@@ -1,5 +1,5 @@
 # tensorflow 2.9.3, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1ff01716c9fd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a91ce78955ac; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.9.3 \
-    io.trainwright.plan=1ff01716c9fde5c3efe56cae615c70749b92327faf5f9c681a99e359d91752c8 \
+    io.trainwright.plan=a91ce78955ac235a8a3596a92a738c0c17527694f9ca82c0ba596faea283da90 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.9.3 \
     io.trainwright.cuda=11.2 \
