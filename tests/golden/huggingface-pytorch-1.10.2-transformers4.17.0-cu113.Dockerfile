@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bb4a5a77f265; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 42f25402f565; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=bb4a5a77f265e33c145b283463e898d07f71863c0f898aa20db57d6d769f8084 \
+    io.trainwright.plan=42f25402f565fb3b83681b8857008b69f81e4c0cad9a2e561dcd69198c0798ba \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

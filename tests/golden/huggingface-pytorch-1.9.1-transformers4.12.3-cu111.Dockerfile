@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan eeb43ed47411; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f4929d68a47c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=eeb43ed4741125cb07de332a15c562a087b21d606f0476ecff852b7e656c20fc \
+    io.trainwright.plan=f4929d68a47c751370b2056fe9b83522868b0574673673cc43bb88ae1de9e4e5 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.9.0, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 67d66b0443c4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 250ff12a0306; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -25,7 +25,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
-    if [ -e /mnt/apt-sources ]; then \
+    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
+    && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
     && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
@@ -54,7 +55,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
-    if [ -e /mnt/apt-sources ]; then \
+    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
+    && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
     && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
@@ -129,7 +131,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.9.0 \
-    io.trainwright.plan=67d66b0443c4cc4866ae9c70c8f440caf01a790ffce3c9fb649992621bb5c573 \
+    io.trainwright.plan=250ff12a0306fffcb132791bd135e90d2e8a0319b91318ba440520885c3d87a8 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.9.0 \
     io.trainwright.cuda=11.1 \

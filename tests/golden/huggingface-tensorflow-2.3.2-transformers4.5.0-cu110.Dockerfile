@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.3.2, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan bc9276febbe5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a4c56c3de498; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.3.2 \
-    io.trainwright.plan=bc9276febbe511b161850916b78207d7b4814889dd05250f06ee761539cf8a43 \
+    io.trainwright.plan=a4c56c3de4984cfe83c356c89f3030f3c1106403c4aabdda5c25f2a7cfa6963c \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.3.2 \
     io.trainwright.cuda=11.0 \

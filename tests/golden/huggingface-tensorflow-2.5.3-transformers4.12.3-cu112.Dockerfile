@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 06276ec42661; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan de7b37694583; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=06276ec42661c5c9a9042e58171a3aca9410ab779a4534b85052cdabd6365f0f \
+    io.trainwright.plan=de7b3769458313f2b9bfd298748b4c1375a04e16d0d54add75a7790619f03717 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

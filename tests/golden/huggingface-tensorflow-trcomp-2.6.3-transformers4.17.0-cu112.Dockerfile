@@ -1,5 +1,5 @@
 # huggingface-tensorflow-trcomp 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 687d8bb5a1fa; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5e066d309a9a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -25,7 +25,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
-    if [ -e /mnt/apt-sources ]; then \
+    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
+    && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
     && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
@@ -54,7 +55,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
-    if [ -e /mnt/apt-sources ]; then \
+    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
+    && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
     && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
@@ -101,7 +103,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-trcomp-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=687d8bb5a1fa3d7a19efef531b8617289e40b3114252e5aad604b08ef2572ad6 \
+    io.trainwright.plan=5e066d309a9aacaff8a3040dd7d619371d74d65237ad3388f3602a6b4fc8b0ba \
     io.trainwright.framework=huggingface-tensorflow-trcomp \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 99b1d1a07028; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cec9b3af34cf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -533,7 +533,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.0 \
-    io.trainwright.plan=99b1d1a070287ce24c1a5ec57b055e2a64e4697ec0ef1e91d352073c2474e6c6 \
+    io.trainwright.plan=cec9b3af34cfc43228463d69fe5b7aa4dcd49e5f10a13f87420f920a2df20f89 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9779843ccf68; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9a40a6f942ba; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -526,7 +526,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.0 \
-    io.trainwright.plan=9779843ccf687cd8e7e9e336fca06fc4bf1c297d8fc7e64a746cda495ba15921 \
+    io.trainwright.plan=9a40a6f942ba232809e633c2e0400893f9460783ff076845c73667552e9f8bbc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e0733a60458d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ffb2c4083558; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -533,7 +533,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=e0733a60458df06c3ac4007fe372fefb68a89243685001d9a384b3ee1ce23279 \
+    io.trainwright.plan=ffb2c408355831f384c3b4518a769e1bb3186930315b007dc48aba16e182875e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

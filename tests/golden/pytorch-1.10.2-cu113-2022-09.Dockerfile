@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f8059e586d7b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0f9c70ee9b47; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -526,7 +526,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=f8059e586d7b72295ff1bef7f41fa61b3f41f1d6bc84be9d7df1e852060f5d71 \
+    io.trainwright.plan=0f9c70ee9b4785749958bc597c5f85d6a6b77628f83cad4ca29da5690826e4b6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 90368211c186; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 82510b6fb5be; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -511,7 +511,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=90368211c1869d9d9c52585be96983fc7dc59ae2831020933db1695f50febc6e \
+    io.trainwright.plan=82510b6fb5bec2ace58623ded6d8e1b2f30ab4ac0678f0d19f3b01f001e0f238 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f17ee6fbf485; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 45606d58922e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -504,7 +504,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=f17ee6fbf4857179d3a4ee7ead1f6700f18fabfcf212133dc5466b9827460805 \
+    io.trainwright.plan=45606d58922ec261d45334fa315fafd94edd394e021d120b9d15c66eaa64e203 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

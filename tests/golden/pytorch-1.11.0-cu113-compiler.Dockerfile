@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 15469dc60d89; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 901f60892764; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -550,7 +550,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=15469dc60d893c938228b02f6fd4e49a01a84e9ea6f92388132bed2ad331e279 \
+    io.trainwright.plan=901f6089276402ffcb1a1c5ee29e57c116fdbefc6312fdd47c8f39d5c0aa0334 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 502d65f413ce; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a524770878f5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -543,7 +543,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=502d65f413ce67520f60180af46c76879de189524ee57a7789c834beb9073a56 \
+    io.trainwright.plan=a524770878f5c0e372472849751cdca2c3f8a8b96666b6cf10ac6d3aacdceee0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

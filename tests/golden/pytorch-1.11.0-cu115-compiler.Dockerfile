@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 681d18c74ea8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d985ca581bc0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -412,7 +412,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=681d18c74ea8d9661f1c5987c70a0ecad5c908fa9d751d572ce832eac2c1ac1e \
+    io.trainwright.plan=d985ca581bc032e7fb7c6a1dd46b2a7ef16d61d32db42bde609a1a77501cd820 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

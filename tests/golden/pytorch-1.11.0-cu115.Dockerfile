@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 8561865c5546; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b0b974fef48e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=8561865c5546741ba5b1239e0c8f62d472595b37fc2d6cfb2f5771c407f8ccb2 \
+    io.trainwright.plan=b0b974fef48e17538f0b530eac541e60f98af86c2e741eb49b526f6c1b2dbd04 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 49e12d870761; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 37ee690419e2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -549,7 +549,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=49e12d8707612eb3c40dbfa95111b4f554107ec2b0e844349f75bcaa63e59698 \
+    io.trainwright.plan=37ee690419e2a42f9d5e0d058017cbc906f3e09c51a01b228eab95a318e17c5c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6977bf485a61; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 79b10955aff1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -542,7 +542,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=6977bf485a61922adce4e115ff1a626971d941fcda0e29c59370e25599528253 \
+    io.trainwright.plan=79b10955aff178e432bb582831ad6627dad3ae712e16030ed6f944d3d560f90b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan d3188fe7bef6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 599380246028; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -410,7 +410,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=d3188fe7bef6a474a7a8c870fb5d7a044d54ce6f2774e05bf195c12341fe1332 \
+    io.trainwright.plan=59938024602825b31874f53b32400911b5fc31449b9bcf5a3f41277416fc1ac1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 8d2ca465dec7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 91cf242f586b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -403,7 +403,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=8d2ca465dec7cd355e69de90b099651f77535e481536f80db0444d2b7765a767 \
+    io.trainwright.plan=91cf242f586b3de17629a2e7a89e03ef48ca992f775f164ed6dc4cf6aa328b63 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

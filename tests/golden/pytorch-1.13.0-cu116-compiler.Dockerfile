@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 7c6a9292da82; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 02bde2c7e8be; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -409,7 +409,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=7c6a9292da8260f5fdad30ca1daf760f146d32fd46165ff78417a1ee1161d730 \
+    io.trainwright.plan=02bde2c7e8be119ff606570f3801c45c3e404c46a9b59aa50c4b2ea1a5912d54 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

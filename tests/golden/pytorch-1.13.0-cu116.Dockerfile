@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 4cce0ada228d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9a6587d053b5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -402,7 +402,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=4cce0ada228d089cbf1c4ec5ede1cbaf53ad9e5fb52b05a531c89ff8a466237a \
+    io.trainwright.plan=9a6587d053b5bb8c0022364134c08fd63ec997855c86a5d4ba0aeb0223a6d4f7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

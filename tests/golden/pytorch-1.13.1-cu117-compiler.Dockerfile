@@ -1,5 +1,5 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 59ac6e28639a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 690c9f66b9d1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -571,7 +571,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=59ac6e28639a3aae0625d43e0200dc64b9dd2c80c67f349c17cd237c85122c45 \
+    io.trainwright.plan=690c9f66b9d155998c6615708f8afd3c47bd841dca44bd4d9ece7bcb2720eab6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

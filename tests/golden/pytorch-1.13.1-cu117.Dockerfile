@@ -1,5 +1,5 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c22462d975ac; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 24f9404bcba8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -564,7 +564,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=c22462d975ac5ed0c02df7060c0162aa0964c92cbf72584e5b12da166746fe12 \
+    io.trainwright.plan=24f9404bcba8ab77640c89f861e9221529c258c63483a5322e0a52827b14405d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

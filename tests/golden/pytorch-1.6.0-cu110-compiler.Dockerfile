@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan f85e3430a112; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2f7ba43e5bf0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -459,7 +459,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=f85e3430a11298943d605731aef8c5e3579828d813099d1be240f1f68c3ddec1 \
+    io.trainwright.plan=2f7ba43e5bf03d683df0cf7b762368430a64299ea4dea5a2c999f8ad480142c6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 92b15bd47fa3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1376c1fb0222; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -452,7 +452,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=92b15bd47fa3dbd2bdd647047b1fa72ab0b8cb565ee471e83e4ed55ae89344af \
+    io.trainwright.plan=1376c1fb02223a19e066ba722e5f31f34327304a738f7976d82b151a0447e737 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

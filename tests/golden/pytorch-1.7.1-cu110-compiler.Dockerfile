@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 36cbcf13c541; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3e1268545bca; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -459,7 +459,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=36cbcf13c541bf4aa56092b1aac51110f24b26f12db4b0185cd28716af6fe815 \
+    io.trainwright.plan=3e1268545bcae74a16ddcb1781926f5d4deda967c51d356710b703f9ed2c652d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

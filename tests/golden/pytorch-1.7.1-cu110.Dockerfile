@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 9c30630a8fa0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3a2e57bac943; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -452,7 +452,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=9c30630a8fa031c11d3e28e4719d5ca36bca0cfd20716e2e37f0612b17052ff3 \
+    io.trainwright.plan=3a2e57bac943c5943934bf360bc0f440b5540cafd71624a186c6a3c233ca688a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 5c2abca3beb1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cac7ff68a836; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -459,7 +459,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=5c2abca3beb1b91739cd0beeafc2d0df0ce12a32b9f10567c0d8300fd686764c \
+    io.trainwright.plan=cac7ff68a83679681d4336335754736abe2766c6fd1bedb34e7a3ffbaac8f1b4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan b8afe26bac44; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 36d90aafd734; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -452,7 +452,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=b8afe26bac4498b539c3069951edf38dc1dd00f0dad507bb3aff1a799f9e038f \
+    io.trainwright.plan=36d90aafd7340e5a93928590eb3f386862506856abf6a1da0a2914139b037294 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan bcb1e1dfce31; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a55715500399; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -546,7 +546,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=bcb1e1dfce310fa2f0ed09eac456acfedbcf616fb818fda00e39eaef5f2871eb \
+    io.trainwright.plan=a55715500399eba97b20eaf9efd4154c2ac7a7a9e5cf38c671b3c7bf22c4cdc6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan ecb8ad6cbf34; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3d8ade04454d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -539,7 +539,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=ecb8ad6cbf34d23a5116a260e0c9b3475b5cde1f90b1ac87bc37fcc112d746c4 \
+    io.trainwright.plan=3d8ade04454d60af2726359b1a83a024045fa457686bfa68066111183af80a10 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5e23867391db; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 765a6513b01d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -533,7 +533,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=5e23867391db99fd2862e4423505ab0100f019991dafb4cd5c56eee0f32adc86 \
+    io.trainwright.plan=765a6513b01d92c982574e75b68ec5bc8b3aa2f0203a2887e88795b4f15d21fc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

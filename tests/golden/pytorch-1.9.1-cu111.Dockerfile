@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 72e036857309; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e92d51cef34c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -526,7 +526,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=72e036857309697402da6af0f578518b5e56e42ff95032474c1f452d4b8e1e95 \
+    io.trainwright.plan=e92d51cef34c56a218e1bc208165123221a7f799203896e3dbc62e461a9d0b08 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

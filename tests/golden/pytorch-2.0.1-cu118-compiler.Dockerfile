@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6a8036f24c82; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 453ce59f4cd2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -610,7 +610,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=6a8036f24c82e7b6b7c0502ebc699271820abf1e0e02b2e7d21851c064e49835 \
+    io.trainwright.plan=453ce59f4cd2ec4377b4b809281b8512998a0d0d73a1aa86c83a88789c3ef6af \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

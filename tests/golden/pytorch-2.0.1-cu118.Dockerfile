@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6265fbc7f281; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 119cf84ef1ba; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -603,7 +603,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=6265fbc7f281c4b064e6f586409e9835eaff2443c4771460c938ab141756ffd3 \
+    io.trainwright.plan=119cf84ef1ba69fbacc39397a0814cf94879ed41de9d923306363b7e0561e95f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

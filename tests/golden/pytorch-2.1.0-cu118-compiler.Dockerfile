@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f2b7a60e8217; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d1fa997d7273; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -473,7 +473,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=f2b7a60e821754aba8bb19a76cc1350a7e777ac3e72ed930f19740def9ae0412 \
+    io.trainwright.plan=d1fa997d7273fcfe3393623d99988113b63a38812bb1bca69b03b05ec66eebf8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 4cd867817c8b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4c8f59873d2f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -466,7 +466,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=4cd867817c8b549e980572ce82942f49270dc32db0453762136c06e6214fea57 \
+    io.trainwright.plan=4c8f59873d2f9e447c52ef28baf95c4707892bfb943adb961d286594d7cc45a4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

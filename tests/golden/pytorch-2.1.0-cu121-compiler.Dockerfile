@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 90ef57690e3f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b89c5d30606f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -422,7 +422,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=90ef57690e3f0615202d05ee2ea5363b4ca8fd23f2429a744516eb47075e0afc \
+    io.trainwright.plan=b89c5d30606fe9ad29939a833247b67a829b718206c0b403fc6a948c148d1a20 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

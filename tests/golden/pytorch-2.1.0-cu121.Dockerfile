@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 521bfe5cd22e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c07af59450d8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=521bfe5cd22ed02d11f797e3c99c1fd0a1bf4ceb1b019dcfe3e4b579209d5368 \
+    io.trainwright.plan=c07af59450d8473c7478d4cef63e861d9addc37eaf0a6e9f48416d82abf7a348 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

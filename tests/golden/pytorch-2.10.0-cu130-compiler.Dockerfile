@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan de0fef2b22f8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan df4e3e71f423; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -413,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=de0fef2b22f8ea4c99910c084a8e768e5a8b47ece74342b3694ab654ed3e9845 \
+    io.trainwright.plan=df4e3e71f423ae725ab8dbf72f9aaf4cf5d2c8e81548af7521112a3f0685378d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan a03cd7fec0ad; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 74b94f156f46; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=a03cd7fec0ad76144441faffca7b558bf1c6c8a6abc7af3277e321bb15ed7edb \
+    io.trainwright.plan=74b94f156f46a0905d64e3ef7a2f02b9e5fd6cf1bbba64571cbeadd18683d2b8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 2bfe84493aef; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c54cc043bedd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -35,6 +35,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         python3.12 \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 
 # uv installs the locked wheels; it stays out of the image.
@@ -71,6 +73,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         tar \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 COPY tools/compile-jobs /usr/local/bin/compile-jobs
 
@@ -286,7 +290,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=2bfe84493aef5987ceb5d25cd38553669b11d29f360b82809c61fdfa78e4320b \
+    io.trainwright.plan=c54cc043bedd707d20b4c3c2a7bb4228beab72692a0a8308ebde921c872dfd72 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

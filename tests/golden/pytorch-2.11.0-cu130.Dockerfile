@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 56037dc0e43a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 971b91fffbf2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -33,6 +33,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         python3.12 \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 
 # uv installs the locked wheels; it stays out of the image.
@@ -68,6 +70,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         tar \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 COPY tools/compile-jobs /usr/local/bin/compile-jobs
 
@@ -280,7 +284,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=56037dc0e43ad0204f4c178e2e89e8c64461e817ef57eaee93cc9ed895807410 \
+    io.trainwright.plan=971b91fffbf26a2c5f8658383841be67b039a4a4921d147530474d0c06082a90 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

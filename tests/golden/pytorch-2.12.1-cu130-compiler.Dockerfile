@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 11a7575efda0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ceb994fd6e53; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -35,6 +35,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         python3.12 \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 
 # uv installs the locked wheels; it stays out of the image.
@@ -71,6 +73,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         tar \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 COPY tools/compile-jobs /usr/local/bin/compile-jobs
 
@@ -286,7 +290,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=11a7575efda0fd5736beb23c759717d9376344bc8c7ff9e80b79aa7995feff8f \
+    io.trainwright.plan=ceb994fd6e53256ab8853bbf2937643d8c53c14b5e254093f3cc1078bc2106ed \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

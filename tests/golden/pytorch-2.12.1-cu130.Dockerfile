@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan c37c0d17de01; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 96d990fef4b7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -33,6 +33,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         python3.12 \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 
 # uv installs the locked wheels; it stays out of the image.
@@ -68,6 +70,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         tar \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 COPY tools/compile-jobs /usr/local/bin/compile-jobs
 
@@ -280,7 +284,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=c37c0d17de012d89f9d6756152129c72478e9024813f32535ba15b55ec52be00 \
+    io.trainwright.plan=96d990fef4b75f74d6c0da018f7832672a9442074e36ead0cd3e7639beba09b4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

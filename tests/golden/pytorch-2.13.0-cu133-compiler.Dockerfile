@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan a2066ab0c58f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0fa0b36500a6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -35,6 +35,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         python3.12 \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 
 # uv installs the locked wheels; it stays out of the image.
@@ -71,6 +73,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         tar \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 COPY tools/compile-jobs /usr/local/bin/compile-jobs
 
@@ -303,7 +307,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=a2066ab0c58fc2c18f612e33b7f26f24aae7aa6226faf76529b0e5d6f02d5f44 \
+    io.trainwright.plan=0fa0b36500a60075bcc473c43f5121cb4dd087389676e2e996e02ef3a936bcd5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan ffa5db01ee64; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2712aa2a11fe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -421,7 +421,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=ffa5db01ee640579b18296702551fca838bea9f9a74303237832ccfecc48e4a4 \
+    io.trainwright.plan=2712aa2a11fe15eb0c2f1d8b102fdc8e2499cc0f53c07107e4e348bc19a0034d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

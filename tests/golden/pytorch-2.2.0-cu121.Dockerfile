@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a8078da840a2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b7b54621ad48; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -414,7 +414,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=a8078da840a2a0609ba27e49efa124b277c7ba6d3e99ab54003339d9770c5383 \
+    io.trainwright.plan=b7b54621ad486b876b8bf5725a72a03b2499fc38c524403326476df4a1877a8b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 158958b5cc9f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 72d8982a5386; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -421,7 +421,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=158958b5cc9f416fa24d1c81b31a7c0d2c8b820d98315e282bd0550c0979fa1d \
+    io.trainwright.plan=72d8982a538607ae3279a7cf69a47d97903bd4792247a4381bf14614dfcf1f0c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5cd117d1a50f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 16edf9f44b4a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -414,7 +414,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=5cd117d1a50fa386e78f10a45cc790d182ac23f7ea9ba7ce7d5c366dd5e89464 \
+    io.trainwright.plan=16edf9f44b4a5142c7932e380dd667da86237daa82c55871ffc65fec342c9093 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

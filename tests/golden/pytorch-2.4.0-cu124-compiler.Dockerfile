@@ -1,5 +1,5 @@
 # pytorch 2.4.0, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan abd1e0a5ce52; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f8483cf2224d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -448,7 +448,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.0 \
-    io.trainwright.plan=abd1e0a5ce529a544eee603f7d829630edd881d5acfb85613cff8a38e720f641 \
+    io.trainwright.plan=f8483cf2224d8226a1c22b47201d2ac219024c4bd69a98e1abff9943f8b0e3a6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.0, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan deee285b2919; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c15e4ba08b83; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -441,7 +441,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.0 \
-    io.trainwright.plan=deee285b291969bd2aba107883ce0efd907cf799d5404b23cdb61fdce0008e2e \
+    io.trainwright.plan=c15e4ba08b835b64a921a37b0906e1887a46721ef52fe32fecd512389ff90349 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.0 \
     io.trainwright.cuda=12.4 \

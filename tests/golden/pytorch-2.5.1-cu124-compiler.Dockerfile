@@ -1,5 +1,5 @@
 # pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 474fed8c4d16; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9b4f9a87400d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -473,7 +473,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=474fed8c4d1661201c6ff17051b6ffd498e6d40d11ecfc3f8f23e2dd7b8135e4 \
+    io.trainwright.plan=9b4f9a87400dc716f2982ec013a65340c0e74891c067ca20039b5e37cdf32eb4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 1e5f9c7ebe5f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e6360aea0595; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -466,7 +466,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=1e5f9c7ebe5f7f4d3aa30dcff3fec87ed3b5c4f135a3b1281e6b8bb58241109d \
+    io.trainwright.plan=e6360aea05951e2eed9b6304aeea5b0c158c7e92fc95ffea294b5fb907e1e966 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan bd8f7548fe5b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 755b6a2932dd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -425,7 +425,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=bd8f7548fe5b30dd36b77cb9b19fe9df76ebd2df310e855cd56eacfcfe47ecef \
+    io.trainwright.plan=755b6a2932dddcf2e04b9556cc58ccccc0ba05b19dc05328326783a341344d5d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 8dae1e30c07b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1408a2d3fe8a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -418,7 +418,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=8dae1e30c07b94035186a60b5b757f2f69c3740e93d2029ea705994f5692f769 \
+    io.trainwright.plan=1408a2d3fe8a970c3461e376f00776d83b5294c44851216ba2c13cbed871612a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 00e0eff28cb4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4ff31cc18540; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -410,7 +410,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=00e0eff28cb49e51de835726dfd1949fa0ff3683d8fdbbd7eeee9ada9130f9d5 \
+    io.trainwright.plan=4ff31cc18540768ad7224adab199f31655f7a3f2e0abd1b351ea9ee65929787f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 373023e22006; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5a6509891e75; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -402,7 +402,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=373023e2200622e6868de4d30154e44b0249faac73e366bf7ae20fce42f063e9 \
+    io.trainwright.plan=5a6509891e75e8af16623fbd7b6e42a49d829d0546c563e5318b6f664ed1d4eb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

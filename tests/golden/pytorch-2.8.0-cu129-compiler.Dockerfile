@@ -1,5 +1,5 @@
 # pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan d0818f6c96a6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0b4a5cf08091; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -413,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=d0818f6c96a67c13f3b992c5dc9bc87d4bf2574fb58419570ada6ee972bd9a1d \
+    io.trainwright.plan=0b4a5cf08091f60564d4c4e8cc42033ae5dfde09ce7f07763d67b261e2c32fe1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 73ab22c8cd03; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 60c5058370a1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=73ab22c8cd03a83001f7bc4824ed53200101d9a507323e48dcb03d48807103fa \
+    io.trainwright.plan=60c5058370a137dc763fbb265d5f484d6d34b44e6d7c262a6ff5607b92c65402 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

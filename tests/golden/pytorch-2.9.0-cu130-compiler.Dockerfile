@@ -1,5 +1,5 @@
 # pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 4d34cbc1c591; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 52bbe179d8d5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -413,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=4d34cbc1c59188154b83dad431cfcff7cf47afc9923b20419c372169e8c7637e \
+    io.trainwright.plan=52bbe179d8d52beaf016c80983686c2a449938b1753cfabf8ad4714338295484 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

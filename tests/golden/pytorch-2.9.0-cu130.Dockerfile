@@ -1,5 +1,5 @@
 # pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 1e3379432e83; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a279362bac5c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=1e3379432e83f35f84607e31072664d5f36b64382318aaeb6202a99e7c2ce401 \
+    io.trainwright.plan=a279362bac5c9169b269bf8a8a378df900992aa10ed0572a11c4d21cb4ae4aac \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

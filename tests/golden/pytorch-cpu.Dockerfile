@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e7ea22f3add8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bd4053ab1f9e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -216,7 +216,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=e7ea22f3add872ce79abf5cb9f1fb3e27a74404ca8821dd175b832b7b7146673 \
+    io.trainwright.plan=bd4053ab1f9e702d619447a424976f6730ce6d9fc99b6f4747edf5664e8681a0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0b2c08ba5019; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2eda23912adb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=0b2c08ba5019fec222ace04be6058ac8ff799b395df3ff47d14a3bfbbd86c77e \
+    io.trainwright.plan=2eda23912adb01839b6b25281de04bd67e579d3f5d46529470363b77a60654d7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan df65fcb538a2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d91cb4ef029f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=df65fcb538a243c485c49d6fd265e00293959646b551b3c79c414aa8c6ab02a6 \
+    io.trainwright.plan=d91cb4ef029f6d5e19d26abfe0d685c1e9a615df658a0b235686ad5847aa8161 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fe290c36bbfe; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 349d90f4b988; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=fe290c36bbfe4773292b7c37a0f78e494203aa09eda49a2599a35aa70e50b024 \
+    io.trainwright.plan=349d90f4b98855e546c70a465185279a09db743a0e3d0815f08065987a2444a5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

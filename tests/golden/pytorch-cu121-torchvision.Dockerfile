@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 303e818c33be; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f653bd981f55; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=303e818c33beb5e582107d3ca0ac4b29f72be9369f6eac550e3d185b79500344 \
+    io.trainwright.plan=f653bd981f552b59379ede360c63d9a5b3c000d160b990a64535787e50e0a9de \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9f39d196ff7c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8d0725903f9a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=9f39d196ff7c3364e02612fef0c861796709a8a02ced7d012976edc5b53a7e9e \
+    io.trainwright.plan=8d0725903f9a20e055727daf52194f0c1886b735348e759538ea5003e02c7405 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 86175773fc44; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0a7b6618dc0b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=86175773fc44b3b6c08629b265868bf6ce5422905a94622b8369dd5fa7ad0644 \
+    io.trainwright.plan=0a7b6618dc0b80aa116c53d714e5296f70f8ed0cfd677204be7a96aadcb1e5a9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f886e4894a10; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 846a494b56d7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=f886e4894a1074009999c0db5a46eba7ca54a71222e3a2be8bec29e8fa10f16e \
+    io.trainwright.plan=846a494b56d71b53ae7f5dbea4a258da6401f7ba6fd6fbd51f8d0ca08a4cc158 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

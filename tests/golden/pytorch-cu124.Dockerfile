@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7ef4f3e55da6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ec0f09df89e1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=7ef4f3e55da605240f2de3bb40bc469ebc0bece366d7d1dc59a344dfe44ff3db \
+    io.trainwright.plan=ec0f09df89e11b53c7fef832a90907fc6b9fbaa864a8c507ec20eaa42c94225d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

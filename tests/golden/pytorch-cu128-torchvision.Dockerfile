@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3371db8196ac; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9b731c57f374; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=3371db8196ac18046996346c94801b70da6044aed8bf840796cb48e14c49a0a4 \
+    io.trainwright.plan=9b731c57f3749a0c8882f7381e3d39bf027d84906de1c4337c3ead0cf198d312 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

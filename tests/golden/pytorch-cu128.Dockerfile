@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c7d28b05e3f0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 619d3fdd17d5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=c7d28b05e3f06d5f5018f980d8fa7193636bbc951ba57b23a9dec5200c3a5141 \
+    io.trainwright.plan=619d3fdd17d5f25785a01f8e1e8adc9bd94c0d4d704483210def4cb81f1f2aac \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

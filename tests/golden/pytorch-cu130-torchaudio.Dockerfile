@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 8593962686db; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2e5549d8690a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=8593962686db1cd2228ebf83ec585c31a963d293760c32fdf7042e2f85de608e \
+    io.trainwright.plan=2e5549d8690a43cf46cc5820a55f3a854f4dc61bfd0d10c511cd68c3f2df431a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ea48384e52e9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5a99df5f48b3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=ea48384e52e93f15e6d59e2ab1d4697c3fb4ca3da538df7894c7b4e39761d0e9 \
+    io.trainwright.plan=5a99df5f48b3488e59761b3040198474ecba5bffb502de3ab3fcb9112e364be1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan befc6c1aa017; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e8e15ba81029; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=befc6c1aa017102b15edffdf124a3783bf883f32f9cfbae5fb5dcf1da70eb3a1 \
+    io.trainwright.plan=e8e15ba8102989dd7849b89f360a5fc4575a13dddf263e15f3b9fe7cd394cfd4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan efac7b32cde3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c6e8d4866e6c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=efac7b32cde3d863d3031ca9db6d942e6c9c5b9ee4109ab1676a3bda074a2fc3 \
+    io.trainwright.plan=c6e8d4866e6ce96e5678bc899235e1414ac6d3e32bd45e75b4dd793e32778ae6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e5b12cd1822b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0c635ce31067; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=e5b12cd1822b9f95b8487b5ee171681b13194334fc5bea027b6094de8c7ccc4b \
+    io.trainwright.plan=0c635ce31067dbaf1d0af8c44254a418019c001c55e3030db1833b21a12fb097 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 3e15b44d4edf; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c0b49d4954eb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -25,7 +25,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
-    if [ -e /mnt/apt-sources ]; then \
+    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
+    && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
     && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
@@ -54,7 +55,8 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/cer
     --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
     --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
     --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
-    if [ -e /mnt/apt-sources ]; then \
+    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
+    && if [ -e /mnt/apt-sources ]; then \
         set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
     && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
     && apt-get "$@" update \
@@ -119,7 +121,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=3e15b44d4edfd198c0282902020e578dea6cf4db8782a82efe11023df0354a3e \
+    io.trainwright.plan=c0b49d4954ebc4cccec1f49a310783a34cd50fc1b79009b520f25585d064228f \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

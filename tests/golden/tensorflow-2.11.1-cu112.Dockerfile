@@ -1,5 +1,5 @@
 # tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan fb51a4ab28fd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a65c904aead0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -349,7 +349,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=fb51a4ab28fdc3150e830be526200fe41e9f198f77d27b486a7c4ebbf646e5c9 \
+    io.trainwright.plan=a65c904aead0fd0a744302422db63c6714af44f9c607b1a1a44920d8864f92cf \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.14.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 22adadf88767; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a45d617d4941; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -389,7 +389,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.14.1 \
-    io.trainwright.plan=22adadf8876756b1e8089342ba4d69f7c27ed6907600630c6406499ffb3f8bc9 \
+    io.trainwright.plan=a45d617d49414921804ddc2e9a8cb399037a377a16a19e47e67036af2b4cbd1f \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.14.1 \
     io.trainwright.cuda=11.8 \

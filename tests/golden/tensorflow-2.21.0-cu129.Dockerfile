@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan d2d52f4cd48d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4df24cfa614e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -33,6 +33,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         python3.12 \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 
 # uv installs the locked wheels; it stays out of the image.
@@ -71,6 +73,8 @@ RUN --mount=type=tmpfs,target=/mnt \
         tar \
         util-linux \
         which \
+    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
+        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
     && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
 COPY tools/compile-jobs /usr/local/bin/compile-jobs
 
@@ -276,7 +280,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=d2d52f4cd48d4d9489745fbf614cb71c805524bfc82e17f6bd15bbdf4e1b1241 \
+    io.trainwright.plan=4df24cfa614ef7a07c7d4dabb706703ef82766a2240eca50d5586a47b1e9e4b1 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=12.9 \

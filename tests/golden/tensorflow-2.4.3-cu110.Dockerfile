@@ -1,5 +1,5 @@
 # tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan da8a2b36b43c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ccba9db008a5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -412,7 +412,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=da8a2b36b43c6768b3f45ec765c7e2f466d2820062d9545561d451c04e8b7156 \
+    io.trainwright.plan=ccba9db008a5642f056d60a387cb8893da7e3ad98ad587bb5548680b99717c57 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan b2d31d9fc951; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0507a1d2e3e2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -412,7 +412,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=b2d31d9fc9514471de10d8667736978c24484d0ed1ff7d2df332143aa7744724 \
+    io.trainwright.plan=0507a1d2e3e25f2ffccc14ae9e9fe178dd0ff2f6a6ff369dd1bca77c3269e7ec \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \
