@@ -127,10 +127,11 @@ def command(
     variables = {
         "TRAINING_JOB_NAME": JOB_NAME,
         "AWS_REGION": REGION,
-        "PATH": f"{CONTROL}/bin:{image.path}",
         **dict(packages.environment),
         **job.environment,
     }
+    if job.launch_only:
+        variables["PATH"] = f"{CONTROL}/bin:{variables.get('PATH', image.path)}"
     if (control / "python").is_dir():
         variables["PYTHONPATH"] = f"{CONTROL}/python:{image.environment.get('PYTHONPATH', '')}".rstrip(":")
     argv = ["--name", host.container, *labels(identity), *network]
