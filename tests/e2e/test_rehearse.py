@@ -309,6 +309,27 @@ def test_an_interruption_leaves_nothing(environment, cpu_image, tmp_path, number
     # `nothing_is_left` looks at the engine and at the folder.
 
 
+def test_an_interruption_at_any_moment_leaves_nothing(environment, cpu_image, docker, state, tmp_path):
+    """While the image is looked at, the network made, the containers made and started: each at some of these times."""
+    (tmp_path / "train.py").write_text(WAIT)
+    argv = [str(Path(sys.executable).with_name("invoke")), "rehearse", "--image", cpu_image, "--hosts", "2"]
+    for tenths in range(6, 42, 4):
+        running = subprocess.Popen(
+            [*argv, "--entry-point", str(tmp_path / "train.py")],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        time.sleep(tenths / 10)
+        # As a terminal does it: the clients of the engine get it, too.
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(60) != 0
+        assert not left(docker), f"after {tenths / 10} s"
+        assert not list((state / "rehearsals").glob("*/work")), f"after {tenths / 10} s"
+
+
 @pytest.mark.parametrize("mend", ["doctor", "rehearse"])
 def test_what_a_kill_left_is_cleared(environment, program, rehearse, cpu_image, docker, state, tmp_path, mend):
     (tmp_path / "train.py").write_text(WAIT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import subprocess
@@ -21,8 +22,9 @@ from trainwright.paths import templates_dir
 from trainwright.rehearsal import artifacts, files, leftovers, network, owner, seen
 from trainwright.rehearsal.facts import Facts, HostFacts, Process
 from trainwright.rehearsal.files import HostFolder
-from trainwright.rehearsal.hosts import Host
+from trainwright.rehearsal.hosts import Host, Image, command
 from trainwright.rehearsal.job import Job
+from trainwright.rehearsal.packages import Packages
 from trainwright.rehearsal.request import make_job
 from trainwright.rehearsal.run import launch_of
 from trainwright.rehearsal.show import RehearsalView, doing
@@ -449,6 +451,37 @@ def test_a_containers_own_name_is_never_algo_n() -> None:
     assert names.own(0) != names.own(1)
     assert not names.own(0).startswith("algo")
     assert names.container(1) == "trainwright-rehearsal-id-algo-2"
+
+
+IMAGE = Image("x", "sha256:0", {}, "/image/bin", {"PATH": "/image/bin"}, (), ("/site",), (), 0)
+
+
+def words(job: Job, tmp_path: Path) -> list[str]:
+    host = Host("algo-1", "container", "own", HostFolder(tmp_path / "algo-1"))
+    found = command(
+        job,
+        IMAGE,
+        host,
+        control=tmp_path / "control",
+        network=["--network", "n"],
+        identity="id",
+        gpus=False,
+        packages=Packages(),
+    )
+    return [f"{option} {value}" for option, value in itertools.pairwise(found)]
+
+
+def test_a_container_is_as_the_platform_makes_it(tmp_path: Path) -> None:
+    job = replace(JOB, inputs={"training": tmp_path}, memory="1g", environment={"MINE": "1"})
+    given = words(job, tmp_path)
+    assert f"--mount type=bind,src={tmp_path},dst=/opt/ml/input/data/training,readonly" in given
+    assert f"--mount type=bind,src={tmp_path}/algo-1/output,dst=/opt/ml/output" in given
+    assert f"--mount type=bind,src={tmp_path}/control/{files.PTH},dst=/site/{files.PTH},readonly" in given
+    assert {"--env MINE=1", "--env AWS_REGION=us-west-2", "--memory 1g", "--memory-swap 1g"} <= set(given)
+    # The image's own, unless programs stand in for others.
+    assert not any(one.startswith("--env PATH=") for one in given)
+    assert f"--env PATH={files.CONTROL}/bin:/image/bin" in words(replace(job, launch_only=True), tmp_path)
+    assert not any("--gpus" in one for one in given)
 
 
 def test_an_unknown_kind_of_network_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,10 +127,11 @@ def command(
     variables = {
         "TRAINING_JOB_NAME": JOB_NAME,
         "AWS_REGION": REGION,
-        "PATH": f"{CONTROL}/bin:{image.path}",
         **dict(packages.environment),
         **job.environment,
     }
+    if job.launch_only:
+        variables["PATH"] = f"{CONTROL}/bin:{variables.get('PATH', image.path)}"
     if (control / "python").is_dir():
         variables["PYTHONPATH"] = f"{CONTROL}/python:{image.environment.get('PYTHONPATH', '')}".rstrip(":")
     argv = ["--name", host.container, *labels(identity), *network]
@@ -171,8 +172,13 @@ def create(engine: Engine, words: Sequence[str], image: Image, program: Program)
 
 
 def remove(engine: Engine, identity: str) -> None:
-    """Remove every container of a rehearsal, running or not."""
-    client = engine.client.path
-    found = run([client, "ps", "-aq", "--filter", f"label={LABEL}={identity}"], env=engine.cli_env, timeout=SECONDS)
-    if found.stdout.split():
-        run([client, "rm", "-f", "-v", *found.stdout.split()], env=engine.cli_env, timeout=SECONDS)
+    """Remove every container of a rehearsal, running or not, and its networks; by label, not by what is known of them.
+
+    A command of the client that was interrupted may still have made something.
+    """
+    client, mark = engine.client.path, ["--filter", f"label={LABEL}={identity}"]
+    containers = run([client, "ps", "-aq", *mark], env=engine.cli_env, timeout=SECONDS).stdout.split()
+    if containers:
+        run([client, "rm", "-f", "-v", *containers], env=engine.cli_env, timeout=SECONDS)
+    for name in run([client, "network", "ls", "-q", *mark], env=engine.cli_env, timeout=SECONDS).stdout.split():
+        run([client, "network", "rm", name], env=engine.cli_env, timeout=SECONDS)
