@@ -142,6 +142,10 @@ def test_a_script_sees_the_same_in_the_sdks_local_mode(rehearse, cpu_image, dock
     try:
         checked(str(sdk), "fit.py", cpu_image, str(tmp_path), cwd=tmp_path, env=environment, timeout=600)
     finally:
+        # Compose stops the containers and leaves them, and the SDK its network.
+        made = ["--filter", f"ancestor={cpu_image}", "--filter", "label=com.docker.compose.service"]
+        for container in docker("ps", "-aq", *made).split():
+            docker("rm", "-f", "-v", container)
         if "sagemaker-local" not in networks:
             docker("network", "rm", "sagemaker-local", check=False)
     theirs = seen(tmp_path / "out" / "model.tar.gz")
