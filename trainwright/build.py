@@ -210,7 +210,7 @@ def _failure(
     last = list(failed.log)[-20:] if failed is not None and failed.log else text.splitlines()[-20:]
     if failed is not None and (source := source_failure(plan, component, failed.exit_code, last, str(log_path))):
         return source
-    if failed is not None and inputs.strict and (gone := gone_from_archive(inputs, last, str(log_path))):
+    if failed is not None and inputs.strict and (gone := gone_from_archive(inputs, component, last, str(log_path))):
         return gone
     remedy = f"The whole log: {log_path}"
     if "no space left on device" in text:

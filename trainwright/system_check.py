@@ -13,9 +13,9 @@ from trainwright.inputs import Inputs
 IMAGE_STAGES = {"os", "interpreter", "final"}
 # apt-get, where a pin leaves nothing to install.
 _NOT_THERE = re.compile(
-    r"has no installation candidate|is not installable|not going to be installed|held broken packages"
+    r"has no installation candidate|is not installable|not going to be installed|held broken|Unable to locate package"
 )
-_NAMED = re.compile(r"(?:Package '?([\w.+-]+)'? has no|Depends: ([\w.+-]+) .*but it is not)")
+_NAMED = re.compile(r"Package '?([\w.+-]+)'? has no|Depends: ([\w.+-]+) .*but it is not|locate package ([\w.+-]+)")
 
 
 def check_system_packages(inputs: Inputs, found: Mapping[str, Any]) -> None:
@@ -44,8 +44,15 @@ def check_system_packages(inputs: Inputs, found: Mapping[str, Any]) -> None:
         )
 
 
-def gone_from_archive(inputs: Inputs, lines: Sequence[str], log: str) -> SourceError | None:
-    """The failure of an apt step that could install only locked versions, where that is why it failed."""
+def gone_from_archive(inputs: Inputs, component: str | None, lines: Sequence[str], log: str) -> SourceError | None:
+    """The failure of an apt step that could install only locked versions, where that is why it failed.
+
+    Args:
+        inputs: of the build.
+        component: whose step it is, where that is known.
+        lines: the last lines of its output.
+        log: the path of the whole log.
+    """
     text = "\n".join(lines)
     if inputs.lock is None or not inputs.lock.system or not _NOT_THERE.search(text):
         return None
@@ -53,10 +60,10 @@ def gone_from_archive(inputs: Inputs, lines: Sequence[str], log: str) -> SourceE
     versions = {p.name: p.version for p in inputs.lock.system}
     rows = [f"  {name}: {versions.get(name, 'is not in the lock')}" for name in named]
     return SourceError(
-        "\n".join(["os: the distribution's archive has these packages in the locked versions no longer", *rows]),
+        "\n".join([f"{component or 'os'}: apt does not find these packages as the lock has them", *rows]),
         remedy="Distributions keep only the latest versions. Build from a folder that ./invoke mirror pull filled in "
         f"time, or lock today's: ./invoke lock {inputs.lock.request} --upgrade apt\nThe whole log: {log}",
-        component="os",
+        component=component or "os",
         file=named[0] if named else None,
         urls=[],
         packages=named,

@@ -167,7 +167,7 @@ def test_every_stage_that_installs_is_a_question():
         (["E: Package 'one' has no installation candidate"], ["one"]),
         (["Package one is not available", "E: Package one has no installation candidate"], ["one"]),
         ([" two : Depends: one (= 1-2) but it is not installable"], ["one"]),
-        (["E: Unable to locate package one"], None),
+        (["E: Unable to locate package one"], ["one"]),
         (["gcc: error"], None),
     ],
 )
@@ -177,10 +177,11 @@ def test_a_version_that_is_gone_is_told_from_other_failures(lines, named):
         request = "--framework pytorch"
 
     inputs = Inputs(None, Lock(), strict=True)  # type: ignore[arg-type]
-    failure = gone_from_archive(inputs, lines, "/log")
+    failure = gone_from_archive(inputs, "efa", lines, "/log")
     assert (failure is None) == (named is None)
     if failure is not None:
         assert failure.exit_code == 8
         assert failure.details["packages"] == named
         assert "one: 1-2" in failure.message
+        assert failure.details["component"] == "efa"
         assert "--upgrade apt" in failure.remedy
