@@ -39,7 +39,8 @@ def use_catalog(folder: str | None) -> None:
 
 def say(text: str) -> None:
     """Tell the user what goes on. Standard error, so that ``--json`` has standard output for itself."""
-    print(f"· {text}", file=sys.stderr, flush=True)
+    sys.stderr.write(f"· {text}\n")  # in one piece: threads tell of what they do, too
+    sys.stderr.flush()
 
 
 def print_json(document: Mapping[str, Any]) -> None:

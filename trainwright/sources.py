@@ -226,6 +226,13 @@ def _failure(missing: list[tuple[Source, dict[str, str]]], plan: Plan, catalog: 
             f"or a mirror of its registry ([registries] there), or bring {by_kind['base image'].name} here: "
             "docker load -i FILE"
         )
+        if ".dkr.ecr." in by_kind["base image"].name:
+            host = by_kind["base image"].name.partition("/")[0]
+            region = host.split(".")[3]
+            ways.append(
+                f"AWS's registries want a login: aws ecr get-login-password --region {region} | "
+                f"docker login --username AWS --password-stdin {host}"
+            )
     if "index" in by_kind:
         ways.append("Name an index that answers: index_url, extra_index_urls in trainwright.toml (docs/site.md).")
     offer = nearest_from_packages(plan, catalog)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -22,6 +23,7 @@ from trainwright.plan import Plan
 from trainwright.plan_lock import PlanLock, lock_path, save_lock
 from trainwright.runner import run
 from trainwright.site import Site
+from trainwright.sources import check_sources
 from trainwright.store import BuildRecord
 from trainwright.view import Mode
 
@@ -75,6 +77,10 @@ def build_image(
     engine = connect(say=say)
     if plan.base.image is None and (inputs.lock is None or inputs.lock.base is None):
         ensure_tool("mmdebstrap", say=say)
+    if not options.skip_source_check and any(s.sha256 is None for c in inputs.plan.components for s in c.archives):
+        # Before gigabytes are fetched for their checksums: is everything else to be had as well?
+        check_sources(inputs.plan, catalog, site, engine, held=inputs.files)
+        options = replace(options, skip_source_check=True)
     inputs = first_use(inputs, site, flags, say=say)
     record = building.build(inputs, catalog, site, engine, options=options, say=say)
     if smoke and not (record.smoke and record.smoke["failed"] == 0):
