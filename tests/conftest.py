@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+# Image tests of the example: they run inside an image.
+collect_ignore = ["example"]
+
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
