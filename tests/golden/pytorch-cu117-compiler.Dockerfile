@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9f0aea2d5e6c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7bfa163df992; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -237,7 +237,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=9f0aea2d5e6cb523b228f0885c954742e674ed20252c4b7460b0bd3ec17a7329 \
+    io.trainwright.plan=7bfa163df9926cf4d355862eeb1e55ff984bd0fa505eb9bb379f9c0534633790 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

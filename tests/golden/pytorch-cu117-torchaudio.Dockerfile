@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4907600254b5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 64a60c7f72eb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=4907600254b5ccf879a67f7c3a632f62599f751769cd4cfedcb3d8e431459d95 \
+    io.trainwright.plan=64a60c7f72eb56191ba7a7fd9caa0da8d88141467af6897910befa503746f481 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 813309b7fc98; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0bc74b7bf93d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=813309b7fc982ef5aa1b933a089848e080cbad0232999b257832a34a1dea3242 \
+    io.trainwright.plan=0bc74b7bf93d2e1a848279311a56fcb70d40ae9187c74e513ce3a311dda61c10 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

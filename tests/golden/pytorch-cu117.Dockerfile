@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan f95c7786b807; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 18154446cfbd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -231,7 +231,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=f95c7786b8077f812e41a95b4ec0da8d780e0371f5c5329122857f30131bb5ab \
+    io.trainwright.plan=18154446cfbd518e2ddfd47d67abfaf8151bb181868efc0ce73c6bfd2fcb651b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d42f8c51c21d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan deb8a45a4a2b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -246,7 +246,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=d42f8c51c21d82ddf3a10dd4fe3d6f3cd60c0fd66dd7cacaa369b8501bd37ca4 \
+    io.trainwright.plan=deb8a45a4a2b9bfb2498ba6728475ff8f41ad90b347790f61405786a72320ae4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b5bcc052629c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 78f308b284e6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=b5bcc052629cae1f32933e47304311268f8f09cac741238950b6443be4b8e0be \
+    io.trainwright.plan=78f308b284e6452686641b3f8c475179647aeb5097cc30315a246a9c4ff00196 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

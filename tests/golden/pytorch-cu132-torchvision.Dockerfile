@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 73dc9976d277; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 941b7e4733c1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -249,7 +249,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=73dc9976d277c3ca8ce5fa7aa640e2e1cc137fe40060d745101f1f7a1fab3194 \
+    io.trainwright.plan=941b7e4733c1e9cdf16cc2054435c0ff7a2fadef61f8b95eb19cf0ad2ff1ae60 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 817558b22d5c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7c23bb6677a0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -240,7 +240,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=817558b22d5c4d4d44360e014d97d8c616772be0e008ff7dedf88d58b163f642 \
+    io.trainwright.plan=7c23bb6677a07fb32c32a00fa3a4badfda0ccbe7fdc3717b458944b444e42f36 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
