@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 702c6621557f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan db05a1f1d09c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -248,7 +248,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=702c6621557f5c17216c8175ed0592267024f4b56aabca9e1d381e592f3f68cb \
+    io.trainwright.plan=db05a1f1d09c47ee19fae151b1222b7660e1f0d6e47767a291a569c937caba21 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

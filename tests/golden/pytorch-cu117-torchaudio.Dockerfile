@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2eda23912adb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9d5a2d3a67ab; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=2eda23912adb01839b6b25281de04bd67e579d3f5d46529470363b77a60654d7 \
+    io.trainwright.plan=9d5a2d3a67ab1b320e5e8ba6d5608d94407b6f9c348f991e08bfb55b38af6a7c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

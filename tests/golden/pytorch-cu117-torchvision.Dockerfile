@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 01c082c8943d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ceba8340da68; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=01c082c8943dfa08ea9dc00cd15c3fd9396efbee6042585ba7030e7d7bee0903 \
+    io.trainwright.plan=ceba8340da687366e77d9e3b6500addc3d5115e97bb6dbad83ef61db7c29fe20 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

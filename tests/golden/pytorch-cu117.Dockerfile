@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan dc5e68f53a7a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1e5b5030a07c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -242,7 +242,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=dc5e68f53a7a14d245eb6b4d36200528652b72c6e8ce135463aeb09b8bce677a \
+    io.trainwright.plan=1e5b5030a07cdc6b3f55409e60543f86f212bcb93d484cbc1acc7b4a961501d5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

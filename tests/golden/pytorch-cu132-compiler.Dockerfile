@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e8e15ba81029; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4d579cfd97e9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=e8e15ba8102989dd7849b89f360a5fc4575a13dddf263e15f3b9fe7cd394cfd4 \
+    io.trainwright.plan=4d579cfd97e94bfd1b3ea912606cb4d6bdd08185cd6fb0e33af936a990a7936a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4ecf0bfdde84; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 369e4f033195; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -266,7 +266,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=4ecf0bfdde84c9cf1fda4b8552e36b20bda3863185c8a815fd74e082eb3ea5f9 \
+    io.trainwright.plan=369e4f03319555745d86953f34c535027dcd9f5d0e8a245e5ebabc5209d6d130 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
