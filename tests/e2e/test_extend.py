@@ -50,7 +50,7 @@ def test_packages_and_code_on_top_of_a_container(
     code.mkdir()
     (code / "train.py").write_text("import einops; print('einops', einops.__version__)\n")
     (tmp_path / "wanted.txt").write_text("einops==0.8.1\n")
-    words = ["--framework", "pytorch", "--version", "2.13.0", "--base", "dlc", "--catalog", str(catalog)]
+    words = ["--framework", "pytorch", "--cuda", "cpu", "--base", "dlc", "--catalog", str(catalog)]
     words += ["--with-requirements", str(tmp_path / "wanted.txt"), "--code", str(code), "--entry-point", "train.py"]
     planned = program("plan", *words, "--json").json
     assert planned["base"]["image"] == CONTAINER

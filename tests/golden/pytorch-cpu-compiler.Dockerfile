@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 338bbab1b3c0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 046843634a85; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -222,7 +222,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=338bbab1b3c07ae6ac8183db9e55b8fdcd4423e97363422bfb1d398eb1d14c3a \
+    io.trainwright.plan=046843634a85fb3f582eefc10022d63aeba779515273167200a22b9e1b8eb5fd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan bd4053ab1f9e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1b4ce2408692; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -216,7 +216,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=bd4053ab1f9e702d619447a424976f6730ce6d9fc99b6f4747edf5664e8681a0 \
+    io.trainwright.plan=1b4ce24086927fdd2dd1cf5c1a5835171927e3243773ade717a33a3f878c1d3a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 14756fdce2d8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3cfa7955f857; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=14756fdce2d8603cfe3a66feb2e0879d45b1acb74ce22ccfc531583759d5296d \
+    io.trainwright.plan=3cfa7955f857eafed25f96175040a77177b2045404cf7deb1d9a9951401b6333 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e0a23789271c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a26214888649; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -285,7 +285,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=e0a23789271c3955b86618fb3c2ebdb31fa7155eb4634f019855333707de4f14 \
+    io.trainwright.plan=a262148886499a0fd84f499e9fd20d0c8fee1cb46eb8adadc2cea9a768376d7c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0a7b6618dc0b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 76f445f1e186; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=0a7b6618dc0b80aa116c53d714e5296f70f8ed0cfd677204be7a96aadcb1e5a9 \
+    io.trainwright.plan=76f445f1e186fe9ccc805e4a2affe8bf285250860be80301262b140318fb06fd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 846a494b56d7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 02e96ca6be4f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=846a494b56d71b53ae7f5dbea4a258da6401f7ba6fd6fbd51f8d0ca08a4cc158 \
+    io.trainwright.plan=02e96ca6be4f43a80c488cc8183e57ebc575ebe090c4eff0289e463bc040e134 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ec0f09df89e1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8e4f1044e289; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=ec0f09df89e11b53c7fef832a90907fc6b9fbaa864a8c507ec20eaa42c94225d \
+    io.trainwright.plan=8e4f1044e28902047b99d7486c7917fbbb23b11b7a0562e0959c9e800a3b69bc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

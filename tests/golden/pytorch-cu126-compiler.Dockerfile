@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d48ae595cf37; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 68a832a8976d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=d48ae595cf37728a6766d241e8ca12e5e6a4897ea0bdb4d9f23cfdc3200e432f \
+    io.trainwright.plan=68a832a8976deffcde5e4b357f98603412ef2e4cef0bb4c7c86bd20413211c86 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

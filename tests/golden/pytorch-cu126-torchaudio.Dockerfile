@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0105c49c5a0b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 623acb92bf55; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=0105c49c5a0b3ac6d3b18722f7543b8c2027a07a41d858cc52bbd9b4ea81826e \
+    io.trainwright.plan=623acb92bf5592057f86f3ed6780f692f732a1ebe3c972dd0f7502d6c5ea72a9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9adf99ddf415; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8e6d3107d5d7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=9adf99ddf4152742803be2c20844900cc8bee6984e3414a39e1c929cdc25b253 \
+    io.trainwright.plan=8e6d3107d5d7ee9ec2561344d6fe8c600408b1e2c811a06961b61df7d8333687 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

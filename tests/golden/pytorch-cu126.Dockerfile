@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b34ef8d84e7a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 143d544942f7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=b34ef8d84e7a3a518a4883c61bab465965f46d2255d07230649c23c8bb5e66d6 \
+    io.trainwright.plan=143d544942f740111c7bb9df2eefe77b25471ed125fd32633748555a23d1bc0c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ca94fe80617b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3547e2abb215; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=ca94fe80617b9cc059cdac03ec02871cf9bf41d01790c226b85aa4293daa6ee2 \
+    io.trainwright.plan=3547e2abb215220242d8d521bf1db25bb3ac327cc609f41365ca118033583034 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

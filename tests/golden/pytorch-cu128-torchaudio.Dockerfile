@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 08eaf256f704; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2015faa0a734; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=08eaf256f7044aaa634404d47c133cedeaa61064cfec97dc0fb5f458a1adba95 \
+    io.trainwright.plan=2015faa0a7346d9bc2e297db3a1a5afeba8da34ebc39be63f940d1937ac0ed17 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9b731c57f374; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d2d5664716f8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=9b731c57f3749a0c8882f7381e3d39bf027d84906de1c4337c3ead0cf198d312 \
+    io.trainwright.plan=d2d5664716f8b15bba595493c9ee96c01e135cec2b91fd7a5ad506b94dbfb335 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 619d3fdd17d5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cc07aa671991; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=619d3fdd17d5f25785a01f8e1e8adc9bd94c0d4d704483210def4cb81f1f2aac \
+    io.trainwright.plan=cc07aa6719916e8ab4b87e4a2884fc222428d12dd50ac5e134c80f79a9f363a4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

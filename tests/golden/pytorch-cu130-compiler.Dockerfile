@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b2374f46e4f1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 97018856d8c6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=b2374f46e4f13d3eda16b9c70b510a5ce6c8bd30596b31f60f416aa4054f1b53 \
+    io.trainwright.plan=97018856d8c6c9d594a30a7ab9108dac65bf0b301e1d5ebf8b5ac224d9e00dea \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e27ef7e82660; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6591c9f6d3fa; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -266,7 +266,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=e27ef7e82660224bc1db0118c83dc3188bffa6f890ca3dda8a722b834e261cb6 \
+    io.trainwright.plan=6591c9f6d3fa47700c6a1605fe3d6103cad14806efa7e3dfa03b896390303e40 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

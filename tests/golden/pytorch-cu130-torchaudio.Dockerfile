@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2e5549d8690a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6e59b1b844a1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=2e5549d8690a43cf46cc5820a55f3a854f4dc61bfd0d10c511cd68c3f2df431a \
+    io.trainwright.plan=6e59b1b844a1178e0f50505bab2aec2efeacb2aa5dd57f1333231b84b802c619 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

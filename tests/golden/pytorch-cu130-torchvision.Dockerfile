@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5a99df5f48b3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 493a309de81b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=5a99df5f48b3488e59761b3040198474ecba5bffb502de3ab3fcb9112e364be1 \
+    io.trainwright.plan=493a309de81b64be516525cb316a0c7755e2a37a874ccc803da2813daead1fe2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 06dd33ee3701; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 77e3631b2ece; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=06dd33ee3701254642d92539e244e23b4a5528192114372275ca5ed102c381c3 \
+    io.trainwright.plan=77e3631b2ece6a6e626262df0f6f1a48950725b50b5b0db26a3d9dc1b1440a99 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4d579cfd97e9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 741be09e94af; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -258,7 +258,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=4d579cfd97e94bfd1b3ea912606cb4d6bdd08185cd6fb0e33af936a990a7936a \
+    io.trainwright.plan=741be09e94afaff0469e4cef0b44bb5dcad7bf3a979ef40d4bfcbe0332faae59 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

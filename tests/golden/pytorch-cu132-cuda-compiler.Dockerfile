@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 369e4f033195; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 02a7c860dfc3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -266,7 +266,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=369e4f03319555745d86953f34c535027dcd9f5d0e8a245e5ebabc5209d6d130 \
+    io.trainwright.plan=02a7c860dfc37f7290b3c8b5bd6266a9f3aaaf3422487ae89b01fb4e9acde973 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan acb84658e180; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7c68a938b886; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -262,7 +262,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=acb84658e180120f4ed4d1b1b9eaef4eae05af7499505c193bb1a3de98beac4a \
+    io.trainwright.plan=7c68a938b886268c171ec1205b0f6c9bda2d0b6941646050bd46386d7d16e8ff \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

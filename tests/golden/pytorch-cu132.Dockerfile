@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1993e1c57789; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 31198167f766; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -252,7 +252,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=1993e1c577894d14b940009e0aa9b48d009043ada3bbcce7e2e8de58060d8ff0 \
+    io.trainwright.plan=31198167f766d5c846d772db1b3f7c8d512cc1486e73f51f9f037a1d87bd78e0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \
