@@ -78,7 +78,10 @@ def generate(*, check: bool) -> None:
         RequestError: with ``check``: a file is stale, missing, or no longer generated.
     """
     files = expected_files()
-    faults = [f"{path.relative_to(ROOT)} is not generated any more" for path in GOLDEN.glob("*") if path not in files]
+    gone = [path for path in GOLDEN.glob("*") if path not in files]
+    faults = [f"{path.relative_to(ROOT)} is not generated any more" for path in gone]
+    for path in () if check else gone:
+        path.unlink()
     for path, text in files.items():
         current = path.read_text() if path.is_file() else ""
         if current == text:
