@@ -24,8 +24,8 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from trainwright import runner
 from trainwright.errors import Conflict, Failure, RequestError, SourceError
-from trainwright.pip_settings import index_settings
 from trainwright.records import Record, parse_record
+from trainwright.uv_settings import index_settings
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
