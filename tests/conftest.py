@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from typing import Any
 
 import pytest
+
+# A shell starts what it runs in the background with SIGINT ignored, and every child would inherit that: the tests that
+# press Ctrl-C would wait for nothing.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Image tests of the example: they run inside an image.
 collect_ignore = ["example"]
