@@ -21,7 +21,7 @@ Say = Callable[[str], None]
 ENGINE_PACKAGES = ("docker.io", "iptables", "ca-certificates", "mmdebstrap")
 # Newer releases split these from docker.io; without Recommends they have to be named. Older ones do not know them.
 SPLIT_PACKAGES = ("docker-cli", "docker-buildx")
-TOOL_PACKAGES = {"mmdebstrap": "mmdebstrap", "dockerd": "docker.io"}
+TOOL_PACKAGES = {"mmdebstrap": "mmdebstrap", "dockerd": "docker.io", "ip": "iproute2"}
 
 START_SECONDS = 60.0
 POLL_SECONDS = 0.5
@@ -87,7 +87,7 @@ def start_commands() -> str:
 
 
 def ensure_tool(name: str, say: Say) -> str:
-    """The path of a tool of the base maker (``mmdebstrap``), installed where it is missing.
+    """The path of a tool (``mmdebstrap`` makes bases, ``ip`` joins hosts), installed where it is missing.
 
     Raises:
         EngineError: it is missing and may not or cannot be installed.

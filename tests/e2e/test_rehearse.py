@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 
 from trainwright.engine import connect
+from trainwright.engine_setup import ensure_tool
 from trainwright.rehearsal.artifacts import foreign, hand_over
 from trainwright.rehearsal.network import VARIABLE
 
@@ -85,9 +86,7 @@ time.sleep(5)
 """
 TORCHRUN = ("--distribution", "torch_distributed")
 TWO_BY_TWO = ("--hosts", "2", "--processes-per-host", "2")
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("ip"), reason="veth pairs need root and the program ip"
-)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="veth pairs need root")
 
 
 def left(docker) -> list[str]:
@@ -100,6 +99,13 @@ def left(docker) -> list[str]:
             if said and not Path("/proc", said.split(":")[2]).exists():
                 found.append(identity)
     return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ip_is_there() -> None:
+    """A smallest Debian lacks the program, which veth pairs are made with."""
+    if os.geteuid() == 0:
+        ensure_tool("ip", print)
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +156,6 @@ def test_one_host_sees_what_the_platform_shows(rehearse, tmp_path):
 
 
 def test_torchrun_on_two_hosts(rehearse):
-    idle = os.getloadavg()[0] < 1
     done = rehearse(DDP, *TWO_BY_TWO, *TORCHRUN)
     assert done.code == 0, done.err[-3000:]
     assert set(checks(done.json).values()) == {"passed"}
@@ -163,20 +168,15 @@ def test_torchrun_on_two_hosts(rehearse):
     assert {row["reduced"]["torch"] for row in done.json["ranks"]} == {10}
     assert files_of(done.json) == {f"rank-{rank}": "4" for rank in range(4)}
     assert done.json["network"] == "bridge"
-    if idle:
-        assert done.json["seconds"] < 30
 
 
 def test_mpi_on_two_hosts(rehearse):
-    idle = os.getloadavg()[0] < 1
     done = rehearse(MPI, *TWO_BY_TWO, "--distribution", '{"mpi": {"enabled": true}}')
     assert done.code == 0, done.err[-3000:]
     assert set(checks(done.json).values()) == {"passed"}
     assert [row["host_name"] for row in done.json["ranks"]] == ["algo-1", "algo-1", "algo-2", "algo-2"]
     assert {row["reduced"]["mpi"] for row in done.json["ranks"]} == {10}
     assert files_of(done.json) == {f"rank-{rank}": "4" for rank in range(4)}
-    if idle:
-        assert done.json["seconds"] < 60
 
 
 def test_sdk_3_starts_torchrun_by_its_own_driver(rehearse):
