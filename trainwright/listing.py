@@ -6,7 +6,7 @@ from typing import Any
 
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.errors import RequestError, did_you_mean
-from trainwright.lines import cuda_tag
+from trainwright.lines import cuda_tag, version_key
 from trainwright.plan import Plan
 from trainwright.request import parse_cuda
 from trainwright.site import Site
@@ -51,7 +51,7 @@ def components() -> dict[str, Any]:
         {
             "name": name,
             "summary": folder.component.summary,
-            "providers": {p: sorted(v.versions) for p, v in folder.component.providers.items()},
+            "providers": {p: sorted(v.versions, key=version_key) for p, v in folder.component.providers.items()},
             "requires": list(folder.component.requires),
         }
         for name, folder in sorted(folders.items(), key=lambda item: item[1].component.order)

@@ -38,7 +38,7 @@ def listing_text(document: dict[str, Any]) -> str:
     if "components" in document:
         found = [("component", "providers", "what it is")]
         for row in document["components"]:
-            providers = [f"{p} {'/'.join(v)}".strip() for p, v in row["providers"].items()]
+            providers = [f"{p} {_versions(v)}".strip() for p, v in row["providers"].items() if p != "base"]
             found.append((row["name"], ", ".join(providers), row["summary"]))
         return table(found)
     if not document["images"]:
@@ -56,6 +56,11 @@ def listing_text(document: dict[str, Any]) -> str:
         for r in document["images"]
     ]
     return table(rows)
+
+
+def _versions(versions: Sequence[str]) -> str:
+    """A few versions as they are, many as the first and the last; --json has all of them."""
+    return "/".join(versions) if len(versions) < 5 else f"{versions[0]} to {versions[-1]} ({len(versions)})"
 
 
 def plan_text(plan: Plan) -> str:
