@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.twin.pack import sha256_of, tar_gz, tree, wheel
 from tests.twin.torch_wheel import relabel_torch, relabel_torchvision
+from trainwright.engine_setup import ensure_tool
 
 SHAPES = Path(__file__).with_name("shapes")
 PYTHON = "3.9"  # Debian 11 has it where Ubuntu 20.04 has 3.8
@@ -110,6 +111,7 @@ def _from_index(name: str, folder: Path) -> Path:
 
 def _library(source: Path, name: str, needed: Sequence[str]) -> bytes:
     """A shared library that names others as needed, which are there only where it is loaded."""
+    ensure_tool("gcc", print)
     with tempfile.TemporaryDirectory(prefix="twin-") as scratch:
         folder = Path(scratch)
         for soname in needed:
