@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.loopback import Loopback, loopback, truncated
+from tests.loopback import truncated
 from trainwright import mirror, python_files
 from trainwright.download import Store
 from trainwright.engine import Client, Engine
@@ -25,16 +23,7 @@ ENGINE = Engine(Client("/bin/false", "builtin", "20.10", "plain"), "20.10")
 PLAN = "f" * 64
 
 
-@pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def server() -> Iterator[Loopback]:
-    with loopback() as running:
-        yield running
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 def lock(**update: object) -> PlanLock:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
 import pytest
 
-from tests.loopback import Loopback, dead_url, loopback, status
+from tests.loopback import dead_url, status
 from trainwright import inputs as taking
 from trainwright import locking_plan
 from trainwright.catalog import load_catalog
@@ -49,16 +48,7 @@ def quiet(_: str) -> None:
     """Nobody listens."""
 
 
-@pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def server() -> Iterator[Loopback]:
-    with loopback() as running:
-        yield running
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @pytest.fixture

@@ -1,0 +1,24 @@
+"""What several unit tests share: folders of their own for state and cache, and a web server on loopback."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.loopback import Loopback, loopback
+
+
+@pytest.fixture
+def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """State and cache of this test alone."""
+    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def server() -> Iterator[Loopback]:
+    """A web server that answers as a test tells it."""
+    with loopback() as running:
+        yield running
