@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainwright.catalog import BASE
-from trainwright.dlc import FRAMEWORKS, GALLERY, dlc_image, load_dlc, registry_of
+from trainwright.dlc import FRAMEWORKS, GALLERY, Snapshot, dlc_image, load_dlc, registry_of
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.lines import Evidence, Line, LineBase, Selection
 
@@ -33,7 +33,8 @@ def extended(entry: Line) -> Line | None:
     except RequestError:
         return None
     says = f"the container is {image.repository}:{image.tag}"
-    evidence = Evidence(source=image.evidence[0], date=line.evidence[0].date, says=says)
+    read = max(source.date for source in load_dlc().provenance.images if isinstance(source, Snapshot))
+    evidence = Evidence(source=image.evidence[0], date=str(read), says=says)
     base = LineBase(kind="dlc", os=line.base.os, image=f"{image.repository}:{image.tag}")
     held = {name: Selection(provider=BASE, version=chosen.version) for name, chosen in line.components.items()}
     fields = {"base": base, "components": held, "options": {}, "evidence": (*line.evidence, evidence)}
