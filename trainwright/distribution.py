@@ -146,6 +146,12 @@ def processes_per_host(distribution: Mapping[str, Any] | None) -> int | None:
     return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else None
 
 
+def framework_of(distribution: Mapping[str, Any] | None) -> str | None:
+    """The framework whose estimator alone knows a strategy of a ``distribution``; nothing where several do."""
+    alone = [STRATEGIES[name].frameworks for name in distribution or {} if name in STRATEGIES]
+    return next((names[0] for names in alone if len(names) == 1), None)
+
+
 def needs_framework_module(launcher: Launcher) -> bool:
     """Whether only the framework's module knows the launcher; sagemaker-training alone starts one process instead."""
     return launcher not in ("process", "mpi")

@@ -184,7 +184,7 @@ def _packages(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Dif
             name, _, version = requirement.partition("==")
             seen = installed.get(re.sub(r"[-_.]+", "-", name).lower())
             # Other providers than wheels may use a package as material that is not installed as a distribution.
-            if seen == version or (seen is None and component.get("provider") != "wheel"):
+            if seen == version or (seen is None and not component.get("provider", "").endswith("wheel")):
                 continue
             yield Difference(
                 component["name"],

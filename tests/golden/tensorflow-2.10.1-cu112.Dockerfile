@@ -1,5 +1,5 @@
 # tensorflow 2.10.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 605e1a9c71be; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan be5189646eb5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -349,7 +349,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.10.1 \
-    io.trainwright.plan=605e1a9c71be6807fc6a4e1815af31e93d66c18c72fd046fc0319fd5ee185e3f \
+    io.trainwright.plan=be5189646eb5fb5e798e6dd0b3fee224f1e45421245e32958292c15f45c794ca \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.10.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a65c904aead0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan aaa3a9b8665d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -349,7 +349,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=a65c904aead0fd0a744302422db63c6714af44f9c607b1a1a44920d8864f92cf \
+    io.trainwright.plan=aaa3a9b8665d18dc6ffb5c6e0ec3aa51ceebeed459be579c6c2e78126c8841f9 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

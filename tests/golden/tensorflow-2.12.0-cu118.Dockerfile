@@ -1,5 +1,5 @@
 # tensorflow 2.12.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5f6e6752602f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7d88a8410705; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -390,7 +390,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.12.0 \
-    io.trainwright.plan=5f6e6752602f6b620d361ba1ccceb06216b5236084d2c77e51f22f5308cf9798 \
+    io.trainwright.plan=7d88a8410705a3ade3bc04cbb50f5c56fa4264ba2bd62388dfd8c471b53c6dc8 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.12.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # tensorflow 2.13.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a86c4f06c8cf; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 52aaff484fd1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -390,7 +390,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=a86c4f06c8cfcd6166c14291ccee084d35059181ff36c3f43521cfb575b7a2e3 \
+    io.trainwright.plan=52aaff484fd1bc7f17ad62406557334427221bade1f4f6171b35f3008536e1bd \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=11.8 \

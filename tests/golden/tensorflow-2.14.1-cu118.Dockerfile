@@ -1,5 +1,5 @@
 # tensorflow 2.14.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a45d617d4941; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 98b75a45f430; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -389,7 +389,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.14.1 \
-    io.trainwright.plan=a45d617d49414921804ddc2e9a8cb399037a377a16a19e47e67036af2b4cbd1f \
+    io.trainwright.plan=98b75a45f430f79d5a4aedb97fe0f082479ca69b95e5e6a4d3beaf107ca74468 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.14.1 \
     io.trainwright.cuda=11.8 \

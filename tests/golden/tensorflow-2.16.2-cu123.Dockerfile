@@ -1,5 +1,5 @@
 # tensorflow 2.16.2, CUDA 12.3, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e681cc19bbae; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 612cd271eafc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -374,7 +374,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.16.2 \
-    io.trainwright.plan=e681cc19bbae668b23baa9329d7b5275540fccedac77e304e278337b562eb349 \
+    io.trainwright.plan=612cd271eafcbad36de1ff6949e9d0c6380ff2d7196bbfec873cc62a99622e0d \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.16.2 \
     io.trainwright.cuda=12.3 \

@@ -1,5 +1,5 @@
 # tensorflow 2.18.0, CUDA 12.5, Python 3.10, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 58eb6226a4f3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8a73f87465d4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -335,7 +335,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.18.0 \
-    io.trainwright.plan=58eb6226a4f3caf2a705bb98db97a8ccf86fd24bc5aabab5c49f2aa36581ef4a \
+    io.trainwright.plan=8a73f87465d410210eb4dc5d4c559332e6385085989caeec1d3d891196139a59 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.18.0 \
     io.trainwright.cuda=12.5 \

@@ -1,5 +1,5 @@
 # tensorflow 2.19.0, CUDA 12.5, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan a89ed95650a3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9df30bb357df; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -348,7 +348,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.19.0 \
-    io.trainwright.plan=a89ed95650a3ea5c6b0a485169b856d7b9315da5ef006421901f435b44a30c3d \
+    io.trainwright.plan=9df30bb357df0ece524823e6f5c3ab5a3aed1a8924026d7e4d8a1121f2516373 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.19.0 \
     io.trainwright.cuda=12.5 \

@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 4df24cfa614e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b706e99f541b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -280,7 +280,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=4df24cfa614ef7a07c7d4dabb706703ef82766a2240eca50d5586a47b1e9e4b1 \
+    io.trainwright.plan=b706e99f541bb923b7de526d170574770666b258bbd44b3f69379b72ef62f553 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=12.9 \

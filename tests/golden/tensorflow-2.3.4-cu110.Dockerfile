@@ -1,5 +1,5 @@
 # tensorflow 2.3.4, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan da1b8dcf2da6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 874de6c2044f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -330,7 +330,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.3.4 \
-    io.trainwright.plan=da1b8dcf2da6f51a89ba26c71a06c6c861383ace72acc294318aa347606d5bb3 \
+    io.trainwright.plan=874de6c2044f052d68770cce96808affb7bb8693839d60cc86ed70152409802f \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.3.4 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan ccba9db008a5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d621b8798b94; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -412,7 +412,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=ccba9db008a5642f056d60a387cb8893da7e3ad98ad587bb5548680b99717c57 \
+    io.trainwright.plan=d621b8798b9420e83ee66b4f5bb5553cb1d6d7905ec25a038404104d073eabcb \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 0507a1d2e3e2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c969536d5ca9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -412,7 +412,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=0507a1d2e3e25f2ffccc14ae9e9fe178dd0ff2f6a6ff369dd1bca77c3269e7ec \
+    io.trainwright.plan=c969536d5ca9751b7bd373cf4e87759ab457b8cb9c7766564f116ddeeefd2283 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

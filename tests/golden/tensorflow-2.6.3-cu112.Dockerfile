@@ -1,5 +1,5 @@
 # tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6a3d5b066926; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6da629a17750; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -362,7 +362,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=6a3d5b066926048a6cada9d4f2e4ceb26c75bdae65f014578c17190e54652cd0 \
+    io.trainwright.plan=6da629a17750eca04ad7ddee56531bb2b2cfd1954dae778426b520269b37c45d \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.7.1, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan ac860c7c02b6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7d82f4072635; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -349,7 +349,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=ac860c7c02b6276d9ae8d54da56321b42b6c55d402946785d7082acf0cc2eae4 \
+    io.trainwright.plan=7d82f40726353d6913eca1078227451f11b65a4d60ec7c5cf8b484f20f887b10 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=11.2 \

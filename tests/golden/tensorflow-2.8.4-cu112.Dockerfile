@@ -1,5 +1,5 @@
 # tensorflow 2.8.4, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan db09a2a7af2b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 98a416775a05; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -349,7 +349,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.8.4 \
-    io.trainwright.plan=db09a2a7af2b033eab21cb20a6868712d0b52f55aba7b89c63408396fe627da3 \
+    io.trainwright.plan=98a416775a05f7b333e73de99415af62c849653c45e8c6b6ad68ce0284373900 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.8.4 \
     io.trainwright.cuda=11.2 \

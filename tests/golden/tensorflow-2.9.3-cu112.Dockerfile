@@ -1,5 +1,5 @@
 # tensorflow 2.9.3, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 47727d8047c2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0b1da2489937; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -349,7 +349,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.9.3 \
-    io.trainwright.plan=47727d8047c2a8075e36b13bdb410736fac3126b14b3b00b027fef476ccd423b \
+    io.trainwright.plan=0b1da24899379f96b636dc4bd0b038215cd12595f599335598d14f82b1247e65 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.9.3 \
     io.trainwright.cuda=11.2 \

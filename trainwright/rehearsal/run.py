@@ -104,7 +104,6 @@ def rehearse(
             remedy="Rehearse on the engine's machine; or unset DOCKER_HOST.",
         )
     files.check_entry_point(job)
-    launch = launch_of(job)
     leftovers.clear(engine)
     identity = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
     folder = (output or leftovers.reports_dir() / identity).absolute()
@@ -113,10 +112,11 @@ def rehearse(
     with _workplace(engine, work, identity):
         image = hosts.look_at(engine, job.image, identity)
         (work / "image").write_text(image.id)
+        # What a distribution means, and whether there is such a one, is a matter of the framework.
         job = replace(job, framework=_framework(image, job))
         document = _run(
             job,
-            launch,
+            launch_of(job),
             image,
             engine,
             identity=identity,
@@ -244,10 +244,15 @@ def _check(job: Job) -> None:
 
 
 def _framework(image: Image, job: Job) -> str:
-    """The image's framework; ``SAGEMAKER_TRAINING_MODULE`` names it where no label of ours does."""
-    label = image.labels.get("io.trainwright.framework", "").split()
-    module = image.environment.get("SAGEMAKER_TRAINING_MODULE", "")
-    return label[0] if label else "tensorflow" if "tensorflow" in module else job.framework
+    """The image's framework: what a label of ours or ``SAGEMAKER_TRAINING_MODULE`` names, else what the job asks for.
+
+    A line's framework may have a longer name (``huggingface-tensorflow``); SageMaker's launchers know two.
+    """
+    label = image.labels.get("io.trainwright.framework", "")
+    for said in (label, image.environment.get("SAGEMAKER_TRAINING_MODULE", "")):
+        if found := next((name for name in distributions.PRECEDENCE if name in said), None):
+            return found
+    return distributions.framework_of(job.distribution) or job.framework
 
 
 @contextmanager
