@@ -200,6 +200,7 @@ class RehearsedRank(Record):
     world_size: int | None
     world_sizes: dict[str, int]
     reduced: dict[str, float]
+    reached: list[str]
     error: str
 
 

@@ -4,8 +4,9 @@ A line in ``trainwright_rehearsal.pth`` starts it in every Python process before
 writes what it sees, one JSON object to a line, into ``facts/<pid>.jsonl`` beside it:
 
 ``start``   what the process is
-``joined``  it belongs to a world of ranks now, by torch.distributed or MPI
+``joined``  it belongs to a world of ranks now, by torch.distributed, MPI or a strategy of tf.distribute
 ``reduced`` the sum of ``rank + 1`` over all of that world: the ranks reached one another
+``reached`` the tasks of a TensorFlow cluster that computed something for its coordinator
 ``error``   the exception that ended it
 ``signal``  it got SIGTERM (only where the rehearsal sends one)
 ``end``     it came to its end
@@ -70,7 +71,12 @@ def start():
         import traceback
 
         text = "".join(traceback.format_exception(kind, value, trace))
-        tell("error", type=kind.__name__, text=text[-ERROR_CHARACTERS:])
+        try:
+            said = str(value).strip().splitlines()
+        except Exception:
+            said = []
+        line = ": ".join([kind.__name__] + said[:1])
+        tell("error", type=kind.__name__, line=line[:ERROR_CHARACTERS], text=text[-ERROR_CHARACTERS:])
         before(kind, value, trace)
 
     sys.excepthook = failed
@@ -196,9 +202,86 @@ def watch_mpi(module):
     tell("reduced", library="mpi", size=size, rank=rank, sum=float(world.allreduce(rank + 1)))
 
 
-HOOKS = {"torch.distributed.distributed_c10d": watch_torch, "mpi4py.MPI": watch_mpi}
+def after_init(kind, prove):
+    """Prove each object of a class of TensorFlow's once it is made."""
+    import functools
+
+    plain = kind.__init__
+
+    @functools.wraps(plain)
+    def init(self, *args, **kwargs):
+        plain(self, *args, **kwargs)
+        try:
+            prove(self)
+        except Exception as wrong:
+            tell("unseen", library="tensorflow", why=repr(wrong))
+
+    kind.__init__ = init
+
+
+def tasks_of(resolver):
+    """The tasks of a TensorFlow cluster that train, and those that keep its variables, as pairs of type and number."""
+    cluster = resolver.cluster_spec().as_dict() if resolver is not None else {}
+    every = [(kind, number) for kind in ("chief", "master", "worker", "ps") for number in range(len(cluster.get(kind, ())))]
+    return [task for task in every if task[0] != "ps"], [task for task in every if task[0] == "ps"]
+
+
+def watch_workers(module):
+    """MultiWorkerMirroredStrategy, under both of its names."""
+    after_init(module.CollectiveAllReduceStrategy, prove_workers)
+
+
+def prove_workers(strategy):
+    import tensorflow as tf
+
+    resolver = strategy.cluster_resolver
+    workers = tasks_of(resolver)[0]
+    if not workers:
+        return  # no cluster: it trains alone, as it would without the strategy
+    rank, size = workers.index((resolver.task_type, resolver.task_id)), len(workers)
+    tell("joined", library="tensorflow", size=size, rank=rank)
+    if not tf.executing_eagerly():
+        return  # a graph of its own could only be run in the script's session
+    # Each replica brings its part of the value of its worker, so the sum does not depend on how many GPUs there are.
+    part = (rank + 1.0) / len(strategy.extended.worker_devices)
+    values = strategy.experimental_distribute_values_from_function(lambda context: tf.constant(part, tf.float64))
+    total = strategy.reduce("SUM", values, axis=None)
+    tell("reduced", library="tensorflow", size=size, rank=rank, sum=round(float(total), 6))
+
+
+def watch_servers(module):
+    """ParameterServerStrategy: its coordinator alone makes one, and sees the whole cluster."""
+    after_init(module.ParameterServerStrategyV2, prove_servers)
+
+
+def prove_servers(strategy):
+    import tensorflow as tf
+
+    # The public property is empty for this strategy (TensorFlow 2.21).
+    workers, servers = tasks_of(strategy.cluster_resolver or getattr(strategy, "_cluster_resolver", None))
+    if not workers:
+        return
+    tell("joined", library="tensorflow", size=len(workers), rank=0)
+    reached = []
+    for kind, number in [task for task in workers if task[0] == "worker"] + servers:
+        with tf.device("/job:%s/replica:0/task:%d/device:CPU:0" % (kind, number)):
+            value = tf.identity(tf.constant(1.0)) + number
+        if float(value.numpy()) == 1.0 + number and "job:%s" % kind in value.device:
+            reached.append("%s:%d" % (kind, number))
+    tell("reached", library="tensorflow", tasks=reached)
+
+
+HOOKS = {
+    "torch.distributed.distributed_c10d": watch_torch,
+    "mpi4py.MPI": watch_mpi,
+    "tensorflow.python.distribute.collective_all_reduce_strategy": watch_workers,
+    "tensorflow.python.distribute.parameter_server_strategy_v2": watch_servers,
+}
 
 try:
-    start()
+    # In a virtual environment Python 3.11 goes through site-packages twice, and through the .pth files in it.
+    if not hasattr(sys, "_trainwright_rehearsal"):
+        sys._trainwright_rehearsal = True
+        start()
 except Exception:
     pass

@@ -13,7 +13,7 @@ from dataclasses import replace
 from trainwright.distribution import needs_framework_module
 from trainwright.instances import instance
 from trainwright.rehearsal.facts import Cause, Facts, HostFacts, Process
-from trainwright.rehearsal.job import Job
+from trainwright.rehearsal.job import STRATEGIES, Job, Launcher
 from trainwright.rehearsal.texts import TEXTS
 
 KILLED = 137  # 128 + SIGKILL
@@ -48,7 +48,7 @@ def explain(facts: Facts) -> Cause | None:
     """Why the job failed, or did not do what was asked though it calls itself a success; nothing: not known here."""
     rules: tuple[Callable[[Facts], Cause | None], ...] = (_baked_code, _stop)
     if failed(facts):
-        rules += (_memory, _said, _no_ssh_server, _silent, _raised)
+        rules += (_memory, _said, _no_ssh_server, _servers_gone, _silent, _raised)
     rules += (_plain_toolkit, _one_hosts_ranks)
     return next((cause for rule in rules if (cause := rule(facts)) is not None), None)
 
@@ -178,6 +178,27 @@ def _no_ssh_server(facts: Facts) -> Cause | None:
     return None
 
 
+def _servers_gone(facts: Facts) -> Cause | None:
+    """A host whose script ended before the coordinator's took its parameter server away, and the coordinator waits.
+
+    sagemaker-tensorflow-training 20.4.1 keeps a host up while ``curl`` reaches port 2222 of the first one. A gRPC server
+    answers in HTTP/2, which curl takes for an error since 7.66: the first host counts as gone at the first look.
+    """
+    if facts.launcher != "parameter-server" or facts.hosts[0].exit_code == 0:
+        return None
+    for host in facts.hosts[1:]:
+        if host.end == "by itself" and host.exit_code == 0 and "is down, stopping parameter server" in host.text:
+            return Cause(
+                "parameter-server-gone",
+                f"the script ended on {host.name}, and the toolkit stopped its parameter server while "
+                f"{facts.hosts[0].name} still trained: it takes {facts.hosts[0].name} for gone at once",
+                f"Keep the script of every other host alive until port 2222 of {facts.hosts[0].name} is closed; "
+                "docs/rehearse.md has the lines.",
+                host=host.name,
+            )
+    return None
+
+
 def _silent(facts: Facts) -> Cause | None:
     """``train`` that ends with 0 and leaves neither success nor failure has done nothing."""
     for host in facts.hosts:
@@ -200,7 +221,8 @@ def _raised(facts: Facts) -> Cause | None:
     scripts = [pair for pair in wrong if any(word.rpartition("/")[2] == script for word in pair[0].argv)]
     for process, host in sorted(ranked or scripts, key=lambda pair: pair[0].error_at):
         lines = tuple(line for line in process.error.splitlines() if line.strip())
-        last = lines[-1] if lines else "an exception"
+        # The last line of a traceback is that of a long message, which often says least.
+        last = process.error_line or (lines[-1] if lines else "an exception")
         who = f"rank {process.rank}" if process.rank is not None else "the script"
         cause = Cause(
             "script-raised",
@@ -236,7 +258,7 @@ def _plain_toolkit(facts: Facts) -> Cause | None:
         return None
     if any("Imported framework" in host.text for host in ran):
         return None
-    module = MODULE_TF if facts.job.framework == "tensorflow" else MODULE
+    module = module_of(facts.launcher, facts.job.framework)
     return Cause(
         "plain-toolkit",
         f"{facts.launcher} was asked for, and the image has the plain training toolkit, which started one process per "
@@ -244,6 +266,11 @@ def _plain_toolkit(facts: Facts) -> Cause | None:
         f"Add the framework's module to the image: {module}.",
         host=ran[0].name,
     )
+
+
+def module_of(launcher: Launcher, framework: str) -> str:
+    """The framework's module that knows a launcher, in the words of a remedy."""
+    return MODULE_TF if framework == "tensorflow" or launcher in STRATEGIES else MODULE
 
 
 def _one_hosts_ranks(facts: Facts) -> Cause | None:

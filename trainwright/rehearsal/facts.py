@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -23,9 +24,11 @@ class Process:
         environment: those variables that say what a process is (``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``,
             ``OMPI_COMM_WORLD_RANK``, ..., ``TF_CONFIG``, ``SM_CURRENT_HOST``).
         host_name: what ``socket.gethostname()`` says in it.
-        world_sizes: by library (``torch``, ``mpi``): the size of the world that it joined.
+        world_sizes: by library (``torch``, ``mpi``, ``tensorflow``): the size of the world that it joined.
         reduced: by library: the sum over all ranks of ``rank + 1``.
+        reached: tasks of a TensorFlow cluster (``worker:0``, ``ps:1``) that computed something for this process.
         error: type, message and traceback of the exception that ended it; empty: none did.
+        error_line: its type and the first line of its message.
         error_at: Unix time of that exception; 0: none.
         signal: the SIGTERM that it got while it ran (Unix time; 0: none).
         ended: whether it came to its end in an orderly way.
@@ -41,7 +44,9 @@ class Process:
     host_name: str = ""
     world_sizes: Mapping[str, int] = field(default_factory=dict)
     reduced: Mapping[str, float] = field(default_factory=dict)
+    reached: tuple[str, ...] = ()
     error: str = ""
+    error_line: str = ""
     error_at: float = 0.0
     signal: float = 0.0
     ended: bool = False
@@ -50,7 +55,8 @@ class Process:
     @property
     def rank(self) -> int | None:
         """Its rank in the job; none for a process that no launcher numbered."""
-        return _number(self.environment, "OMPI_COMM_WORLD_RANK", "RANK")
+        number = _number(self.environment, "OMPI_COMM_WORLD_RANK", "RANK")
+        return _tf_task(self.environment)[0] if number is None else number
 
     @property
     def local_rank(self) -> int | None:
@@ -60,7 +66,8 @@ class Process:
     @property
     def world_size(self) -> int | None:
         """How many ranks its launcher said there are."""
-        return _number(self.environment, "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE")
+        number = _number(self.environment, "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE")
+        return _tf_task(self.environment)[1] if number is None else number
 
 
 @dataclass(frozen=True)
@@ -136,7 +143,7 @@ class Facts:
     @property
     def distributed(self) -> bool:
         """Whether a launcher should have numbered the ranks."""
-        return self.launcher in ("mpi", "torchrun", "smddp", "xla")
+        return self.launcher != "process"
 
 
 @dataclass(frozen=True)
@@ -165,3 +172,18 @@ def _number(environment: Mapping[str, str], *names: str) -> int | None:
         if (value := environment.get(name, "")).isdigit():
             return int(value)
     return None
+
+
+def _tf_task(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Rank and number of those tasks of ``TF_CONFIG`` that run the script: the chief, or master, and the workers.
+
+    Parameter servers run in the toolkit's own process, and an evaluator has no part in the training.
+    """
+    try:
+        config = json.loads(environment.get("TF_CONFIG", ""))
+        cluster, task = config["cluster"], config["task"]
+        tasks = [(kind, number) for kind in ("chief", "master", "worker") for number in range(len(cluster.get(kind, ())))]
+        own = (task["type"], int(task["index"]))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
+        return None, None
+    return (tasks.index(own), len(tasks)) if own in tasks else (None, None)

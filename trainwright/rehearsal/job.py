@@ -9,6 +9,9 @@ from typing import Any, Literal
 
 Launcher = Literal["process", "mpi", "torchrun", "smddp", "xla", "parameter-server", "mwms"]
 
+# TensorFlow's: the toolkit sets TF_CONFIG, and the script makes the strategy.
+STRATEGIES: tuple[Launcher, ...] = ("mwms", "parameter-server")
+
 DEFAULT_INSTANCE = "ml.m5.xlarge"
 INTERFACE = "eth0"
 STOP_GRACE = 120.0  # seconds that the platform gives a job between SIGTERM and SIGKILL

@@ -18,7 +18,7 @@ from typing import Any
 
 from trainwright.instances import Instance, instance
 from trainwright.rehearsal.facts import Cause
-from trainwright.rehearsal.job import Job, Launcher
+from trainwright.rehearsal.job import STRATEGIES, Job, Launcher
 
 LAUNCHERS = ("mpirun", "torchrun", "neuron_parallel_compile")
 _CONTROL = "/opt/trainwright-rehearsal"
@@ -245,6 +245,14 @@ def find_cause(launcher: Launcher, launches: tuple[Launch, ...], hosts: tuple[st
                 host=host,
             )
     for launch in launches:
+        if launcher in STRATEGIES and "TF_CONFIG" not in launch.environment:
+            return Cause(
+                "plain-toolkit",
+                f"{launcher} was asked for, but nothing sets TF_CONFIG: the image has the plain toolkit",
+                "Add the framework's module: sagemaker-tensorflow-training, and "
+                "SAGEMAKER_TRAINING_MODULE=sagemaker_tensorflow_container.training:main.",
+                host=launch.host,
+            )
         if launcher == "smddp" and "smddprun" not in launch.argv:
             return Cause(
                 "smddprun-missing",

@@ -80,6 +80,7 @@ def document(
                 "world_size": one.process.world_size,
                 "world_sizes": dict(one.process.world_sizes),
                 "reduced": dict(one.process.reduced),
+                "reached": list(one.process.reached),
                 "error": one.process.error,
             }
             for one in judged.ranks

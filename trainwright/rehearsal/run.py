@@ -25,7 +25,7 @@ from trainwright.rehearsal import artifacts, causes, files, hosts, launch_only, 
 from trainwright.rehearsal.facts import Cause, Facts
 from trainwright.rehearsal.files import HostFolder
 from trainwright.rehearsal.hosts import Host, Image, Program
-from trainwright.rehearsal.job import MAX_HOSTS, Job, Launcher
+from trainwright.rehearsal.job import MAX_HOSTS, STRATEGIES, Job, Launcher
 from trainwright.rehearsal.owner import this_process
 from trainwright.rehearsal.packages import write_packages
 from trainwright.rehearsal.show import RehearsalView
@@ -60,7 +60,7 @@ def launch_of(job: Job) -> Launch:
     else:
         launcher = distributions.launcher_of(job.distribution, job.framework, job.hosts)
         asked = job.processes_per_host or distributions.processes_per_host(job.distribution)
-    if launcher in ("process", "parameter-server", "mwms"):
+    if launcher in ("process", *STRATEGIES):
         if (job.processes_per_host or 1) > 1:
             raise RequestError(
                 f"--processes-per-host {job.processes_per_host}: {launcher} starts one process per host",

@@ -45,6 +45,7 @@ def _take(facts: dict[str, Any], event: dict[str, Any]) -> None:
             "host_name": str(event.get("host", "")),
             "world_sizes": {},
             "reduced": {},
+            "reached": (),
         }
         # A pid comes round again in a long job: what is told from here on is of another process.
         facts.clear()
@@ -55,8 +56,10 @@ def _take(facts: dict[str, Any], event: dict[str, Any]) -> None:
         facts["world_sizes"][str(event["library"])] = int(event["size"])
     elif kind == "reduced":
         facts["reduced"][str(event["library"])] = float(event["sum"])
+    elif kind == "reached":
+        facts["reached"] = tuple(map(str, event["tasks"]))
     elif kind == "error":
-        facts.update(error=str(event["text"]), error_at=float(event["t"]))
+        facts.update(error=str(event["text"]), error_line=str(event.get("line", "")), error_at=float(event["t"]))
     elif kind == "signal":
         facts["signal"] = float(event["t"])
     elif kind == "end":

@@ -149,6 +149,14 @@ TEXTS = (
         "Install it (sagemaker-pytorch-training, sagemaker-tensorflow-training), or unset the variable.",
     ),
     _text(
+        # keras-team/keras issue 20585; seen with Keras 3.15.1 and TensorFlow 2.21.0.
+        "keras-3-fit",
+        r"Attempt to convert a value \(PerReplica:",
+        "Keras 3 cannot train a model with fit under MultiWorkerMirroredStrategy",
+        "Train in a loop of your own (examples/tensorflow-multi-worker), or put tf-keras of TensorFlow's version into "
+        "the image and start the job with --env TF_USE_LEGACY_KERAS=1.",
+    ),
+    _text(
         "shim-without-config",
         r"exited on signal 11 \(Segmentation fault\)",
         "a process ended with a segmentation fault",

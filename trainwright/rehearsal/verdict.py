@@ -9,6 +9,7 @@ from typing import Literal
 
 from trainwright.rehearsal.causes import explain
 from trainwright.rehearsal.facts import Cause, Facts, HostFacts, Process
+from trainwright.rehearsal.job import STRATEGIES
 from trainwright.rehearsal.launch_only import Launch, find_cause, launching_hosts
 
 Outcome = Literal["passed", "failed", "skipped"]
@@ -187,7 +188,7 @@ def _truth(facts: Facts, found: Sequence[Rank]) -> Iterable[Check]:
         return
     yield _world(facts, found)
     yield _host_names(facts, found)
-    yield _all_reduce(facts, found)
+    yield _servers(facts, found) if facts.launcher == "parameter-server" else _all_reduce(facts, found)
 
 
 def _world(facts: Facts, found: Sequence[Rank]) -> Check:
@@ -231,6 +232,19 @@ def _all_reduce(facts: Facts, found: Sequence[Rank]) -> Check:
     return Check("all-reduce", "passed", f"{wanted:g} on every rank ({', '.join(sorted(proven))})")
 
 
+def _servers(facts: Facts, found: Sequence[Rank]) -> Check:
+    """With parameter servers there is no all-reduce: the coordinator has every task of the cluster compute something."""
+    made = [one.process for one in found if "tensorflow" in one.process.world_sizes]
+    reached = {task for process in made for task in process.reached}
+    if not made:
+        said = "no ParameterServerStrategy was made, so nothing proves that the hosts talked"
+        return Check("cluster", "skipped", said)
+    workers, servers = (sum(task.startswith(f"{kind}:") for task in reached) for kind in ("worker", "ps"))
+    wanted = facts.world_size - 1  # the coordinator itself runs on the first host
+    said = f"workers that the coordinator reached: {workers} of {wanted}; parameter servers: {servers}"
+    return Check("cluster", "passed" if workers == wanted and servers else "failed", said)
+
+
 def _stop(facts: Facts, found: Sequence[Rank]) -> Check:
     late = [host.name for host in facts.hosts if host.end == "stopped"]
     if late:
@@ -247,10 +261,8 @@ def _stop(facts: Facts, found: Sequence[Rank]) -> Check:
 def _notes(facts: Facts, found: Sequence[Rank]) -> Iterable[str]:
     numbered = [one for one in found if one.rank is not None]
     if facts.distributed and numbered and not any(one.process.world_sizes for one in numbered):
-        yield (
-            f"{facts.launcher} started {len(numbered)} ranks, but none joined a group (torch.distributed or mpi4py): "
-            "each of them trains for itself"
-        )
+        means = "a strategy of tf.distribute" if facts.launcher in STRATEGIES else "torch.distributed or mpi4py"
+        yield f"{facts.launcher} started {len(numbered)} ranks, but none joined a group ({means}): each trains for itself"
     if facts.launcher == "process" and facts.job.hosts > 1:
         yield f"no distribution is asked for: {facts.job.hosts} hosts run the script, each for itself"
 
@@ -265,7 +277,7 @@ def _cause(facts: Facts, found: Sequence[Rank], failed: Sequence[Check]) -> Caus
         trace = first.process.error.strip().splitlines()
         return Cause(
             id="script-failed",
-            text=f"the script failed: {trace[-1]}",
+            text=f"the script failed: {first.process.error_line or trace[-1]}",
             remedy="The traceback is the script's own; it fails on SageMaker as it does here.",
             host=first.host,
             rank=first.rank,
