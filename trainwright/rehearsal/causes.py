@@ -192,8 +192,8 @@ def _servers_gone(facts: Facts) -> Cause | None:
                 "parameter-server-gone",
                 f"the script ended on {host.name}, and the toolkit stopped its parameter server while "
                 f"{facts.hosts[0].name} still trained: it takes {facts.hosts[0].name} for gone at once",
-                f"Keep the script of every other host alive until port 2222 of {facts.hosts[0].name} is closed; "
-                "docs/rehearse.md has the lines.",
+                f"Keep the script of every other host alive until port 2222 of {facts.hosts[0].name} is closed, as "
+                "examples/tensorflow-parameter-server does.",
                 host=host.name,
             )
     return None
