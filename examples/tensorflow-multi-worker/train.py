@@ -9,6 +9,7 @@ The loop is written out because fit of Keras 3 does not train under this strateg
 import argparse
 import os
 import tempfile
+from pathlib import Path
 
 import numpy
 import tensorflow as tf
@@ -48,7 +49,7 @@ def main():
             # Divided by the whole batch, as the gradients of all replicas are added up.
             loss = tf.reduce_sum((model(x, training=True) - y) ** 2) / args.batch_size
         gradients = tape.gradient(loss, model.trainable_variables)
-        optimizer.apply_gradients(zip(gradients, model.trainable_variables))
+        optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
         return loss
 
     @tf.function
@@ -64,7 +65,7 @@ def main():
 
     # Every worker has to take part in saving, and one of them keeps the result. TensorFlow Serving wants a number.
     with tempfile.TemporaryDirectory() as elsewhere:
-        model.export(os.path.join(os.environ["SM_MODEL_DIR"] if first else elsewhere, "1"), verbose=False)
+        model.export(Path(os.environ["SM_MODEL_DIR"] if first else elsewhere, "1"), verbose=False)
 
 
 if __name__ == "__main__":

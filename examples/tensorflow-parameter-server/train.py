@@ -3,8 +3,8 @@
     ./invoke rehearse --image IMAGE --entry-point train.py --source-dir examples/tensorflow-parameter-server \
         --hosts 2 --distribution parameter_server
 
-The toolkit starts a parameter server on every host, inside of its own process, and the script beside it. What the script
-has to know of TF_CONFIG as the toolkit writes it is in cluster_of and serve.
+The toolkit starts a parameter server on every host, inside of its own process, and the script beside it. What a script
+has to know of the toolkit's ways is in cluster_of and serve.
 """
 
 import argparse

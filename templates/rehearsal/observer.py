@@ -75,7 +75,7 @@ def start():
             said = str(value).strip().splitlines()
         except Exception:
             said = []
-        line = ": ".join([kind.__name__] + said[:1])
+        line = ": ".join([kind.__name__, *said[:1]])
         tell("error", type=kind.__name__, line=line[:ERROR_CHARACTERS], text=text[-ERROR_CHARACTERS:])
         before(kind, value, trace)
 
@@ -222,7 +222,9 @@ def after_init(kind, prove):
 def tasks_of(resolver):
     """The tasks of a TensorFlow cluster that train, and those that keep its variables, as pairs of type and number."""
     cluster = resolver.cluster_spec().as_dict() if resolver is not None else {}
-    every = [(kind, number) for kind in ("chief", "master", "worker", "ps") for number in range(len(cluster.get(kind, ())))]
+    every = [
+        (kind, number) for kind in ("chief", "master", "worker", "ps") for number in range(len(cluster.get(kind, ())))
+    ]
     return [task for task in every if task[0] != "ps"], [task for task in every if task[0] == "ps"]
 
 
@@ -244,7 +246,7 @@ def prove_workers(strategy):
         return  # a graph of its own could only be run in the script's session
     # Each replica brings its part of the value of its worker, so the sum does not depend on how many GPUs there are.
     part = (rank + 1.0) / len(strategy.extended.worker_devices)
-    values = strategy.experimental_distribute_values_from_function(lambda context: tf.constant(part, tf.float64))
+    values = strategy.experimental_distribute_values_from_function(lambda _: tf.constant(part, tf.float64))
     total = strategy.reduce("SUM", values, axis=None)
     tell("reduced", library="tensorflow", size=size, rank=rank, sum=round(float(total), 6))
 

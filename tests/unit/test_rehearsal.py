@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.observing import observed
 from trainwright.errors import EngineError, RehearsalFailed, RequestError
-from trainwright.paths import templates_dir
 from trainwright.rehearsal import artifacts, files, leftovers, network, owner, seen
 from trainwright.rehearsal.facts import Facts, HostFacts, Process
 from trainwright.rehearsal.files import HostFolder
@@ -123,26 +123,6 @@ def test_a_link_that_leads_out_of_the_source_folder_is_refused(source: Path, tmp
 
 
 # --- the observer ---------------------------------------------------------------------------------------------------
-
-
-def observed(tmp_path: Path, script: str, **environment: str) -> tuple[Process, ...]:
-    """Run a script with the real observer, and read what that wrote."""
-    control = tmp_path / "control"
-    (control / "facts").mkdir(parents=True)
-    text = (templates_dir() / "rehearsal" / "observer.py").read_text()
-    (control / "observer.py").write_text(text.replace(files.CONTROL, str(control)))
-    run = f"exec(compile(open({str(control / 'observer.py')!r}).read(), 'observer', 'exec'), {{}})\n"
-    (tmp_path / "sitecustomize.py").write_text(run)
-    (tmp_path / "train.py").write_text(script)
-    subprocess.run(
-        [sys.executable, "train.py", "--word"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path), **environment},
-        capture_output=True,
-        check=False,
-        timeout=60,
-    )
-    return seen.processes(control / "facts")
 
 
 def test_the_observer_tells_of_a_rank_and_its_end(tmp_path: Path) -> None:

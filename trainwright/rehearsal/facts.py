@@ -182,7 +182,9 @@ def _tf_task(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
     try:
         config = json.loads(environment.get("TF_CONFIG", ""))
         cluster, task = config["cluster"], config["task"]
-        tasks = [(kind, number) for kind in ("chief", "master", "worker") for number in range(len(cluster.get(kind, ())))]
+        tasks = [
+            (kind, number) for kind in ("chief", "master", "worker") for number in range(len(cluster.get(kind, ())))
+        ]
         own = (task["type"], int(task["index"]))
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None, None

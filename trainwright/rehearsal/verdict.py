@@ -233,7 +233,7 @@ def _all_reduce(facts: Facts, found: Sequence[Rank]) -> Check:
 
 
 def _servers(facts: Facts, found: Sequence[Rank]) -> Check:
-    """With parameter servers there is no all-reduce: the coordinator has every task of the cluster compute something."""
+    """In place of an all-reduce: with parameter servers, the coordinator has every task compute something."""
     made = [one.process for one in found if "tensorflow" in one.process.world_sizes]
     reached = {task for process in made for task in process.reached}
     if not made:
@@ -262,7 +262,10 @@ def _notes(facts: Facts, found: Sequence[Rank]) -> Iterable[str]:
     numbered = [one for one in found if one.rank is not None]
     if facts.distributed and numbered and not any(one.process.world_sizes for one in numbered):
         means = "a strategy of tf.distribute" if facts.launcher in STRATEGIES else "torch.distributed or mpi4py"
-        yield f"{facts.launcher} started {len(numbered)} ranks, but none joined a group ({means}): each trains for itself"
+        yield (
+            f"{facts.launcher} started {len(numbered)} ranks, but none joined a group ({means}): "
+            "each of them trains for itself"
+        )
     if facts.launcher == "process" and facts.job.hosts > 1:
         yield f"no distribution is asked for: {facts.job.hosts} hosts run the script, each for itself"
 
