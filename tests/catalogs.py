@@ -6,6 +6,7 @@ from trainwright.catalog import Catalog, load_catalog
 
 
 def packages_only() -> Catalog:
-    """The lines that package registries alone can build; few, and each with a framework and CUDA of its own."""
+    """PyTorch's lines that package registries alone can build; few, and each with a CUDA of its own."""
     whole = load_catalog()
-    return Catalog([entry for entry in whole.lines if whole.from_packages(entry)], whole.components, whole.rules)
+    lines = [entry for entry in whole.lines if entry.line.framework == "pytorch" and whole.from_packages(entry)]
+    return Catalog(lines, whole.components, whole.rules)

@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 6b0d1cc8a194; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 900278704b7f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -217,7 +217,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=6b0d1cc8a1948e5950c2793ed2db9386bdc078253ee31c7792ff57816d92a7b5 \
+    io.trainwright.plan=900278704b7f53bc3daa3bd653a9b207ce904123686451cec301f5f0904d0d25 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=cpu \

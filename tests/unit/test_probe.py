@@ -106,6 +106,14 @@ def test_a_planted_difference_is_found_and_no_other(changes: dict[str, Any], exp
     assert keys(found_with(**changes)) == [expected]
 
 
+@pytest.mark.parametrize(("provider", "differs"), [("wheel", True), ("cpu-wheel", True), ("debian", False)])
+def test_a_package_of_a_wheel_has_to_be_installed(provider: str, differs: bool) -> None:
+    plan = copy.deepcopy(PLAN)
+    plan["components"][1] |= {"provider": provider, "packages": ["tensorflow-cpu==2.21.0"], "sources": []}
+    found = [(one.fact, one.found) for one in probe.differences(plan, FOUND)]
+    assert found == ([("Python package tensorflow-cpu", "none")] if differs else [])
+
+
 def test_a_probe_that_failed_is_a_difference_for_each_expectation() -> None:
     facts = {"python": {"version": "3.11.2"}, "pytorch": {"error": "Traceback\nImportError: libmkl"}}
     seen = keys(found_with(facts=facts))

@@ -181,8 +181,9 @@ def _no_ssh_server(facts: Facts) -> Cause | None:
 def _servers_gone(facts: Facts) -> Cause | None:
     """A host whose script ended before the coordinator's took its parameter server away, and the coordinator waits.
 
-    sagemaker-tensorflow-training 20.4.1 (``training.py``) keeps a host up while ``curl`` reaches port 2222 of the first
-    one. A gRPC server does not speak HTTP/1, so curl fails (7.88, seen), and that host counts as gone at the first look.
+    sagemaker-tensorflow-training 20.4.1 (``training.py``) keeps a host up while ``curl`` reaches port 2222 of the
+    first one. A gRPC server does not speak HTTP/1, so curl fails (7.88, seen),
+    and that host counts as gone at the first look.
     """
     if facts.launcher != "parameter-server" or facts.hosts[0].exit_code == 0:
         return None

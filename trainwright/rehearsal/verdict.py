@@ -9,7 +9,6 @@ from typing import Literal
 
 from trainwright.rehearsal.causes import explain
 from trainwright.rehearsal.facts import Cause, Facts, HostFacts, Process
-from trainwright.rehearsal.job import STRATEGIES
 from trainwright.rehearsal.launch_only import Launch, find_cause, launching_hosts
 
 Outcome = Literal["passed", "failed", "skipped"]
@@ -260,8 +259,10 @@ def _stop(facts: Facts, found: Sequence[Rank]) -> Check:
 
 def _notes(facts: Facts, found: Sequence[Rank]) -> Iterable[str]:
     numbered = [one for one in found if one.rank is not None]
-    if facts.distributed and numbered and not any(one.process.world_sizes for one in numbered):
-        means = "a strategy of tf.distribute" if facts.launcher in STRATEGIES else "torch.distributed or mpi4py"
+    # Scripts of TensorFlow 1 share parameter servers by sessions of their own, which are not looked at.
+    alone = facts.launcher != "parameter-server" and not any(one.process.world_sizes for one in numbered)
+    if facts.distributed and numbered and alone:
+        means = "MultiWorkerMirroredStrategy" if facts.launcher == "mwms" else "torch.distributed or mpi4py"
         yield (
             f"{facts.launcher} started {len(numbered)} ranks, but none joined a group ({means}): "
             "each of them trains for itself"
