@@ -86,7 +86,7 @@ def test_the_script_for_two_frameworks(example):
 def test_one_worker_raises_while_the_other_waits(program, tensorflow_image, tmp_path):
     (tmp_path / "train.py").write_text(RAISES_ON_WORKER_1)
     where = ("--image", tensorflow_image, "--entry-point", str(tmp_path / "train.py"))
-    done = program("rehearse", *where, "--hosts", "2", *MWMS, "--timeout", "120", "--json")
+    done = program("rehearse", *where, "--hosts", "2", *MWMS, "--json")
     assert done.code == 9, done.err[-3000:]
     told = done.json
     assert (told["cause"], told["host"], told["rank"]) == ("script-raised", "algo-2", 1)

@@ -487,7 +487,7 @@ def test_the_toolkit_alone_is_built_from_source(path: Path) -> None:
     _, lock = shipped(path)
     assert {p.name for p in lock.packages if p.sdist} == {
         "inotify-simple",
-        "sagemaker-pytorch-training",
+        f"sagemaker-{path.parent.name}-training",
         "sagemaker-training",
     }
 
