@@ -10,7 +10,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 from xml.sax.saxutils import escape
 
@@ -21,16 +21,18 @@ from tests.doubles.images import Images, Refused, digest_of
 from tests.doubles.names import Registry
 from tests.doubles.tokens import Tokens
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse
+
 ECR = "AmazonEC2ContainerRegistry_V20150921"
 SCOPE = re.compile(r"Credential=[^/]+/\d+/([^/]+)/")
-Start = Callable[[str, list[tuple[str, str]]], Any]
 
 
 class Api:
     """A WSGI application: what is ours is answered here, the rest by moto."""
 
     def __init__(self, account: str, images: Images, tokens: Tokens, faults: Faults) -> None:
-        from moto.server import DomainDispatcherApplication, create_backend_app
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 
         self.account = account
         self.images = images
@@ -39,7 +41,7 @@ class Api:
         self.token_seconds: Callable[[], float] = lambda: 0.0
         self._moto = DomainDispatcherApplication(create_backend_app)
 
-    def __call__(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
+    def __call__(self, environ: dict[str, Any], start: StartResponse) -> Iterable[bytes]:
         """Answer one request."""
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = io.BytesIO(body)
@@ -85,13 +87,13 @@ class Api:
         return {"image": {**record, "imageManifest": manifest, "imageManifestMediaType": kind}}
 
 
-def _json(start: Start, document: dict[str, Any]) -> list[bytes]:
+def _json(start: StartResponse, document: dict[str, Any]) -> list[bytes]:
     body = json.dumps(document).encode()
     start("200 OK", _headers("application/x-amz-json-1.1", body))
     return [body]
 
 
-def _refuse(start: Start, code: str, message: str, status: int, *, xml: bool) -> list[bytes]:
+def _refuse(start: StartResponse, code: str, message: str, status: int, *, xml: bool) -> list[bytes]:
     """An error in the form of the service's protocol: JSON, or XML for services that are asked by forms (STS)."""
     if xml:
         error = f"<Error><Type>Sender</Type><Code>{escape(code)}</Code><Message>{escape(message)}</Message></Error>"

@@ -21,7 +21,7 @@ from tests.doubles.certificates import make_certificates
 from tests.doubles.ecr_front import Backing, ecr_front
 from tests.doubles.faults import Asked, Faults, Wrong
 from tests.doubles.images import Images
-from tests.doubles.machine import claimed, known_to_this_machine, scratch_folder
+from tests.doubles.machine import WAIT_SECONDS, claimed, known_to_this_machine, scratch_folder
 from tests.doubles.names import Registry
 from tests.doubles.registry import registry
 from tests.doubles.tokens import HALF_A_DAY, Tokens
@@ -138,7 +138,11 @@ def why_not() -> str:
 
 @contextmanager
 def emulated_aws(
-    account: str = "123456789012", regions: Sequence[str] = ("us-west-2",), other_accounts: Sequence[str] = ()
+    account: str = "123456789012",
+    regions: Sequence[str] = ("us-west-2",),
+    other_accounts: Sequence[str] = (),
+    *,
+    wait_s: float = WAIT_SECONDS,
 ) -> Iterator[EmulatedAws]:
     """An AWS with nothing in it, undone on the way out.
 
@@ -146,11 +150,12 @@ def emulated_aws(
         account: of the caller.
         regions: whose registries have names.
         other_accounts: whose registries have names, too (in the same regions).
+        wait_s: seconds to wait for another process that emulates one of these names.
     """
     hosts = [Registry(each, region).host for each in (account, *other_accounts) for region in regions]
     images, tokens, faults = Images(), Tokens(), Faults()
     with ExitStack() as stack:
-        stack.enter_context(claimed(hosts))
+        stack.enter_context(claimed(hosts, wait_s))
         folder = scratch_folder()
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         stack.callback(_forget, (account, *other_accounts))

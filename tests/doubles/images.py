@@ -1,6 +1,6 @@
 """ECR's rules for images and tags, over moto's records of them.
 
-moto has the records and all other operations. What differs from ECR is done here: the digest is that of the manifest, an
+moto has the records and all other operations. What differs from ECR is done here: the digest is the manifest's, an
 immutable tag refuses with ImageTagAlreadyExistsException, the filters of IMMUTABLE_WITH_EXCLUSION are wildcards (moto
 5.2 reads them as regular expressions), and a tag that moves leaves its old image untagged, not deleted.
 """
