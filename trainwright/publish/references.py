@@ -82,13 +82,20 @@ def check_repository(name: str) -> str:
     Raises:
         RequestError: ECR would not take it; the message has the nearest name that it would.
     """
-    if _NAME.fullmatch(name) and len(name) in _NAME_LENGTH:
+    if _is_name(name):
         return name
-    near = re.sub(r"[^a-z0-9._/-]+", "-", name.rpartition("@")[0].lower() or name.lower())
+    near = re.sub(r"[^a-z0-9._/-]+", "-", name.rpartition(":")[0].lower() or name.lower())
     near = "/".join(re.sub(r"[._-]{2,}", "-", part).strip("._-") for part in near.split("/") if part.strip("._-"))
-    remedy = f"For example: --repository {near}" if _NAME.fullmatch(near) else "For example: --repository team/training"
-    what = "no repository name" if name else "missing"
-    raise RequestError(f"--repository {name}: {what} (2 to 256 of a-z, 0-9, and . _ - / between them)", remedy=remedy)
+    raise RequestError(
+        f"--repository {name}: no repository name (2 to 256 of a-z, 0-9, and . _ - / between them)"
+        if name
+        else "--repository is missing",
+        remedy=f"For example: --repository {near if _is_name(near) else 'team/training'}",
+    )
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and len(text) in _NAME_LENGTH
 
 
 def find_target(repository: str, regions: Sequence[str], account: str | None, site: Aws) -> Target:

@@ -14,7 +14,10 @@ Kind = Literal["token", "busy", "network", "repository", "immutable", "denied", 
 # errors, off docker's and containerd's sources, and off a registry in which the failures were made.
 _TEXTS: tuple[tuple[Kind, str], ...] = (
     ("disk", r"no space left on device|disk quota exceeded"),
-    ("token", r"authorization token (has expired|is invalid)|no basic auth credentials|unauthorized|authentication required"),
+    (
+        "token",
+        r"authorization token (has expired|is invalid)|no basic auth credentials|unauthorized|authentication required",
+    ),
     ("repository", r"name unknown|repository with name .* does not exist|repository name not known"),
     ("immutable", r"tag invalid|tag is immutable|is immutable"),
     ("busy", r"toomanyrequests|too many requests|rate exceeded|throttl|\b429\b"),
