@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -28,6 +29,8 @@ from trainwright import store
 from trainwright.catalog import load_catalog
 from trainwright.plan import Plan
 from trainwright.publish import ecr, upload
+from trainwright.publish.registry import moment
+from trainwright.publish.tags import tags_of as tags_of_plan
 from trainwright.request import make_request
 from trainwright.resolve import resolve
 from trainwright.ship_verbs import push as push_verb
@@ -389,6 +392,69 @@ def test_an_immutable_tag_belongs_to_one_image_and_others_move_forward_only(aws,
     again = one(push(images[0]))
     assert [tag["state"] for tag in again["tags"]] == ["there already", "kept", "kept"]
     assert set(moving(tags_of(aws, words), plan).values()) == {row["digest"]}
+
+
+@pytest.mark.parametrize("other", [0, 1])
+def test_who_comes_second_finds_the_tag_taken(engine, aws, plan, images, push, words, other):
+    """Two pushes at a time: the other one is done while this one waits for its manifest to be taken."""
+    name = f"{aws.host()}/{words[1]}"
+    created = engine.images.get(images[0]).attrs["Created"]
+    tag = tags_of_plan(plan, moment(created)).immutable
+    aws.fail_registry("PUT", "/manifests/", "hang")
+
+    def overtake() -> None:
+        while not any(asked.method == "PUT" and "/uploads/" in asked.path for asked in aws.requests):
+            time.sleep(0.05)
+        quicker = engine.images.get(images[other])
+        quicker.tag(f"{name}-quicker", tag)
+        try:
+            push_by_api(aws, engine, quicker, name, tag)
+        finally:
+            engine.images.remove(f"{name}-quicker:{tag}")
+            aws.release()
+
+    thread = threading.Thread(target=overtake)
+    thread.start()
+    try:
+        done = push(images[0])
+    finally:
+        thread.join()
+    if other:
+        assert refused(done, "immutable")["uri"].endswith(tags_of(aws, words)[tag])
+        assert moving(tags_of(aws, words), plan) == {}
+    else:
+        assert one(done)["digest"] == tags_of(aws, words)[tag]
+
+
+def push_by_api(aws, engine, image, name: str, tag: str) -> None:
+    """Push an image to another repository, and give it the tag in the first one by PutImage alone."""
+    api, repository = aws.client("ecr"), name.partition("/")[2]
+    api.create_repository(repositoryName=f"{repository}-quicker")
+    for event in engine.images.push(f"{name}-quicker", tag, stream=True, decode=True, auth_config=aws.login()):
+        assert "error" not in event, event
+    asked = [{"imageTag": tag}]
+    found = api.batch_get_image(repositoryName=f"{repository}-quicker", imageIds=asked)["images"][0]
+    api.put_image(
+        repositoryName=repository,
+        imageManifest=found["imageManifest"],
+        imageDigest=found["imageId"]["imageDigest"],
+        imageManifestMediaType=found["imageManifestMediaType"],
+        imageTag=tag,
+    )
+
+
+def test_an_image_without_a_name_is_still_there_afterwards(engine, make, images, push):
+    """The engine deletes an image with its last name."""
+    name = make(os.urandom(OWN))
+    image = engine.images.get(name).id
+    repository, _, tag = name.partition(":")
+    engine.images.get(images[0]).tag(repository, tag)  # as when an image is built anew: its name moves on
+    try:
+        assert engine.images.get(image).tags == []
+        assert one(push(image))["image_id"] == image
+        assert engine.images.get(image).id == image
+    finally:
+        engine.images.remove(image, force=True)
 
 
 def test_a_tag_of_ones_own_is_moved_as_told_or_refused(aws, images, push, words):
