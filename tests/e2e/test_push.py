@@ -23,6 +23,7 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from tests.doubles.aws import emulated_aws
 from tests.doubles.tiny import tiny_image
 from tests.publishing import record_of
 from trainwright import store
@@ -492,6 +493,20 @@ def test_regions_get_copies(aws, plan, images, push, words):
     assert there["digest"] == here["digest"]
     assert there["uri"].startswith(aws.host("eu-central-1"))
     assert set(moving(tags_of(aws, words, "eu-central-1"), plan).values()) == {there["digest"]}
+
+
+def test_the_registry_of_another_account_in_china(program, image):
+    """A host name of another form, and a registry that is not the caller's."""
+    caller, owner = (f"{uuid.uuid4().int % 10**12:012d}" for _ in range(2))
+    with emulated_aws(caller, ("cn-north-1",), (owner,)) as china:
+        repository = f"{china.host(account=owner)}/team/shared"
+        words = ("--image", image, "--repository", repository, "--create", "--progress", "none", "--json")
+        row = one(program("push", *words, **china.environment))
+        assert row["uri"].startswith(f"{owner}.dkr.ecr.cn-north-1.amazonaws.com.cn/team/shared@sha256:")
+        api = china.client("ecr")
+        named = {"registryId": owner, "repositoryName": "team/shared"}
+        assert api.describe_images(**named)["imageDetails"][0]["imageDigest"] == row["digest"]
+        assert api.describe_repositories()["repositories"] == []  # none in the caller's own
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
