@@ -208,9 +208,10 @@ def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, wor
 
 
 def test_the_same_again_sends_nothing_and_says_how_to_use_it(program, aws, image, push, words):
-    first = one(push(image))
+    first = one(push(image, more=("--create", "--attach-sbom")))
     aws.requests.clear()
-    second = one(push(image))
+    second = one(push(image, more=("--attach-sbom",)))
+    assert second["sbom_digest"] == first["sbom_digest"]
     assert second["uri"] == first["uri"]
     assert {tag["state"] for tag in second["tags"]} == {"there already"}
     assert second["layers_present"] is None
