@@ -1,4 +1,4 @@
-"""A push through the engine: how often it is tried, what ends it. The engine is scripted; a real one is in tests/e2e."""
+"""A push through the engine: how often it is tried, what ends it. Scripted here; a real engine is in tests/e2e."""
 
 from __future__ import annotations
 

@@ -94,10 +94,12 @@ def told_otherwise(record: BuildRecord) -> Iterator[Difference]:
         if fact is not None and not _is_version(str(fact), told):
             yield Difference("labels", f"component.{component.name}", str(fact), told or "nothing", _REBUILD)
     main = facts.get(plan.framework) or {}
+    # A framework may be built for an older CUDA version than the image has; without CUDA it alone can say so.
+    cuda = facts.get("cuda", {}).get("version") or (None if plan.component("cuda") else main.get("cuda"))
     rows = [
         ("framework-version", main.get("version")),
         ("python", found.get("interpreter", {}).get("version")),
-        ("cuda", main.get("cuda")),
+        ("cuda", cuda),
         ("base", _distribution(found.get("os", {}))),
     ]
     for name, fact in rows:
