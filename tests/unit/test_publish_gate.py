@@ -83,6 +83,7 @@ def changed(record: BuildRecord, *path: str, value: Any) -> BuildRecord:
         (("facts", "pytorch", "version"), "2.6.01"),
         (("facts", "pytorch", "cuda"), "12.1"),
         (("facts", "cuda", "version"), "12.1"),
+        (("image", "labels", "io.trainwright.cuda"), "12.6"),
         (("facts", "nccl", "version"), "2.20.5"),
         (("interpreter", "version"), "3.12.1"),
         (("os", "VERSION_ID"), "13"),
