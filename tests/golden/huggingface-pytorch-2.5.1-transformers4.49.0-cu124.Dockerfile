@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 9751b9c50b8a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b3b22449193a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=9751b9c50b8a1202ad18f82efc902d8c57b35660f4345821092ccf71b89f6523 \
+    io.trainwright.plan=b3b22449193adefffb34a29ed6568544390c17faf592546d7cacb5fe519fb151 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

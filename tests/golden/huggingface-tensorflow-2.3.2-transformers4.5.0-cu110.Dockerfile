@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.3.2, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan a4c56c3de498; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 75280a23491a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.3.2 \
-    io.trainwright.plan=a4c56c3de4984cfe83c356c89f3030f3c1106403c4aabdda5c25f2a7cfa6963c \
+    io.trainwright.plan=75280a23491a938be427b08d73c1ddbea4b48e2a123e6cf6684124bd85bad23e \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.3.2 \
     io.trainwright.cuda=11.0 \

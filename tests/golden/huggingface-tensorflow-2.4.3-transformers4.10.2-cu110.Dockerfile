@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 5d8e1456e6df; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fe7dc85ef57d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=5d8e1456e6dff357b4ce08e8c01c22ce1afcb23e9ced764a8e8f8134703482dc \
+    io.trainwright.plan=fe7dc85ef57d8c2109c9e23e3ce2ae854865ac821d08f941103c924ba02c75b2 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

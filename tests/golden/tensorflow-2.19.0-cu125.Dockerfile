@@ -1,5 +1,5 @@
 # tensorflow 2.19.0, CUDA 12.5, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan a89ed95650a3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan af02cd418260; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -275,12 +275,12 @@ RUN cd /opt/amazon/openmpi \
 
 # cuda 12.5 (nvidia)
 # The base image holds CUDA, and a driver for hosts with an older one, which must not shadow a newer driver of the host.
-# When a container starts, cuda-compat decides: as ENTRYPOINT, or where that is another, in the first bash (BASH_ENV).
+# When a container starts, cuda-compat decides: as ENTRYPOINT or called by it, or where that is another, in the first
+# bash (BASH_ENV).
 COPY components/cuda/cuda-compat /usr/local/bin/cuda-compat
 COPY components/cuda/cuda-compat.bash /usr/local/lib/cuda-compat.bash
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adopt_base.sh,target=/mnt/adopt_base.sh \
     sh /mnt/adopt_base.sh && chmod 755 /usr/local/bin/cuda-compat
-ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.23.4 (wheel)
 # One NCCL in the image: that of the base goes.
@@ -339,6 +339,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     . /mnt/tools/env \
     && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
     && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+# SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it; cuda-compat decides before.
+COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
+ENTRYPOINT ["/usr/local/bin/training-init"]
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -348,7 +351,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.19.0 \
-    io.trainwright.plan=a89ed95650a3ea5c6b0a485169b856d7b9315da5ef006421901f435b44a30c3d \
+    io.trainwright.plan=af02cd418260da18f9eda2d02a115487d46b2152b5bd6a53457745fda887f1b0 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.19.0 \
     io.trainwright.cuda=12.5 \

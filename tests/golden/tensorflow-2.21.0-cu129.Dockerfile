@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 4df24cfa614e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3a5ed84f0853; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -209,12 +209,12 @@ RUN cd /opt/amazon/openmpi \
 
 # cuda 12.9 (nvidia)
 # The base image holds CUDA, and a driver for hosts with an older one, which must not shadow a newer driver of the host.
-# When a container starts, cuda-compat decides: as ENTRYPOINT, or where that is another, in the first bash (BASH_ENV).
+# When a container starts, cuda-compat decides: as ENTRYPOINT or called by it, or where that is another, in the first
+# bash (BASH_ENV).
 COPY components/cuda/cuda-compat /usr/local/bin/cuda-compat
 COPY components/cuda/cuda-compat.bash /usr/local/lib/cuda-compat.bash
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adopt_base.sh,target=/mnt/adopt_base.sh \
     sh /mnt/adopt_base.sh && chmod 755 /usr/local/bin/cuda-compat
-ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.30.7 (wheel)
 # One NCCL in the image: that of the base goes.
@@ -271,6 +271,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     . /mnt/tools/env \
     && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
     && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+# SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it; cuda-compat decides before.
+COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
+ENTRYPOINT ["/usr/local/bin/training-init"]
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -280,7 +283,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=4df24cfa614ef7a07c7d4dabb706703ef82766a2240eca50d5586a47b1e9e4b1 \
+    io.trainwright.plan=3a5ed84f08532ca4fabc62ea7209e711e6580d7212daf0e54a759e1a2293a75d \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=12.9 \
