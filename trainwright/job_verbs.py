@@ -26,7 +26,7 @@ from trainwright.cli import JSON_HELP, print_json, say, verb
         "sdk": "whose contract: 2 (the image's `train`) or 3 (the drivers of SageMaker SDK 3)",
         "launch-only": "show the launch line and environment on every host, and run nothing",
         "timeout": "seconds until it is ended (default: 300)",
-        "stop-after": "send SIGTERM after so many seconds, as StopTrainingJob does",
+        "stop-after": "send SIGTERM, as StopTrainingJob does, so many seconds after the script began",
         "memory": "limit of each host, as 2g",
         "output": "folder for report, logs and artifacts (default: one under .trainwright/rehearsals)",
         "quiet": "do not show the logs of the hosts",

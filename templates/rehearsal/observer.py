@@ -7,7 +7,8 @@ writes what it sees, one JSON object to a line, into ``facts/<pid>.jsonl`` besid
 ``joined``  it belongs to a world of ranks now, by torch.distributed or MPI
 ``reduced`` the sum of ``rank + 1`` over all of that world: the ranks reached one another
 ``error``   the exception that ended it
-``signal``  it got SIGTERM (only where the rehearsal sends one)
+``handler`` it has a handler for SIGTERM from here on (only where the rehearsal sends one)
+``signal``  that handler was called
 ``end``     it came to its end
 
 On the signal :data:`STACKS` it writes the stacks of all its threads into ``facts/<pid>.stack``. Whatever goes wrong in
@@ -89,7 +90,7 @@ def forked():
 
 
 def watch_sigterm():
-    """Tell of a SIGTERM for which the process has a handler."""
+    """Tell of a handler for SIGTERM, and when it is called."""
     import functools
     import signal
 
@@ -105,7 +106,9 @@ def watch_sigterm():
             tell("signal")
             return handler(*frame)
 
-        return plain(number, told)
+        result = plain(number, told)
+        tell("handler")
+        return result
 
     signal.signal = chained
 

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan b648f7a7ee14; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9c7f30b17d3a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=b648f7a7ee14a1d66e703131685f0a691b7c4968cbc380ddf564bc0b49ed0ea4 \
+    io.trainwright.plan=9c7f30b17d3a2ce552651a01711841b6220bc276d682fb911ed2b8a1ce2f5937 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.0.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 158c5c100488; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bce890c8d0b3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.0.0 \
-    io.trainwright.plan=158c5c100488294143202a6a5f76ea4af6f46526097532c9a67c6c7f57ee6575 \
+    io.trainwright.plan=bce890c8d0b3dca6e993fe7af7dc0badb1e714437e23d1aa53bd878cb10ec133 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.0.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan b3b22449193a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 696b4c512f0b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=b3b22449193adefffb34a29ed6568544390c17faf592546d7cacb5fe519fb151 \
+    io.trainwright.plan=696b4c512f0be1f192c6f76bdeb45899c535016ef9eece1d9f8a3aca66eee9d8 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a21f868bc328; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan afb3fb4bd666; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -137,7 +137,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=a21f868bc3283b9bb7dd71d0a8c5f20f6a633a9daeb707e2e505880d7cd89a1e \
+    io.trainwright.plan=afb3fb4bd666304ceb658612414f18a559df7910a4e9d69c2144f8d3657f0b33 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

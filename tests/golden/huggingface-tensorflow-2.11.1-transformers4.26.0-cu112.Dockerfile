@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6c29b015904b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6fe9960972ff; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=6c29b015904bba8f3f47937ff5670e35ea01a7b9a40fa46d524873e31bd34dbf \
+    io.trainwright.plan=6fe9960972ff0d1326dc27e291330c4d898dd1fe1195caab7a7a50f1433fa7dc \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

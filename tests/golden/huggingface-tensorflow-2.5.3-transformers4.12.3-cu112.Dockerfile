@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 3c7de4d51c0d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2effc1562874; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=3c7de4d51c0dae06a96592a7817cbc8bc7c27a124f706cf36e36e0a3ad9a4a9a \
+    io.trainwright.plan=2effc1562874dfa0d003827d8456c84e3566cbd599a43ac611692d48892559c2 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

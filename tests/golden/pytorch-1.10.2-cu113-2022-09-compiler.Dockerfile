@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 684799a033a6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b76809aaa935; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -536,7 +536,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=684799a033a646ea7b5ca326115c165c596fed62beebd4b6bc3e2f1e15b6229b \
+    io.trainwright.plan=b76809aaa9357b26282940e432791ac37ebb3589b67ccba23ca9f451495c24d2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5b62b5d3830c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6f31806e783d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -507,7 +507,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=5b62b5d3830c2aba8e3399c3cec171a71c58fa3d18224f10bcafad1cd8f28369 \
+    io.trainwright.plan=6f31806e783d803748c61f22c186200f97dfc313349d588752955f42e27d7d05 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a2e65bf2e50e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bb007ef76eea; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=a2e65bf2e50edf042b1f9829bf229fca522a95015f64534831eeae12686fcd1d \
+    io.trainwright.plan=bb007ef76eea1634b4d81b8b2d945cf2321b2f6bfd48fa4ffcf2d28d8b109fc8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan b9c89d025f23; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 059b42ea211f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=b9c89d025f23349e02ac4b5c3f0d0d29363b96d9c45c8df264948740cb9e7b4e \
+    io.trainwright.plan=059b42ea211fde549b8636ed3dade23265f553b4a56420d7417fd663f0fa782c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

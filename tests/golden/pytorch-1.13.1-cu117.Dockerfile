@@ -1,5 +1,5 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 230aad21385d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cba123506625; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -567,7 +567,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=230aad21385d46f366124db8051807c7de7e1f0c0305089dd52e4d93f5a7fe4f \
+    io.trainwright.plan=cba123506625028265b198767e12f149362cd888e38ba4af32ccee397fc64166 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 718fcfcc9eb3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 45af15285d86; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -542,7 +542,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=718fcfcc9eb32fadf4e6668551cb82354fa550c0ec7afb4d2b47152eec17682c \
+    io.trainwright.plan=45af15285d86d3ec8e557876d57b19e75f718206d1f34b23281b9ba7974d94d1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

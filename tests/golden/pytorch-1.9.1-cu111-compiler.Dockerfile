@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 14b0c642b53d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1c251cce24c0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -536,7 +536,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=14b0c642b53d95c1c6f78da190cb376778464c6b7206b198efcc3e9fe3b4f4fa \
+    io.trainwright.plan=1c251cce24c00195c851f8423115c3d9e88a375bd8a02d8405322e320a4c0e44 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 36c29b7d347d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fcd523a6963d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -418,7 +418,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=36c29b7d347dce5fc906ec84ef8b83d292960ee5ee9f1eba85447ab8de7f81e7 \
+    io.trainwright.plan=fcd523a6963da402d0b243ac6d95254bff42285ab6b1c4d54f4c32de4cc1bc5c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.0, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 70d9a3607358; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9d2351d9e5ac; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -444,7 +444,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.0 \
-    io.trainwright.plan=70d9a3607358d47528e7c27576648366f105213f4e9067ddc861e5d25d491ef5 \
+    io.trainwright.plan=9d2351d9e5ac2fe2ef1da68ce96ec1d0602e39af8afcdcacf2e8b67ddf6aa634 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 9b44ee2a9127; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7ee2c7ef7350; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=9b44ee2a9127582bc8b8198222a507ffa95f6e3d5805157aabb4d1fe1c501767 \
+    io.trainwright.plan=7ee2c7ef735085fcdd2bd1c42b0b29620a0e417754d03a43f5caa1bc3ed765e7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e021055d63eb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1c5ec6d4d7b0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -225,7 +225,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=e021055d63ebfba61d2046a7559f550a589aeeed68172a570152c488e659f61f \
+    io.trainwright.plan=1c5ec6d4d7b08f43577691056d9856ca3d157d1531373f13661db2fc7a00857c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

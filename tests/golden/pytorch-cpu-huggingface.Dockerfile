@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a22697da4666; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 67837379a486; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -229,7 +229,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=a22697da4666c0ad3d1fbfa7773702cc442a76aa644a60b6439727c3998f20b5 \
+    io.trainwright.plan=67837379a4863f4705844449eb0e773923339b08d9a82fc2e05c4d9c7459be2f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fdc7ee8ab957; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 23480f14b41b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -251,7 +251,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=fdc7ee8ab9579217cb9df8cdb1b8f9f44dbedd8471b6f73181af4dae2464804e \
+    io.trainwright.plan=23480f14b41b054c93ddef3e21c52fd7fce078451690a8274821c23957746d03 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3a8f255a8da6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fdf7b8617710; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=3a8f255a8da6cc93dafe076907cdee62e98cfda1c301bd65e9ece5aa28aa5bf7 \
+    io.trainwright.plan=fdf7b861771066cdd92752a95d22f26b3ec4403c9912c57d1a468e616d976cda \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ef99ba565312; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b130d73a5543; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=ef99ba56531203404e13ba830a7fc7147c0b099e1c29861146affefeb2c76b81 \
+    io.trainwright.plan=b130d73a5543b57bec0b1236b1037b3331e3afbc452b67e6edef7177362aea86 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

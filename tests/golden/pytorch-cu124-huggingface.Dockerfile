@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 56df6d4e76f6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 666d673d88b6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=56df6d4e76f6812525be6ee7d09ce10d9b3241cf229d5c669971fe1ab19da49b \
+    io.trainwright.plan=666d673d88b64987adff521cb2dad35759685856761bb869106b60dd92a16b96 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 27c882ec4e2a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0e6f307d9914; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=27c882ec4e2aefa90a91b1e761d442616c9c1356b3df14d07738d672c98d5535 \
+    io.trainwright.plan=0e6f307d9914d43067a257009bb471836fe5b4008cb742c5751b8cd205e0fdaa \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

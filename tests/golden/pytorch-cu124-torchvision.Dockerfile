@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 22efe01c51d8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9dc6e976f768; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=22efe01c51d897899585694ea46d81cd8efefc0189eaac6693623f3912a57420 \
+    io.trainwright.plan=9dc6e976f768284b35bc2d94a8e9918c17b38e482aeccdb5dfc3dae026410dce \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1d02eeddaabe; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c9883ec049df; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=1d02eeddaabe200d4aba8edf442bc7245b8d6476e891274867f65e56644df29a \
+    io.trainwright.plan=c9883ec049df8c25b6199de2ac37875fe84481d1cfbcb0e4bc937a19784ce864 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1622024652d9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e610c471aefb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=1622024652d910a6838bde7a3b8730808fb770b7891d78840c1e911aa149ff90 \
+    io.trainwright.plan=e610c471aefb6bbe95b551b4bf954e98ce014d528686bd349215b0827606df0d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ca3f7484a2de; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e1e010f4b1d2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=ca3f7484a2de37320af3c33abaf43c2fa11003c69585641d2ba5d6b221ea4d76 \
+    io.trainwright.plan=e1e010f4b1d294a5b061461d32440fa2e58a199ccf1a33d2e3f87686fca670d0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

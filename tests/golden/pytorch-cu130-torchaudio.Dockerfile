@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3cf46fb5772a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4c4c9a05ef69; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=3cf46fb5772a28f536c617d9a62b1b78abac794264f133a39d6ca145c05c98d1 \
+    io.trainwright.plan=4c4c9a05ef693430062665c5938ed08d7e0ca2a9159055c8f748af8d68af73ac \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0b18b0f6f27b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ac3208c043cb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=0b18b0f6f27b9b791ee868846e78ffe8d0ca6fd2042ec8a38faebfd73c16a2b7 \
+    io.trainwright.plan=ac3208c043cb9e0a474e57aacca4f1ab3230d5456a15c40e9519607fff6bc2cc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1369781934cc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6e469c1ac49f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -269,7 +269,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=1369781934cc0cb058d3c86b51491706be931c4ba488c611f7babb63806c6652 \
+    io.trainwright.plan=6e469c1ac49f8cd3551089ba1bd96de6da65435ca038e668c358b0ceaf2daa38 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

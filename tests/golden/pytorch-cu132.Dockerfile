@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan de2d6706d31a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 46f4002e2d02; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=de2d6706d31ac42254d0743a8cb2d51e89fee74b051cc3e34a4facf609322a78 \
+    io.trainwright.plan=46f4002e2d0272d3d5d7ff1ac138335103130195d071a0ca51636da7dbbd9a94 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 0f9200d95f87; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5aad399b7997; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=0f9200d95f87875614754e303a39d0429631560c03a5f2117e4a93ce85da5b1b \
+    io.trainwright.plan=5aad399b7997b30d0ba8e7c0d776c1a65580f7d541e571c9403ea12a54fe3be4 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.13.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan caa0036d4c19; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c6c03ba2b557; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -393,7 +393,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=caa0036d4c19763fef0cd2e372253c5cbaadfcd74d166da4244f89bd3d3ec5e8 \
+    io.trainwright.plan=c6c03ba2b557ec56817f8e1bfdcb0cbadf9ceb7edc10c04197fd2def49be9251 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # tensorflow 2.14.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f07ceb39258d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bbe10283a474; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -392,7 +392,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.14.1 \
-    io.trainwright.plan=f07ceb39258da2706f0b653c5cab96ac26b2af0d136036896d2dce09e1aa5ee4 \
+    io.trainwright.plan=bbe10283a474224d29740ebf7f9cf6b706e17ef311b9e738a7cd893a88d89a48 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.14.1 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # tensorflow 2.18.0, CUDA 12.5, Python 3.10, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 6aa2db88b49d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fc4848d8b3da; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -338,7 +338,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.18.0 \
-    io.trainwright.plan=6aa2db88b49dd787a7926e42316a80f4b91098dcc441230110befe6112d33fc7 \
+    io.trainwright.plan=fc4848d8b3dab951421088a6dd560d677c428a096b1ac17c4a3e600dad1ba1db \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.18.0 \
     io.trainwright.cuda=12.5 \

@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 969924f7dd70; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b4648f5ee6ed; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=969924f7dd7006946dc249911f0dd29ff6aa15cbf6337e3aeb219c177d2b4de7 \
+    io.trainwright.plan=b4648f5ee6ed88c037c7f907a419976825dab6844bcfb0edf6ed0a46e7bcef52 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

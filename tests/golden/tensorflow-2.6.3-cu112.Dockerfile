@@ -1,5 +1,5 @@
 # tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan edc54ce6aa0c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e830dd346648; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -365,7 +365,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=edc54ce6aa0c0888cd3f6a2ce9b5a74830f13ff2bd8c7f17fb4c600072d69c6b \
+    io.trainwright.plan=e830dd3466487d849d608932c90174ecd1584a293c9fa2d742772fcbcf50dc54 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

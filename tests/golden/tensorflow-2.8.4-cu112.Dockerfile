@@ -1,5 +1,5 @@
 # tensorflow 2.8.4, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan ccfe93a24252; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f7527f6a72a0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.8.4 \
-    io.trainwright.plan=ccfe93a2425213dc585b89c897aaaeb4e9fa9698b8ce4816b842cea7538196ec \
+    io.trainwright.plan=f7527f6a72a0c1e16d69c1280148bfec7c2690159d28ffaffcb4f7e7be5c6f1f \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.8.4 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.9.3, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e8965875939e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a93f751f2176; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.9.3 \
-    io.trainwright.plan=e8965875939e2755943605dc555c2f5e776428e07891acd8e84547db18f48aa5 \
+    io.trainwright.plan=a93f751f21761887ab99919a27be0b725c0dd870e975f6ef5d001fc9078799b6 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.9.3 \
     io.trainwright.cuda=11.2 \

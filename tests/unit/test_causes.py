@@ -259,6 +259,16 @@ def test_a_stop_that_ends_in_sigkill(heard, id):
     assert explain(facts(good(processes=(script,)), stopped=10.0)) is None
 
 
+def test_a_stop_that_had_nothing_to_stop():
+    script = Process(9, 1, ("python3", "train.py"), ended=True)
+    cause = explain(facts(good(processes=(script,)), stop_after=5.0))
+    assert cause is not None
+    assert cause.id == "stop-not-sent"
+    assert "5 s" in cause.text
+    # What failed by itself failed for another reason.
+    assert explain(facts(host(text=MCA), stop_after=5.0)).id == "mca-key-repeated"  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("instance_type", "count", "device"),
     [("ml.p4d.24xlarge", 9, 8), ("ml.g5.xlarge", 2, 1), ("ml.trn1.2xlarge", 3, 2), ("ml.p4d.24xlarge", 8, None),

@@ -28,7 +28,7 @@ from trainwright.rehearsal.packages import Packages
 from trainwright.rehearsal.request import make_job
 from trainwright.rehearsal.run import launch_of
 from trainwright.rehearsal.show import RehearsalView, doing
-from trainwright.rehearsal.verdict import judge, last_lines, waiting_for
+from trainwright.rehearsal.verdict import at_work, judge, last_lines, waiting_for
 
 JOB = Job(image="x", entry_point="train.py", hosts=2, distribution={"torch_distributed": {"enabled": True}})
 
@@ -361,6 +361,48 @@ def test_a_stop_that_nobody_heard_is_no_success() -> None:
     assert outcome(replace(stopped, hosts=(host(1, *heard[:2]), host(2, *heard[2:])))) == {"stop": "passed"}
     late = (host(1, *heard[:2], end="stopped"), host(2, *heard[2:]))
     assert outcome(replace(stopped, hosts=late)) == {"stop": "failed"}
+
+
+@pytest.mark.parametrize(("handles", "cause"), [(True, "stop-not-heard"), (False, "stop-no-handler")])
+def test_one_rank_that_did_not_hear_is_enough(handles: bool, cause: str) -> None:
+    heard = [rank(number, ended=True, handles=True, signal=5.1) for number in range(3)]
+    deaf = rank(3, ended=False, handles=handles)
+    told = judge(replace(GOOD, stopped=5.0, hosts=(host(1, *heard[:2]), host(2, heard[2], deaf)))).cause
+    assert told is not None
+    assert (told.id, told.host, told.rank) == (cause, "algo-2", 3)
+
+
+def test_a_stop_that_found_no_script_is_no_success() -> None:
+    done = [rank(number, ended=True) for number in range(4)]
+    hosts = (host(1, *done[:2]), host(2, *done[2:]))
+    told = judge(replace(GOOD, stopped=5.0, hosts=hosts, job=replace(GOOD.job, stop_after=4.0)))
+    assert told.cause is not None
+    assert told.cause.id == "stop-not-sent"
+    never = judge(replace(GOOD, job=replace(GOOD.job, stop_after=4.0)))
+    assert never.cause is not None
+    assert never.cause.id == "stop-not-sent"
+    assert {check.name: check.outcome for check in never.checks}["stop"] == "failed"
+
+
+def test_a_stop_waits_for_every_rank(tmp_path: Path) -> None:
+    job = replace(GOOD.job, entry_point="src/train.py")
+    folders = [tmp_path / "algo-1", tmp_path / "algo-2"]
+
+    def begins(folder: Path, pid: int, *argv: str, parent: int = 1) -> None:
+        folder.mkdir(exist_ok=True)
+        event = {"e": "start", "t": 1.0, "parent": parent, "argv": argv}
+        (folder / f"{pid}.jsonl").write_text(json.dumps(event) + "\n")
+
+    for folder in folders:
+        begins(folder, 5, "python", "/opt/venv/bin/torchrun", "train.py")
+        begins(folder, 6, "python", "-u", "train.py")
+        begins(folder, 7, "python", "-u", "train.py", parent=6)
+    assert not at_work(job, 2, folders)
+    begins(folders[0], 8, "python", "-u", "train.py")
+    assert not at_work(job, 2, folders)
+    begins(folders[1], 8, "python", "-u", "train.py")
+    assert at_work(job, 2, folders)
+    assert at_work(replace(job, entry_point="train.sh"), 2, [tmp_path / "nothing"])
 
 
 # --- the command line -----------------------------------------------------------------------------------------------

@@ -47,9 +47,14 @@ def before_start(job: Job, processes_per_host: int) -> Cause | None:
 def explain(facts: Facts) -> Cause | None:
     """Why the job failed, or did not do what was asked though it calls itself a success; nothing: not known here."""
     rules: tuple[Callable[[Facts], Cause | None], ...] = (_baked_code, _stop)
-    if failed(facts):
+    if facts.stopped:
+        # A process that was stopped ends otherwise than one that failed, and launchers say much about it.
+        rules += (_raised,)
+    elif failed(facts):
         rules += (_memory, _said, _no_ssh_server, _silent, _raised)
     rules += (_plain_toolkit, _one_hosts_ranks)
+    if facts.job.stop_after is not None and not facts.stopped and not failed(facts):
+        rules += (no_stop_sent,)
     return next((cause for rule in rules if (cause := rule(facts)) is not None), None)
 
 
@@ -121,9 +126,46 @@ def _stop(facts: Facts) -> Cause | None:
     return Cause(
         "stop-not-heard",
         f"SIGTERM reached no process that handles it, so the job was killed {grace} later without a checkpoint",
-        "The toolkit is process 1 and hands no signal on. Give the image an ENTRYPOINT that does (docs/rehearse.md), "
-        "and a handler for SIGTERM in the script.",
+        _NO_FORWARDING[facts.job.sdk],
         host=late.name,
+    )
+
+
+_NO_FORWARDING = {
+    2: "train hands no signal on. Give the image an ENTRYPOINT that does, as training-init of Trainwright's images "
+    "(docs/rehearse.md), and the script a handler for SIGTERM.",
+    3: "SDK 3 puts its own script in the place of the image's ENTRYPOINT, and that hands no signal on: save "
+    "checkpoints while training goes on, or start the job by SDK 2's contract.",
+}
+
+
+def no_stop_heard(facts: Facts, process: Process, host: str, rank: int | None) -> Cause:
+    """A rank that SIGTERM ended without a word: it has no handler, or the signal did not come to it."""
+    who = f"rank {rank}" if rank is not None else "the script"
+    if not process.handles:
+        return Cause(
+            "stop-no-handler",
+            f"{who} has no handler for SIGTERM, so a stop ends it without a checkpoint",
+            "signal.signal(signal.SIGTERM, HANDLER) in every rank, before the training begins; it saves and ends.",
+            host=host,
+            rank=rank,
+        )
+    return Cause(
+        "stop-not-heard",
+        f"{who} has a handler for SIGTERM and did not hear it: its process was killed with the job",
+        _NO_FORWARDING[facts.job.sdk],
+        host=host,
+        rank=rank,
+    )
+
+
+def no_stop_sent(facts: Facts) -> Cause:
+    """A stop that found nothing to stop."""
+    return Cause(
+        "stop-not-sent",
+        f"the script ended before SIGTERM was due, {facts.job.stop_after:g} s after it had begun on every host",
+        "Give it more to do, or a smaller --stop-after: a stop is only rehearsed where there is something to stop.",
+        host=facts.hosts[0].name,
     )
 
 

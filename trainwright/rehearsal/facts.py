@@ -27,7 +27,8 @@ class Process:
         reduced: by library: the sum over all ranks of ``rank + 1``.
         error: type, message and traceback of the exception that ended it; empty: none did.
         error_at: Unix time of that exception; 0: none.
-        signal: the SIGTERM that it got while it ran (Unix time; 0: none).
+        handles: it had a handler for SIGTERM (known only where the rehearsal sends one).
+        signal: when that handler was called (Unix time; 0: never).
         ended: whether it came to its end in an orderly way.
         stack: its stacks when time was up (empty: not asked).
     """
@@ -43,6 +44,7 @@ class Process:
     reduced: Mapping[str, float] = field(default_factory=dict)
     error: str = ""
     error_at: float = 0.0
+    handles: bool = False
     signal: float = 0.0
     ended: bool = False
     stack: str = ""
@@ -116,7 +118,7 @@ class Facts:
         processes_per_host: how many that should have been per host.
         hosts: in the order of their numbers.
         timed_out: the time was up before every host had ended.
-        stopped: Unix time of the SIGTERM of ``Job.stop_after``; 0: none was sent.
+        stopped: Unix time of the SIGTERM of ``Job.stop_after``; 0: none was sent, as the job had ended by then.
         seconds: from the first start to the last end.
     """
 

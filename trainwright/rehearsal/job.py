@@ -34,7 +34,8 @@ class Job:
         sdk: whose contract: 2 (the image's ``train``) or 3 (the SDK's drivers).
         launch_only: show the launch lines, run nothing.
         timeout: seconds until the rehearsal is ended.
-        stop_after: send SIGTERM after so many seconds, as StopTrainingJob does; ``None``: never.
+        stop_after: send SIGTERM, as StopTrainingJob does, so many seconds after every rank began to run the script (of
+            a script that is no Python program: after the hosts began); ``None``: never.
         stop_grace: seconds from SIGTERM to SIGKILL.
         memory: limit of each host as docker writes it (``512m``); ``None``: none.
         environment: the estimator's ``environment``: variables of every container.

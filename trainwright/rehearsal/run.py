@@ -204,6 +204,7 @@ def _run(
             line=view.line,
             state=view.state,
             enough=lambda: job.launch_only and launch_only.complete(launch.launcher, facts_of),
+            at_work=lambda: not image.site or verdict.at_work(job, launch.processes_per_host, facts_of.values()),
         )
         seen = watch.follow()
     finally:

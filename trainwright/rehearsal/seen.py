@@ -57,6 +57,8 @@ def _take(facts: dict[str, Any], event: dict[str, Any]) -> None:
         facts["reduced"][str(event["library"])] = float(event["sum"])
     elif kind == "error":
         facts.update(error=str(event["text"]), error_at=float(event["t"]))
+    elif kind == "handler":
+        facts["handles"] = True
     elif kind == "signal":
         facts["signal"] = float(event["t"])
     elif kind == "end":
