@@ -257,8 +257,8 @@ def stop(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, image: st
 
 @pytest.fixture(scope="module")
 def deaf(variant) -> str:
-    """An image as others make it: `train` is its first process."""
-    image: str = variant("true", "ENTRYPOINT []")
+    """An image as others make it: `train` is its first process (env becomes what it is told to run)."""
+    image: str = variant("true", 'ENTRYPOINT ["/usr/bin/env"]')
     return image
 
 
@@ -275,7 +275,7 @@ def test_a_stop_that_takes_too_long(tmp_path, state, monkeypatch, cpu_image):
 def test_the_guide_gives_an_image_of_others_the_same_ears(tmp_path, state, monkeypatch, docker, deaf):
     """The lines of the guide's Dockerfile, on an image without an ENTRYPOINT."""
     guide = (ROOT / "docs/rehearse.md").read_text()
-    [lines] = re.findall(r"((?:    (?:COPY|ENTRYPOINT) .*training-init.*\n)+)", guide)
+    [lines] = re.findall(r"((?: +(?:COPY|ENTRYPOINT) .*training-init.*\n)+)", guide)
     shutil.copy(templates_dir() / "components/sagemaker-toolkit/training-init", tmp_path)
     (tmp_path / "Dockerfile").write_text(f"FROM {deaf}\n{textwrap.dedent(lines)}")
     image = docker("build", "--quiet", str(tmp_path))
