@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainwright.rehearsal.job import Job, Launcher
+from trainwright.distribution import Launcher
+from trainwright.rehearsal.job import Job
 
 End = Literal["by itself", "taken down", "timeout", "stopped"]
 

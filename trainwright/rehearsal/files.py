@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from trainwright import sdk3
-from trainwright.distribution import compile_distribution
+from trainwright.distribution import Launcher, compile_distribution
 from trainwright.errors import RehearsalFailed
 from trainwright.paths import templates_dir
 from trainwright.rehearsal import launch_only
-from trainwright.rehearsal.job import Job, Launcher
+from trainwright.rehearsal.job import Job
 
 Say = Callable[[str], None]
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-Launcher = Literal["process", "mpi", "torchrun", "smddp", "xla", "parameter-server", "mwms"]
-
 DEFAULT_INSTANCE = "ml.m5.xlarge"
 INTERFACE = "eth0"
 STOP_GRACE = 120.0  # seconds that the platform gives a job between SIGTERM and SIGKILL

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainwright.distribution import Launcher
 from trainwright.instances import Instance, instance
 from trainwright.rehearsal.facts import Cause
-from trainwright.rehearsal.job import Job, Launcher
+from trainwright.rehearsal.job import Job
 
 LAUNCHERS = ("mpirun", "torchrun", "neuron_parallel_compile")
 _CONTROL = "/opt/trainwright-rehearsal"

@@ -17,6 +17,7 @@ from typing import Any
 
 from trainwright import distribution as distributions
 from trainwright import sdk3
+from trainwright.distribution import Launcher
 from trainwright.engine import Engine
 from trainwright.errors import EngineError, Failure, RehearsalFailed, RequestError
 from trainwright.instances import instance
@@ -25,7 +26,7 @@ from trainwright.rehearsal import artifacts, causes, files, hosts, launch_only, 
 from trainwright.rehearsal.facts import Cause, Facts
 from trainwright.rehearsal.files import HostFolder
 from trainwright.rehearsal.hosts import Host, Image, Program
-from trainwright.rehearsal.job import MAX_HOSTS, Job, Launcher
+from trainwright.rehearsal.job import MAX_HOSTS, Job
 from trainwright.rehearsal.owner import this_process
 from trainwright.rehearsal.packages import write_packages
 from trainwright.rehearsal.show import RehearsalView
@@ -60,14 +61,14 @@ def launch_of(job: Job) -> Launch:
     else:
         launcher = distributions.launcher_of(job.distribution, job.framework, job.hosts)
         asked = job.processes_per_host or distributions.processes_per_host(job.distribution)
-    if launcher in ("process", "parameter-server", "mwms"):
+    if launcher in distributions.ONE_PER_HOST:
         if (job.processes_per_host or 1) > 1:
             raise RequestError(
                 f"--processes-per-host {job.processes_per_host}: {launcher} starts one process per host",
                 remedy="--distribution torch_distributed, or --distribution mpi",
             )
         return Launch(launcher, 1)
-    count = asked or kind.processes_per_host
+    count = distributions.ranks_per_host(launcher, asked, kind.processes_per_host)
     if cause := causes.before_start(job, count):
         raise failure(cause, [], report="")
     return Launch(launcher, count)
