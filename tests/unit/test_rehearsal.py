@@ -26,7 +26,7 @@ from trainwright.rehearsal.hosts import Host, Image, command
 from trainwright.rehearsal.job import Job
 from trainwright.rehearsal.packages import Packages
 from trainwright.rehearsal.request import make_job
-from trainwright.rehearsal.run import launch_of
+from trainwright.rehearsal.run import launch_of, of_image
 from trainwright.rehearsal.show import RehearsalView, doing
 from trainwright.rehearsal.verdict import at_work, judge, last_lines, waiting_for
 
@@ -623,3 +623,35 @@ def test_a_terminal_has_a_live_line_and_coloured_prefixes(monkeypatch: pytest.Mo
 def test_what_a_host_does_is_told_from_its_log() -> None:
     assert doing("INFO     Waiting for MPI workers to establish their SSH connections").startswith("waiting")
     assert doing("loss 0.1") == ""
+
+
+@pytest.mark.parametrize(
+    ("labels", "environment", "framework", "smp"),
+    [
+        ({}, {}, "pytorch", None),
+        ({"framework": "tensorflow"}, {}, "tensorflow", None),
+        ({"framework": "huggingface-tensorflow"}, {}, "tensorflow", None),
+        ({}, {"SAGEMAKER_TRAINING_MODULE": "sagemaker_tensorflow_container.training:main"}, "tensorflow", None),
+        ({"framework": "pytorch", "component.smdistributed-modelparallel": "1.7.0 (aws)"}, {}, "pytorch", "1.7.0"),
+    ],
+)
+def test_an_image_says_its_framework_and_what_it_has_of_smp(labels, environment, framework, smp) -> None:
+    named = {f"io.trainwright.{name}": value for name, value in labels.items()}
+    image = Image("ref", "sha256:1", named, "/bin", environment, (), (), (), 0)
+    told = of_image(job(), image)
+    assert (told.framework, told.smp_version) == (framework, smp)
+
+
+def test_parameters_that_the_smp_of_the_image_does_not_know_are_refused() -> None:
+    smp = {"enabled": True, "parameters": {"pipeline_parallel_degree": 2}}
+    mpi = {"enabled": True, "processes_per_host": 8}
+    wanted = replace(job(), distribution={"smdistributed": {"modelparallel": smp}, "mpi": mpi})
+    assert "mp_parameters" in files.hyperparameters(replace(wanted, smp_version="1.7.0"), "train.py", 8)
+    with pytest.raises(RequestError, match="does not know pipeline_parallel_degree"):
+        files.hyperparameters(replace(wanted, smp_version="1.5.0"), "train.py", 8)
+
+
+def test_a_launcher_of_tensorflow_is_no_mistake_in_an_image_of_tensorflow() -> None:
+    wanted = job(distribution="parameter_server", hosts=2)
+    image = Image("ref", "sha256:1", {"io.trainwright.framework": "tensorflow"}, "/bin", {}, (), (), (), 0)
+    assert launch_of(of_image(wanted, image)).launcher == "parameter-server"

@@ -202,6 +202,7 @@ def hyperparameters(job: Job, entry_point: str, processes_per_host: int | None) 
         instance_type=job.instance_type,
         processes_per_host=processes_per_host,
         entry_point=entry_point,
+        smp_version=job.smp_version,
     )
     return {**own, **{name: json.dumps(value) for name, value in fixed.items()}, **launch}
 

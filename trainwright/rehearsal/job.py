@@ -20,6 +20,7 @@ class Job:
     Attributes:
         image: reference or id of the image.
         framework: ``pytorch`` or ``tensorflow``, as the image's labels or the user say.
+        smp_version: of SageMaker's model parallel library in the image; ``None``: not known, or not there.
         entry_point: as given: relative to ``source_dir``, or a file of its own where there is none.
         source_dir: the folder that an estimator would upload.
         requirements: a requirements file that stands for the folder's own ``requirements.txt``.
@@ -43,6 +44,7 @@ class Job:
     image: str
     entry_point: str
     framework: str = "pytorch"
+    smp_version: str | None = None
     source_dir: Path | None = None
     requirements: Path | None = None
     hosts: int = 1

@@ -22,6 +22,7 @@ from trainwright.engine import Engine
 from trainwright.errors import EngineError, Failure, RehearsalFailed, RequestError
 from trainwright.instances import instance
 from trainwright.paths import write_atomically
+from trainwright.plan import LABEL
 from trainwright.rehearsal import artifacts, causes, files, hosts, launch_only, leftovers, network, report, verdict
 from trainwright.rehearsal.facts import Cause, Facts
 from trainwright.rehearsal.files import HostFolder
@@ -105,7 +106,6 @@ def rehearse(
             remedy="Rehearse on the engine's machine; or unset DOCKER_HOST.",
         )
     files.check_entry_point(job)
-    launch = launch_of(job)
     leftovers.clear(engine)
     identity = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
     folder = (output or leftovers.reports_dir() / identity).absolute()
@@ -114,7 +114,8 @@ def rehearse(
     with _workplace(engine, work, identity):
         image = hosts.look_at(engine, job.image, identity)
         (work / "image").write_text(image.id)
-        job = replace(job, framework=_framework(image, job))
+        job = of_image(job, image)
+        launch = launch_of(job)
         document = _run(
             job,
             launch,
@@ -245,11 +246,16 @@ def _check(job: Job) -> None:
         raise RequestError(f"--requirements {job.requirements}: no such file")
 
 
-def _framework(image: Image, job: Job) -> str:
-    """The image's framework; ``SAGEMAKER_TRAINING_MODULE`` names it where no label of ours does."""
-    label = image.labels.get("io.trainwright.framework", "").split()
-    module = image.environment.get("SAGEMAKER_TRAINING_MODULE", "")
-    return label[0] if label else "tensorflow" if "tensorflow" in module else job.framework
+def of_image(job: Job, image: Image) -> Job:
+    """The job with what its image says: the framework, and the version of SMP where it holds that.
+
+    ``SAGEMAKER_TRAINING_MODULE`` names the framework where no label of ours does, as in the containers of AWS. A line
+    may go by another name than its framework (``huggingface-tensorflow``).
+    """
+    said = image.labels.get(f"{LABEL}.framework", "") or image.environment.get("SAGEMAKER_TRAINING_MODULE", "")
+    framework = next((name for name in distributions.PRECEDENCE if name in said), job.framework)
+    smp = image.labels.get(f"{LABEL}.component.smdistributed-modelparallel", "").split()
+    return replace(job, framework=framework, smp_version=smp[0] if smp else job.smp_version)
 
 
 @contextmanager
