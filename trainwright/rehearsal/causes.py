@@ -1,7 +1,9 @@
 """Why a rehearsed job failed: from what was seen of it to the cause, in one line, and what to do.
 
 Two kinds of rules: those of :mod:`texts` know a failure by what some program says of it, those in here by the facts. A
-job that calls itself a success without having done what was asked says nothing at all.
+job that calls itself a success without having done what was asked says nothing at all. What neither knows is looked for
+in the causes of :mod:`trainwright.diagnose`: those of :mod:`texts` are only the ones whose order or remedy is another
+where the job can be changed at once (``--env``, ``--distribution``), or that take several lines of a log to be seen.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from trainwright.diagnose import diagnose
 from trainwright.distribution import needs_framework_module
 from trainwright.instances import instance
 from trainwright.rehearsal.facts import Cause, Facts, HostFacts, Process
@@ -51,7 +54,7 @@ def explain(facts: Facts) -> Cause | None:
         # A process that was stopped ends otherwise than one that failed, and launchers say much about it.
         rules += (_raised,)
     elif failed(facts):
-        rules += (_memory, _said, _no_ssh_server, _silent, _raised)
+        rules += (_memory, _said, _no_ssh_server, _silent, _raised, _diagnosed)
     rules += (_plain_toolkit, _one_hosts_ranks)
     if facts.job.stop_after is not None and not facts.stopped and not failed(facts):
         rules += (no_stop_sent,)
@@ -262,6 +265,18 @@ def _raised(facts: Facts) -> Cause | None:
                 remedy="Name its package in requirements.txt, or build it in (build --with-requirements).",
             )
         return cause
+    return None
+
+
+def _diagnosed(facts: Facts) -> Cause | None:
+    """What ``diagnose`` would say of the log of the host that failed first; of a hang the stacks say more."""
+    if facts.timed_out:
+        return None
+    for host in sorted(facts.hosts, key=lambda host: (host.end != "by itself", host.ended_at)):
+        found = next((one for one in diagnose(host.text.splitlines()).causes if one.certainty != "consequence"), None)
+        if found is not None:
+            rank = _rank_of(found.evidence[0].text, 0)
+            return Cause(found.id, found.cause, found.remedy, host=host.name, rank=rank)
     return None
 
 

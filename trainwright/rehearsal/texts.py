@@ -99,12 +99,6 @@ TEXTS = (
         "SDK 3's MPI driver needs paramiko under the first python3 on PATH; sagemaker-training brings it.",
     ),
     _text(
-        "mpi-library-missing",
-        r"cannot load MPI library",
-        "mpi4py finds no MPI library in the image",
-        "Put Open MPI 4 into the image, and its libraries on the loader's path.",
-    ),
-    _text(
         "sshd-missing",
         r"SSH daemon not found",
         "the image has no /usr/sbin/sshd, by which the hosts of an MPI job reach one another",
@@ -147,11 +141,5 @@ TEXTS = (
         r"No module named '?(?P<module>sagemaker_\w+_container)'?",
         "SAGEMAKER_TRAINING_MODULE names {module}, and the image has no such module",
         "Install it (sagemaker-pytorch-training, sagemaker-tensorflow-training), or unset the variable.",
-    ),
-    _text(
-        "shim-without-config",
-        r"exited on signal 11 \(Segmentation fault\)",
-        "a process ended with a segmentation fault",
-        "The toolkit's hostname shim does so where /opt/ml/input/config/resourceconfig.json is missing or unreadable.",
     ),
 )
