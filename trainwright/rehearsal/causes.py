@@ -42,7 +42,7 @@ def before_start(job: Job, processes_per_host: int) -> Cause | None:
         f"{processes_per_host} processes per host, and {machine.name} has {devices} {noun}s: "
         f"the ranks from {devices} on find no device",
         f"Ask for {devices} processes per host, or leave the number out: one per {noun} is what the toolkit starts.",
-        host="algo-1",
+        host=job.rank_hosts[0],
         rank=devices,
     )
 

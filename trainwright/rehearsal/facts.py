@@ -134,7 +134,7 @@ class Facts:
     @property
     def world_size(self) -> int:
         """How many ranks there should have been."""
-        return self.job.hosts * self.processes_per_host
+        return len(self.job.rank_hosts) * self.processes_per_host
 
     @property
     def distributed(self) -> bool:

@@ -199,14 +199,15 @@ def _run(
         say(f"{job.hosts} host{plural} x {launch.processes_per_host} by {launch.launcher}, network {cable.kind}")
         view = RehearsalView(job.host_names, quiet=quiet)
         facts_of = {host.name: host.folder.facts for host in made}
+        awaited = launch_only.awaited(launch.launcher, job)
         watch = Watch(
             engine,
             job,
             made,
             line=view.line,
             state=view.state,
-            enough=lambda: job.launch_only and launch_only.complete(launch.launcher, facts_of),
-            at_work=lambda: not image.site or verdict.at_work(job, launch.processes_per_host, facts_of.values()),
+            enough=lambda: job.launch_only and launch_only.complete(awaited, facts_of),
+            at_work=lambda: not image.site or verdict.at_work(job, launch.processes_per_host, facts_of),
         )
         seen = watch.follow()
     finally:

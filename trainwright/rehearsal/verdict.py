@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ from trainwright.rehearsal import seen
 from trainwright.rehearsal.causes import explain, no_stop_heard, no_stop_sent
 from trainwright.rehearsal.facts import Cause, Facts, HostFacts, Process
 from trainwright.rehearsal.job import Job
-from trainwright.rehearsal.launch_only import Launch, find_cause, launching_hosts
+from trainwright.rehearsal.launch_only import Launch, awaited, find_cause
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -76,13 +76,13 @@ def judge(facts: Facts) -> Verdict:
 
 def judge_launches(facts: Facts, launches: Sequence[Launch]) -> Verdict:
     """Judge a job of which only the launch lines were wanted."""
-    hosts = facts.job.host_names
-    lacking = sorted(set(launching_hosts(facts.launcher, hosts)) - {launch.host for launch in launches})
+    hosts = facts.job.rank_hosts
+    lacking = sorted(awaited(facts.launcher, facts.job) - {launch.host for launch in launches})
     if lacking:
         check = Check("launch lines", "failed", f"nothing was launched on {', '.join(lacking)}")
         cause = explain(facts) or _cause(facts, [], [check])
         return Verdict((check,), (), (), cause)
-    wrong = find_cause(facts.launcher, tuple(launches), hosts)
+    wrong = find_cause(facts.launcher, tuple(launch for launch in launches if launch.host in hosts), hosts)
     said = f"{len(launches)} on {', '.join(dict.fromkeys(launch.host for launch in launches))}"
     check = Check("launch lines", "failed" if wrong else "passed", wrong.text if wrong else said)
     return Verdict((check,), (), (), wrong)
@@ -101,16 +101,17 @@ def scripts(processes: Sequence[Process], entry_point: str) -> list[Process]:
     return [one for one in found if one.parent not in pids]
 
 
-def at_work(job: Job, processes_per_host: int, folders: Iterable[Path]) -> bool:
+def at_work(job: Job, processes_per_host: int, folders: Mapping[str, Path]) -> bool:
     """Whether every rank runs its script, or nobody can tell, as the script is no Python program.
 
     Args:
         job: what is rehearsed.
-        processes_per_host: how many ranks a host has to have.
-        folders: the ``facts`` of each host.
+        processes_per_host: how many ranks a host has to have that has any.
+        folders: the ``facts`` of each host, by name.
     """
     return not job.entry_point.endswith(".py") or all(
-        len(scripts(seen.processes(folder), job.entry_point)) >= processes_per_host for folder in folders
+        len(scripts(seen.processes(folder), job.entry_point)) >= (processes_per_host if host in job.rank_hosts else 1)
+        for host, folder in folders.items()
     )
 
 
@@ -211,7 +212,7 @@ def _truth(facts: Facts, found: Sequence[Rank]) -> Iterable[Check]:
 
 def _world(facts: Facts, found: Sequence[Rank]) -> Check:
     wanted = facts.world_size
-    formula = f"{facts.job.hosts} x {facts.processes_per_host}"
+    formula = f"{len(facts.job.rank_hosts)} x {facts.processes_per_host}"
     numbered = [one for one in found if one.rank is not None]
     if not numbered:
         return Check("world size", "failed", f"no rank was numbered; {facts.launcher} should have started {wanted}")
