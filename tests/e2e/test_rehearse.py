@@ -216,6 +216,36 @@ def test_launch_lines_of_machines_that_nobody_owns(rehearse):
     assert done.json["world_size"] == 16
 
 
+MIXED_GROUPS = """[{"name": "data", "instance_type": "ml.c5.xlarge", "instance_count": 1},
+ {"name": "train", "instance_type": "ml.p4d.24xlarge", "instance_count": 1}]"""
+MIXED_MPI = '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
+
+
+def test_a_mixed_cluster_has_ranks_in_one_group(rehearse):
+    script = """
+import os
+name = os.environ["SM_CURRENT_INSTANCE_GROUP"]
+size = ""
+if "OMPI_COMM_WORLD_RANK" in os.environ:
+    from mpi4py import MPI
+    name, size = f"rank-{MPI.COMM_WORLD.Get_rank()}", str(MPI.COMM_WORLD.allreduce(1))
+open(f"/opt/ml/model/{name}", "w").write(size)
+"""
+    words = ("--instance-groups", MIXED_GROUPS, "--distribution", MIXED_MPI, "--processes-per-host", "2")
+    done = rehearse(script, *words)
+    assert done.code == 0, done.err[-3000:]
+    assert set(checks(done.json).values()) == {"passed"}
+    assert files_of(done.json) == {"data": "", "rank-0": "2", "rank-1": "2"}
+    assert {row["host"] for row in done.json["ranks"] if row["rank"] is not None} == {"algo-2"}
+    lines = rehearse(script, "--instance-groups", MIXED_GROUPS, "--distribution", MIXED_MPI, "--launch-only")
+    assert lines.code == 0, lines.err[-3000:]
+    launches = {launch["host"]: launch for launch in lines.json["launches"]}
+    assert launches["algo-1"]["environment"]["SM_NUM_GPUS"] == "0"
+    assert launches["algo-1"]["argv"][1:] == ["--", "train.py"]
+    assert launches["algo-2"]["environment"]["SM_NUM_GPUS"] == "8"
+    assert " ".join(launches["algo-2"]["argv"]).startswith("mpirun --host algo-2:8 -np 8 ")
+
+
 def test_ranks_that_never_meet_are_noted(rehearse):
     done = rehearse("print('alone')", "--processes-per-host", "2", *TORCHRUN)
     assert done.code == 0, done.err[-3000:]

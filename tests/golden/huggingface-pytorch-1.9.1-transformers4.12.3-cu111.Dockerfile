@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 194049f2865a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 571bd7a1b2c3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=194049f2865a69f3fc44fdb910a1ea19bb7c68277d51393553bb55d1cc0f5bc5 \
+    io.trainwright.plan=571bd7a1b2c3e6fccf209666058b5748a2b32971d20d87f47266b5cdd6658e72 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

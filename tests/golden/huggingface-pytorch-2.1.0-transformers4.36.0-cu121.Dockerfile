@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 62ea0a8ce954; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b1f6611d9f8e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=62ea0a8ce954af9f290599e2e0bb226acf5b492ec5e0b127430c15ed28aec0c9 \
+    io.trainwright.plan=b1f6611d9f8e1d67d793b16e3b98c51a0fbdfc388a1f7bcea8090c725a657ee1 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan b7a3b07ff406; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e478cdd12565; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=b7a3b07ff406a9bfe3c30d69f64a05a44bb60f5b69259058ce8653d16d5d1b6c \
+    io.trainwright.plan=e478cdd12565623ed57df5f337006e01527bab182dc615f439b0002e4caad090 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

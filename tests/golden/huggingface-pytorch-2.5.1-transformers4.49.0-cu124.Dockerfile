@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 696b4c512f0b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d0535ae8d1b0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=696b4c512f0be1f192c6f76bdeb45899c535016ef9eece1d9f8a3aca66eee9d8 \
+    io.trainwright.plan=d0535ae8d1b059c67d08d3e209117ca72d720db4a60c55aee71e2024fc5b0247 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

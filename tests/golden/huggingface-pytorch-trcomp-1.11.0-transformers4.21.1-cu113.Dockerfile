@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 92c34264af1d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 60f0c31fc585; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -137,7 +137,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=92c34264af1dc973482ffb8183e3b26d8b5c0c0a1860905b820e69cefaf02e21 \
+    io.trainwright.plan=60f0c31fc5850d4de53342bd83ed3eb0a2698efeabf1c7f0ccdcceefd941de7a \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6fe9960972ff; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 14267207bcbe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=6fe9960972ff0d1326dc27e291330c4d898dd1fe1195caab7a7a50f1433fa7dc \
+    io.trainwright.plan=14267207bcbec085a3e0ea13238f6f42a0c3eeb1b8c115bec218263ea11a78a0 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.3.2, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 222df6483d4a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 335e060fb796; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.3.2 \
-    io.trainwright.plan=222df6483d4aaec3e59c7fa2a8a630c5e7a495dfe33465ee08d024a0ec8a9a06 \
+    io.trainwright.plan=335e060fb7964aa9d34a28c5d748774e760a6b3a69fb3efbc690916ae2b1a70f \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.3.2 \
     io.trainwright.cuda=11.0 \

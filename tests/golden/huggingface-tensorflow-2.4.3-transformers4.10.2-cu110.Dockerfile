@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 53bfc9e02426; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f7b29f558439; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=53bfc9e02426aead07bc9b72190607241313ca9e790072dd6a28ee52e76a5297 \
+    io.trainwright.plan=f7b29f5584391c8c736a4f2375da3d559711d181b31cb9b8a51bdd0353362e19 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 2effc1562874; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bbdca55bd206; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=2effc1562874dfa0d003827d8456c84e3566cbd599a43ac611692d48892559c2 \
+    io.trainwright.plan=bbdca55bd206a6e195ba433b7718321c9e2fd99b4d7d11b68d779297cf86aa86 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e136c2a066a0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 96c8b9b74f5e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=e136c2a066a09c9e48fd48e0eecbacf50898c2187188ae4a234b23bcfbf2eb41 \
+    io.trainwright.plan=96c8b9b74f5ece7e76af3821b065929fa944c753590f33f82b2dba2b74f54d98 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow-trcomp 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 767e9d7bc1d0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cafecc057777; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -103,7 +103,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-trcomp-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=767e9d7bc1d095245c90b9be386d3a6bb1f2dfe0ac37bb4cb229c4c36d90e244 \
+    io.trainwright.plan=cafecc0577770f89a3a7a7abd1748ae127009bc901272b35b3107262a185e636 \
     io.trainwright.framework=huggingface-tensorflow-trcomp \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e10e6b8edb47; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c1de254bf9ee; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -529,7 +529,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=e10e6b8edb47d23cc35179c8ee14ceee43dd174b3d1c8039eb036d5020c7afbe \
+    io.trainwright.plan=c1de254bf9eedbe0dff50d208a8986d02aa38927d3169c33dbf028de39dd993d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f6fa6a8be2ab; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan edb680950bd1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -552,7 +552,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=f6fa6a8be2ab9d550b46b71b73ca9870624ca4ff1a6ac069c7e027e4c6694260 \
+    io.trainwright.plan=edb680950bd161868e6ae4917d8643dbcecc5fb7118841729d7f5e5f225230bb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f287af4608cb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ddabb1477768; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -545,7 +545,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=f287af4608cbc0954f5593f836b458f8de1e69ba724083403f735f90cea053cd \
+    io.trainwright.plan=ddabb147776823bb80a003048b18c30cdac5f1dd31c0452ae8f45a62095c0daa \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

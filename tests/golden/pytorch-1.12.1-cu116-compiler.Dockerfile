@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 341c2947ec48; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6626689a9146; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -413,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=341c2947ec48f3cc6f56e57faed7738faf8dd191177ab9c942e7bc0c3eb5d362 \
+    io.trainwright.plan=6626689a91460769bcdcfc339023c5a8778d0de3762549c15a896aed855bccdd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

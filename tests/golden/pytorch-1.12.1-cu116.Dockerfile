@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f016a4553946; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e9ec9a9608eb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -406,7 +406,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=f016a4553946c258d1cff12b21eafb5af991efeb015b8bedc6266c75ec02b972 \
+    io.trainwright.plan=e9ec9a9608eb38733cd09a29ac89d7ec4fa1b75bfcb9f4c875a02abc92e48ac0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

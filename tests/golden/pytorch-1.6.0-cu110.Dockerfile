@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan e1197417f4ae; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 725e58c03ce7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -455,7 +455,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=e1197417f4aee77e81e55f1c02bcebf78198d55f2793ce028fc481e0c6ec5c2d \
+    io.trainwright.plan=725e58c03ce781b03cb8ca534eff38858fbb00d6470ff4396f5f06b6c9eeb87d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 122a008f30d5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0b7e7383cd8a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -455,7 +455,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=122a008f30d5c2eb0839f1348e0410ea72aacfc887caf29db87d5d936b18486a \
+    io.trainwright.plan=0b7e7383cd8ad56ffd0e3e4f2296e8503a5bf1b529c817a72eb2f0b0b0e23fde \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan a7dd0a5bb533; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1510061ca53e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -462,7 +462,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=a7dd0a5bb533da519c295787bab662fcdea116df0d250b1ab879157408a39a31 \
+    io.trainwright.plan=1510061ca53e5906847e59e3367282c3beea7cc9fbfd811a94c70274c0bce038 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

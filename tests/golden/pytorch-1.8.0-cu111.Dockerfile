@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 43551290067b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan deb5aff157c7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -455,7 +455,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=43551290067b20d9f88a6846c58ee370257cd2414faa5ad595718da21109401a \
+    io.trainwright.plan=deb5aff157c7ec1ffa20c92e47ce9cd63ef6ec1b8f9fc63016b6740b2730b6d5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

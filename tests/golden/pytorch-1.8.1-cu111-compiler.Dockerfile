@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan c6b13587b538; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b029838d7727; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -549,7 +549,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=c6b13587b53877b3b99268464d65c8741d8074389554621d5454471e8d19585d \
+    io.trainwright.plan=b029838d77277e75d999b9ec9c55f6d0b182e507ea81f64539ad57fcf1ad15c4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

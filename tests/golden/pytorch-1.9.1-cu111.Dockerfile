@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan b6a2e1e8efc1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0b1c2c396af8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -529,7 +529,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=b6a2e1e8efc1a593274b01ff313284071afce1e4dfee92b74ff24f1e0b2dd622 \
+    io.trainwright.plan=0b1c2c396af89570359248c0f775ef7fed16b2046954c67d5e38d41b4a2f483a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

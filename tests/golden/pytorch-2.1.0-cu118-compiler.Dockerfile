@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 04640c64ab35; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8fecc4862e22; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -476,7 +476,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=04640c64ab358c7800369b2cef4ae3aef9c06618d94fe203f08acb94edefcdd1 \
+    io.trainwright.plan=8fecc4862e2216183e4283ad23f24d6e5459568298e7f1d38c47b910a166dd81 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

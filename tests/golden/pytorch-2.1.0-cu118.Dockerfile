@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 0540212709b3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 27d142a05326; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -469,7 +469,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=0540212709b35992b32d5d996662895f9f803c3ee4ed9b22a66317a99d0e41a1 \
+    io.trainwright.plan=27d142a053260374734db6e5c4549ece7ff08395b4f1391aafecdb2423a39277 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

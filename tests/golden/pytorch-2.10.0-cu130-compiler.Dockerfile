@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan f33b576b3597; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d9aa8b533dbc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -416,7 +416,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=f33b576b3597c879d00f0e6ce90f8bc6aeb99057250defdad071f7b759ee4a1d \
+    io.trainwright.plan=d9aa8b533dbcdfeed5a227eba9a6dbb6c9ffb3fc18820694956d3b56cee7b2cb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

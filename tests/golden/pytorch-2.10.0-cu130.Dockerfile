@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan c8cdd1cf0b02; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9008dd8fd2c0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=c8cdd1cf0b0238dd3bfddabe577d1abd37affedf66d85e0d6734dce68e1ad350 \
+    io.trainwright.plan=9008dd8fd2c0dbc787bfb8a6a7fc37adb7111ca5d3a45c5b49198d5cd4f92beb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 71a69b41e81f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 039fb29c8b56; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -293,7 +293,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=71a69b41e81fac918b2620b739d1fb8c1f66d833aa67562abba76d95f4488a17 \
+    io.trainwright.plan=039fb29c8b56a49d19259ba69de87641054da6b040bf1fbecf8a6f7492821e74 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

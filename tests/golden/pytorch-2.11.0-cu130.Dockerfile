@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan f9a46dd34997; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d22f80894e34; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -287,7 +287,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=f9a46dd34997186d13b45629f300754edeb4340e4ccaafa3969cef38f2941489 \
+    io.trainwright.plan=d22f80894e34b21faca6581e49d9bb251df7a6885f348139ed61cfddce783b28 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 99d116dcb24f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a95e75964b1d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -304,7 +304,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=99d116dcb24f4684e0f138236cb72b682a10da7e0b9ccff04fed9e338b0966a0 \
+    io.trainwright.plan=a95e75964b1d7693f43a33c63feb9ae2b67628aebc86531f8c71fa845d5cb89b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

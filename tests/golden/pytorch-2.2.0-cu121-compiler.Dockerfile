@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan df08a921ef3a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bbeb4f9c620f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -424,7 +424,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=df08a921ef3a263997b6b541cface1e23b5ba5c949f660179ac13ef8305db9a0 \
+    io.trainwright.plan=bbeb4f9c620f2807e484246827855094dd16e11d19dafb209f88b76e2fa5ace2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 4a3b6a09de97; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a79dffccbcc3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -421,7 +421,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=4a3b6a09de976dc7065efdba2e15a37a76a751ad6f081627aa432dbd2bffc7e5 \
+    io.trainwright.plan=a79dffccbcc350c0b0f24edda47ccf7855c24c41906e56ad6484317f2b0510d5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

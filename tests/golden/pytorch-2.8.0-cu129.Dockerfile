@@ -1,5 +1,5 @@
 # pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 8e5bab5c70b8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1fd1cf5678c0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=8e5bab5c70b810e9742fac0dbb96028bf84242a0dbc5544b15b58b58da4c0cdb \
+    io.trainwright.plan=1fd1cf5678c0e545ece725f13dd314fb4a6fbc51db2c48c96ccecd3d0ae6b4d6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1c5ec6d4d7b0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9ceb70acf302; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -225,7 +225,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=1c5ec6d4d7b08f43577691056d9856ca3d157d1531373f13661db2fc7a00857c \
+    io.trainwright.plan=9ceb70acf302abb168316c071e34f8818d2dc399fe09c0a5d2cd5e0a46dc982b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 67837379a486; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a3da4362e60a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -229,7 +229,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=67837379a4863f4705844449eb0e773923339b08d9a82fc2e05c4d9c7459be2f \
+    io.trainwright.plan=a3da4362e60ab44c1ae621c9d2d7de45c733d01ee0d46859e7a6bdaab6a257d6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

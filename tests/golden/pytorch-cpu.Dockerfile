@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1215e1d308f0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan de1ce70e92ae; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -219,7 +219,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=1215e1d308f052e2434a0fcb51a77aa2b526b9c58d38b4c1dbc57fc96de74581 \
+    io.trainwright.plan=de1ce70e92ae04a66d5db228c33b680cc665689fe662418429cc5a628fa3b20e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fdf7b8617710; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 17a77e84d707; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=fdf7b861771066cdd92752a95d22f26b3ec4403c9912c57d1a468e616d976cda \
+    io.trainwright.plan=17a77e84d707be3185c84acca7b93da24a6e42f79fbb8d77e849750cea18c242 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1785cd1e4da4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2eac1669cb9b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=1785cd1e4da43d8c7c8fefc416ce80e1927a78f8c6ac85a3743134b65cf0d412 \
+    io.trainwright.plan=2eac1669cb9b114e05dd21970c4cfac7ae19ff7f8270be5eb030f49e622b0cb0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

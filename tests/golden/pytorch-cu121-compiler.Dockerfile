@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d735219a5fb1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 60ca6326cfa7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=d735219a5fb1bc847ca254f37272b5280fc400369139ab82ce4a916fce519b18 \
+    io.trainwright.plan=60ca6326cfa793fbd09efaa857e9f0e9b89cb8502edb26c07cd28834defbbcda \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b130d73a5543; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 08a1b611ba38; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=b130d73a5543b57bec0b1236b1037b3331e3afbc452b67e6edef7177362aea86 \
+    io.trainwright.plan=08a1b611ba38b88679d3c48a05c4928d581b61dd24c83692cddad0d537a7d0e8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

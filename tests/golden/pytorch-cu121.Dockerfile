@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 33734cbb6eb6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 518689229378; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=33734cbb6eb69df65b05b0c6b62353fce8acc971ccdfeaa5e4ba4fdd8b5ce9d0 \
+    io.trainwright.plan=5186892293783f27db5640f4ad2a01fb0dccb113b86b105480ad8e0aba6b8dcd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

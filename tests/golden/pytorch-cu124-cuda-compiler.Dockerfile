@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 775b2db12945; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 22ee6352926c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -288,7 +288,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=775b2db1294542748c191b973eb8e9963809a4f4f809482ea088074c84834572 \
+    io.trainwright.plan=22ee6352926ca83279796065c53a28ef06ce4d1cb2d3e561689ff2fe888fbe57 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

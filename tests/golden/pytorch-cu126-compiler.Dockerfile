@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a02ceb41228b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5d54c5dd09b9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=a02ceb41228b2b22c3d4e6860d65f44368e763340c778e0b7ede6a9e9aa80c45 \
+    io.trainwright.plan=5d54c5dd09b93bf85af2c7abd74006687b8b0c8fe126398e32785a2138385598 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

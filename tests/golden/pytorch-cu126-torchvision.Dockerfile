@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e610c471aefb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0fa969288191; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=e610c471aefb6bbe95b551b4bf954e98ce014d528686bd349215b0827606df0d \
+    io.trainwright.plan=0fa96928819178f034d942acb3e473c6170a6dc205bbce538f20ced2d7212618 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

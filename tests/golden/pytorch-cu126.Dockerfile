@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 14db8e808cd6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f8cb6736037f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=14db8e808cd6659f6e2830ddbef894c42960cceda7fa3424035c63db80a668e4 \
+    io.trainwright.plan=f8cb6736037f86cad13cc82ce9170a9a640f19099588b069a5e2588c568e8ff2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e1e010f4b1d2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c8961dc6604d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=e1e010f4b1d294a5b061461d32440fa2e58a199ccf1a33d2e3f87686fca670d0 \
+    io.trainwright.plan=c8961dc6604d35afb36d823a54de2065a6540484d45fbca8775ecd800a3bb39e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

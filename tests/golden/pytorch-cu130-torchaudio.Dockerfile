@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4c4c9a05ef69; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2e92e046eec5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=4c4c9a05ef693430062665c5938ed08d7e0ca2a9159055c8f748af8d68af73ac \
+    io.trainwright.plan=2e92e046eec51932957bb3179eb1be5df84b02f10922b44f8eab0aa8d49e10fb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

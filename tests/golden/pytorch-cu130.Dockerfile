@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ac3208c043cb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 29fe9adbf3e0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=ac3208c043cb9e0a474e57aacca4f1ab3230d5456a15c40e9519607fff6bc2cc \
+    io.trainwright.plan=29fe9adbf3e0aae9bfe45de1a91a72d9788dd3e5ab90845812bfd7defed1c2a3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

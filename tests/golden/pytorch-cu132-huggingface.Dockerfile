@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b4b32e1d96ab; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c35309039805; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=b4b32e1d96ab4e81a25b2995d30f664603fe8cef7828d8dd861a4210e6729351 \
+    io.trainwright.plan=c353090398059d1cca32762ebe30537c6de4d4185b64a10ec10d9644fa9e731a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

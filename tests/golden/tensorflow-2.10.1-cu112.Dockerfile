@@ -1,5 +1,5 @@
 # tensorflow 2.10.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9c0d735a487c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8bd2ba17de98; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.10.1 \
-    io.trainwright.plan=9c0d735a487cd1fba394c95c5e626897a461ea77d46a09ba3b8e14eca22b318d \
+    io.trainwright.plan=8bd2ba17de985e4a2eb5c0834eac3900ba9789a0e26ce87f72302d59bffd42b8 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.10.1 \
     io.trainwright.cuda=11.2 \

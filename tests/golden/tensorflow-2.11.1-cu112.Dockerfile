@@ -1,5 +1,5 @@
 # tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5aad399b7997; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 37912d845bc1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=5aad399b7997b30d0ba8e7c0d776c1a65580f7d541e571c9403ea12a54fe3be4 \
+    io.trainwright.plan=37912d845bc1ecb5a34e5f3485db05de1dd303fcf920f161a05930b1b4e4f539 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.12.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 561a2f652a22; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan de37e73c719b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -393,7 +393,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.12.0 \
-    io.trainwright.plan=561a2f652a2206607f461c7b9c0592f506c557b5699a69dee21a4464d264473d \
+    io.trainwright.plan=de37e73c719be0109313ddd131fe7227f8058737cc0bdf83a483261bbc3ca9b6 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.12.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # tensorflow 2.13.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c6c03ba2b557; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 942027a2292c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -393,7 +393,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=c6c03ba2b557ec56817f8e1bfdcb0cbadf9ceb7edc10c04197fd2def49be9251 \
+    io.trainwright.plan=942027a2292c2c4c46096550058aab0bc13461fc5a8bb36b44b8539fdebc7cdd \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # tensorflow 2.14.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bbe10283a474; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ff4a082bea8b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -392,7 +392,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.14.1 \
-    io.trainwright.plan=bbe10283a474224d29740ebf7f9cf6b706e17ef311b9e738a7cd893a88d89a48 \
+    io.trainwright.plan=ff4a082bea8bccd750faf853b56bd071a60cfb14f98039ccd875e50ccdd0358b \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.14.1 \
     io.trainwright.cuda=11.8 \

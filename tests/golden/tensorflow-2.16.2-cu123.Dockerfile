@@ -1,5 +1,5 @@
 # tensorflow 2.16.2, CUDA 12.3, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan b0b209f7733e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 761ec5c30c55; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -377,7 +377,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.16.2 \
-    io.trainwright.plan=b0b209f7733e6bfcc30ad401d6fb5f59962aaf38bb45757fb3825a66721821c4 \
+    io.trainwright.plan=761ec5c30c5534000e37b4fc9d42ccccf49fbed9be40179931783e9267b0d36d \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.16.2 \
     io.trainwright.cuda=12.3 \

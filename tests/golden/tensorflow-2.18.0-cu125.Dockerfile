@@ -1,5 +1,5 @@
 # tensorflow 2.18.0, CUDA 12.5, Python 3.10, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan fc4848d8b3da; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0c1f01c2d76a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -338,7 +338,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.18.0 \
-    io.trainwright.plan=fc4848d8b3dab951421088a6dd560d677c428a096b1ac17c4a3e600dad1ba1db \
+    io.trainwright.plan=0c1f01c2d76acb65feae02c974cac0fd48209b49d7bd81663ec88f9f6f783342 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.18.0 \
     io.trainwright.cuda=12.5 \

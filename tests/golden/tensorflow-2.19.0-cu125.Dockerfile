@@ -1,5 +1,5 @@
 # tensorflow 2.19.0, CUDA 12.5, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 09cc0140aa25; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0786658243ad; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -351,7 +351,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.19.0 \
-    io.trainwright.plan=09cc0140aa257cc8b304268edb4a3573e58d3b8caf644330688a9e9c736e61cb \
+    io.trainwright.plan=0786658243ad1ead7b741504a5b41f75c735b2c3f95cc6240699db0566176398 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.19.0 \
     io.trainwright.cuda=12.5 \

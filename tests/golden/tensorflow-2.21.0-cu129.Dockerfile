@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan db9d1df350d0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 93fbd4084b81; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -283,7 +283,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=db9d1df350d0dff9396b23807d07c7f704c46000a5955fec989ebcb2b82cad0d \
+    io.trainwright.plan=93fbd4084b819f7d314c068935bc6332721193a26a0d241057fcfe8f2f2f73c8 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # tensorflow 2.3.4, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 37f15a2d3782; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 023cc132e649; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -333,7 +333,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.3.4 \
-    io.trainwright.plan=37f15a2d378259a9dbc7756030eedec630406411de7f734b3a7ece5264d0a333 \
+    io.trainwright.plan=023cc132e6492402d8b030653a61259b5f6a95fedb39682684bbea58de7b0ab4 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.3.4 \
     io.trainwright.cuda=11.0 \

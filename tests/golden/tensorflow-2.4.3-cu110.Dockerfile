@@ -1,5 +1,5 @@
 # tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 6aad669be3a4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4bafd59375c4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=6aad669be3a45f6fdd3c109f8772068741c9799ef0fb4d0f62b0b8ed16f8487e \
+    io.trainwright.plan=4bafd59375c413368c4524c98a48db7e662a655316840442a1c2cff53a8eee23 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan b4648f5ee6ed; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 452477a8750d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=b4648f5ee6ed88c037c7f907a419976825dab6844bcfb0edf6ed0a46e7bcef52 \
+    io.trainwright.plan=452477a8750dbcde531031f0ca100da25d8755db0c79be334aa7b1dde2915959 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e830dd346648; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9533f452509f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -365,7 +365,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=e830dd3466487d849d608932c90174ecd1584a293c9fa2d742772fcbcf50dc54 \
+    io.trainwright.plan=9533f452509f5d9ea2db470060b6e1fe096d5ea0a97a5fcd3e5b808fecd86163 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

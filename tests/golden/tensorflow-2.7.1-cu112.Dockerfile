@@ -1,5 +1,5 @@
 # tensorflow 2.7.1, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6b1c5e1f9d28; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1b40f8c6c4aa; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=6b1c5e1f9d28fc8272d149de0f5ce095326974786d40fc670b4e3e30ee983fd1 \
+    io.trainwright.plan=1b40f8c6c4aaf45a4e7fa7c79aebeff5ed25173a43759951060dd96ab4f962a7 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=11.2 \

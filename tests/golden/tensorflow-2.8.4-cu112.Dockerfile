@@ -1,5 +1,5 @@
 # tensorflow 2.8.4, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f7527f6a72a0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 742918f40a02; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.8.4 \
-    io.trainwright.plan=f7527f6a72a0c1e16d69c1280148bfec7c2690159d28ffaffcb4f7e7be5c6f1f \
+    io.trainwright.plan=742918f40a02af9ec324a34998e4e384ba91fbeb8595f30af514882152814e25 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.8.4 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.9.3, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a93f751f2176; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9f055158bfc6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.9.3 \
-    io.trainwright.plan=a93f751f21761887ab99919a27be0b725c0dd870e975f6ef5d001fc9078799b6 \
+    io.trainwright.plan=9f055158bfc6be6294a31e17e007d37f195380d6d55496d1669fce06cb0a57b9 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.9.3 \
     io.trainwright.cuda=11.2 \

@@ -544,7 +544,9 @@ def test_a_container_is_as_the_platform_makes_it(tmp_path: Path) -> None:
     assert {"--env MINE=1", "--env AWS_REGION=us-west-2", "--memory 1g", "--memory-swap 1g"} <= set(given)
     # The image's own, unless programs stand in for others.
     assert not any(one.startswith("--env PATH=") for one in given)
-    assert f"--env PATH={files.CONTROL}/bin:{files.CONTROL}/devices:/image/bin" in words(replace(job, launch_only=True), tmp_path)
+    assert f"--env PATH={files.CONTROL}/bin:{files.CONTROL}/devices:/image/bin" in words(
+        replace(job, launch_only=True), tmp_path
+    )
     assert not any("--gpus" in one for one in given)
 
 

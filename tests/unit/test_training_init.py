@@ -191,6 +191,17 @@ def test_launchers_are_passed_over(container):
     assert container.has("saved")
 
 
+def test_an_entry_point_of_another_image_may_stand_before_train(container):
+    """As those of AWS's containers, which start `train` by a shell after some work of their own."""
+    container.program("train", f"#!/bin/sh\n{container.script('train.py', SAVES, seconds=0)}\nexit $?\n")
+    entry = container.program("entry.sh", '#!/bin/bash\ntrue\neval "$@"\n')
+    running = container.start("bash", "-m", str(entry), "train")
+    container.wait_for("ready")
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(10) == 0
+    assert container.has("saved")
+
+
 def test_train_itself_is_ended_before_there_is_a_script(container):
     container.program("train", f"#!/bin/sh\ntouch {container.folder}/ready\nwhile :; do :; done\n")
     running = container.start("train")
