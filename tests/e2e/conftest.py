@@ -16,11 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.doubles.aws import EmulatedAws, emulated_aws, why_not
+from tests.doubles.tokens import HALF_A_DAY
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.engine import connect, find_client
 from trainwright.errors import EngineError
@@ -150,7 +153,28 @@ def small_catalog(tmp_path: Path) -> Catalog:
     return load_catalog(images.parent, tmp_path / "catalog" / "templates")
 
 
+@pytest.fixture(scope="module")
+def aws_of_module(request: pytest.FixtureRequest) -> Iterator[EmulatedAws]:
+    """An emulated AWS in two regions. Its account is the module's own: test runs side by side do not wait for it."""
+    if reason := why_not():
+        pytest.skip(reason)
+    account = f"{int(sha256(request.module.__name__.encode()).hexdigest(), 16) % 10**12:012}"
+    with emulated_aws(account, ("us-west-2", "eu-central-1")) as aws:
+        yield aws
+
+
+@pytest.fixture
+def aws(aws_of_module: EmulatedAws) -> Iterator[EmulatedAws]:
+    """The module's emulated AWS, without what an earlier test armed and asked; repositories stay."""
+    aws_of_module.requests.clear()
+    aws_of_module.calls.clear()
+    aws_of_module.token_seconds = HALF_A_DAY
+    yield aws_of_module
+    aws_of_module.release()
+
+
 BRIDGE = "twtest0"
+ADDRESSES = "10.213.0.0/20"  # of networks in the second engine
 
 
 def _bridge(command: int, name: str) -> None:
@@ -177,6 +201,7 @@ class SpareEngine:
         # A bridge of its own: with --bridge=none a second engine would take the first one's docker0 away.
         argv = ["dockerd", "-H", self.endpoint, "--data-root", f"{self.folder}/data", "--exec-root"]
         argv += [f"{self.folder}/exec", "-p", f"{self.folder}/pid", f"--bridge={BRIDGE}", "--iptables=false"]
+        argv += ["--default-address-pool", f"base={ADDRESSES},size=24"]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
         for _ in range(200):
@@ -231,6 +256,22 @@ def _descendants(pid: int) -> list[int]:
 
 
 @contextmanager
+def _reaching_one_another() -> Iterator[None]:
+    """Let containers of one network of the second engine reach one another.
+
+    An engine that sets up iptables, as this machine's own may, makes the kernel drop what no rule accepts, also between
+    ports of a bridge. The second engine must not set up iptables: it would do so in the first one's chains.
+    """
+    rule = ["FORWARD", "-s", ADDRESSES, "-d", ADDRESSES, "-j", "ACCEPT"]
+    made = shutil.which("iptables") and subprocess.run(["iptables", "-I", *rule], check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if made:
+            subprocess.run(["iptables", "-D", *rule], check=True)
+
+
+@contextmanager
 def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
     engine = SpareEngine(folder)
     (folder / "data").mkdir(parents=True)
@@ -239,14 +280,15 @@ def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
         if tmpfs is not None:
             subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={tmpfs}", "tmpfs", folder / "data"], check=True)
         engine.start()
-        yield engine
+        with _reaching_one_another():
+            yield engine
     finally:
         engine.remove()
         with contextlib.suppress(OSError):
             _bridge(0x89A1, BRIDGE)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spare_engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """A context manager that starts a second engine; ``tmpfs`` limits its disk, as ``300m``."""
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
