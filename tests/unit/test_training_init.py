@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.machinery
 import importlib.util
@@ -244,6 +245,10 @@ def test_what_python_ignores_is_not_inherited(container):
     assert masks.keys() == {"SigIgn", "SigBlk"}
     for mask in masks.values():
         assert not any(int(mask, 16) >> bit & 1 for bit in ours)
+
+
+def test_the_oldest_python_of_an_image_can_read_it():
+    ast.parse(PROGRAM.read_text(), feature_version=(3, 6))
 
 
 def test_program_is_executable_where_it_lies():
