@@ -37,6 +37,10 @@ PRECEDENCE: dict[str, tuple[tuple[str, Launcher], ...]] = {
     ),
     "tensorflow": ((PARAMETER_SERVER, "parameter-server"), (MWMS, "mwms"), (MPI, "mpi"), (SMDDP, "smddp")),
 }
+# These start one process on each host, whatever is asked for.
+# TensorFlow's own: the toolkit sets TF_CONFIG, and the script makes the strategy.
+BY_TF_CONFIG: tuple[Launcher, ...] = ("mwms", "parameter-server")
+ONE_PER_HOST: frozenset[Launcher] = frozenset({"process", *BY_TF_CONFIG})
 PARTITIONS_RENAMED = "1.6.0"  # SMP: `partitions` became `pipeline_parallel_degree`
 
 
@@ -132,7 +136,27 @@ def launcher_of(distribution: Mapping[str, Any] | None, framework: str = "pytorc
     Raises:
         RequestError: as :func:`compile_distribution`.
     """
-    values = _hyperparameters(_checked(distribution or {}, framework, "", None, None), framework, "")
+    return _first(_checked(distribution or {}, framework, "", None, None), framework, hosts)
+
+
+def launcher_named(distribution: Mapping[str, Any]) -> Launcher:
+    """As :func:`launcher_of` for several hosts, for one who reports himself what is wrong with a ``distribution``.
+
+    What is not as it should be is passed over. A strategy that one framework alone knows says which one is meant.
+    """
+    given: dict[str, Any] = {key: value for key, value in distribution.items() if isinstance(value, Mapping)}
+    libraries = {key: value for key, value in given.get("smdistributed", {}).items() if isinstance(value, Mapping)}
+    if "pytorchddp" in given:
+        libraries.setdefault("dataparallel", given["pytorchddp"])
+    if "smdistributed" in given or libraries:
+        given["smdistributed"] = libraries
+    named = [STRATEGIES[key].frameworks for key in given if key in STRATEGIES and _enabled(given, key)]
+    return _first(given, "tensorflow" if ("tensorflow",) in named else "pytorch", hosts=2)
+
+
+def _first(given: Mapping[str, Any], framework: str, hosts: int) -> Launcher:
+    """The launcher that the framework's module takes first of those that are on."""
+    values = _hyperparameters(given, framework, "")
     for name, launcher in PRECEDENCE[framework]:
         if values.get(name) is True and not (name == PARAMETER_SERVER and hosts == 1):
             return launcher
@@ -150,6 +174,17 @@ def framework_of(distribution: Mapping[str, Any] | None) -> str | None:
     """The framework whose estimator alone knows a strategy of a ``distribution``; nothing where several do."""
     alone = [STRATEGIES[name].frameworks for name in distribution or {} if name in STRATEGIES]
     return next((names[0] for names in alone if len(names) == 1), None)
+
+
+def ranks_per_host(launcher: Launcher, asked: int | None, devices: int) -> int:
+    """How many processes a launcher starts on a host.
+
+    Args:
+        launcher: of the job.
+        asked: what the job asks for; ``None``: one for each device.
+        devices: what the toolkit takes then: GPUs or NeuronCores, at least 1.
+    """
+    return 1 if launcher in ONE_PER_HOST else asked or devices
 
 
 def needs_framework_module(launcher: Launcher) -> bool:

@@ -279,6 +279,14 @@ class RehearsalCause(Record):
     last_lines: tuple[str, ...]
 
 
+class RehearsedGroup(Record):
+    """Hosts of one instance type; a heterogeneous cluster has several."""
+
+    name: str
+    instance_type: str
+    hosts: tuple[str, ...]
+
+
 class RehearsalDocument(Record):
     """``rehearse --json`` where the job passed, and ``report.json`` in any case."""
 
@@ -293,6 +301,7 @@ class RehearsalDocument(Record):
     processes_per_host: int
     world_size: int
     instance_type: str
+    instance_groups: tuple[RehearsedGroup, ...]
     network: Literal["bridge", "veth"]
     gpus: bool
     launch_only: bool

@@ -8,27 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
+from trainwright import distribution as distributions
+from trainwright.distribution import ONE_PER_HOST, STRATEGIES, launcher_named, processes_per_host, ranks_per_host
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.instances import instance
 from trainwright.records import Record, parse_record, read_yaml
 
-Launcher = Literal["process", "mpi", "torchrun", "smddp", "xla", "parameter-server", "mwms"]
+Launcher = distributions.Launcher
 Scalar = str | int | float | bool | None
-
-# In the order in which the PyTorch module of the toolkit asks for them.
-_LAUNCHERS: tuple[tuple[str, Launcher], ...] = (
-    ("mpi", "mpi"),
-    ("pytorchddp", "smddp"),
-    ("torch_distributed", "torchrun"),
-    ("pytorchxla", "xla"),
-    ("parameter_server", "parameter-server"),
-    ("multi_worker_mirrored_strategy", "mwms"),
-)
-DISTRIBUTIONS = ("smdistributed", "instance_groups", *(key for key, _ in _LAUNCHERS))
 
 
 class PlanRequest(Record):
@@ -95,10 +86,7 @@ class Job(Record):
     @property
     def launcher(self) -> Launcher:
         """What starts the script in the container."""
-        on = {key for key, value in self.distribution.items() if _enabled(value)}
-        if "mpi" not in on and _enabled(_part(self.distribution, "smdistributed", "dataparallel")):
-            on.add("pytorchddp")
-        return next((launcher for key, launcher in _LAUNCHERS if key in on), "process")
+        return launcher_named(self.distribution)
 
     @property
     def model_parallel(self) -> bool:
@@ -117,13 +105,12 @@ class Job(Record):
         Raises:
             RequestError: SageMaker has no such instance type.
         """
-        if self.launcher == "process":
-            return 1
-        said = _part(self.distribution, "mpi", "processes_per_host")
-        if self.launcher == "mpi" and isinstance(said, int):
-            return said
+        launcher, asked = self.launcher, processes_per_host(self.distribution)
+        if asked is not None or launcher in ONE_PER_HOST:
+            return ranks_per_host(launcher, asked, 1)
         name = self.instance_type or next((group.instance_type for group in self.instance_groups), None)
-        return None if name in (None, "local", "local_gpu") else instance(str(name)).processes_per_host
+        known = name not in (None, "local", "local_gpu")
+        return ranks_per_host(launcher, None, instance(str(name)).processes_per_host) if known else None
 
     @property
     def gpus(self) -> int | None:
@@ -144,8 +131,8 @@ def load_job(path: Path) -> Job:
     """
     job = parse_record(Job, read_yaml(path) or {}, str(path))
     for key in job.distribution:
-        if key not in DISTRIBUTIONS:
-            hint = "It is pytorchxla." if key == "torchxla" else did_you_mean(key, DISTRIBUTIONS)
+        if key not in STRATEGIES:
+            hint = "It is pytorchxla." if key == "torchxla" else did_you_mean(key, STRATEGIES)
             raise RequestError(
                 f"{path}: unknown key 'distribution.{key}'. {hint}",
                 remedy="The SDK ignores a key that it does not know, so the job would run as a single process.",

@@ -9,8 +9,8 @@ SECRET_NAME = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|INDEX_URL$|^htt
 
 
 def test_entrypoint_becomes_the_command(probe, host):
-    # `docker run IMAGE train` must find `train` on PATH; a shell-form ENTRYPOINT would swallow both it and SIGTERM, and
-    # one that does not become the command would keep SIGTERM to itself.
+    # `docker run IMAGE train` must find `train` on PATH; a shell-form ENTRYPOINT would swallow both it and SIGTERM. Any
+    # other command takes the ENTRYPOINT's place, and so gets its signals itself.
     entrypoint = probe["image"]["entrypoint"]
     if entrypoint:
         assert entrypoint[0].startswith("/"), f"not in exec form: {entrypoint}"

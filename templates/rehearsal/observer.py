@@ -8,7 +8,8 @@ writes what it sees, one JSON object to a line, into ``facts/<pid>.jsonl`` besid
 ``reduced`` the sum of ``rank + 1`` over all of that world: the ranks reached one another
 ``reached`` the tasks of a TensorFlow cluster that computed something for its coordinator
 ``error``   the exception that ended it
-``signal``  it got SIGTERM (only where the rehearsal sends one)
+``handler`` it has a handler for SIGTERM from here on (only where the rehearsal sends one)
+``signal``  that handler was called
 ``end``     it came to its end
 
 On the signal :data:`STACKS` it writes the stacks of all its threads into ``facts/<pid>.stack``. Whatever goes wrong in
@@ -95,7 +96,7 @@ def forked():
 
 
 def watch_sigterm():
-    """Tell of a SIGTERM for which the process has a handler."""
+    """Tell of a handler for SIGTERM, and when it is called."""
     import functools
     import signal
 
@@ -111,7 +112,9 @@ def watch_sigterm():
             tell("signal")
             return handler(*frame)
 
-        return plain(number, told)
+        result = plain(number, told)
+        tell("handler")
+        return result
 
     signal.signal = chained
 

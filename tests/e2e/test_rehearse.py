@@ -216,6 +216,36 @@ def test_launch_lines_of_machines_that_nobody_owns(rehearse):
     assert done.json["world_size"] == 16
 
 
+MIXED_GROUPS = """[{"name": "data", "instance_type": "ml.c5.xlarge", "instance_count": 1},
+ {"name": "train", "instance_type": "ml.p4d.24xlarge", "instance_count": 1}]"""
+MIXED_MPI = '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
+
+
+def test_a_mixed_cluster_has_ranks_in_one_group(rehearse):
+    script = """
+import os
+name = os.environ["SM_CURRENT_INSTANCE_GROUP"]
+size = ""
+if "OMPI_COMM_WORLD_RANK" in os.environ:
+    from mpi4py import MPI
+    name, size = f"rank-{MPI.COMM_WORLD.Get_rank()}", str(MPI.COMM_WORLD.allreduce(1))
+open(f"/opt/ml/model/{name}", "w").write(size)
+"""
+    words = ("--instance-groups", MIXED_GROUPS, "--distribution", MIXED_MPI, "--processes-per-host", "2")
+    done = rehearse(script, *words)
+    assert done.code == 0, done.err[-3000:]
+    assert set(checks(done.json).values()) == {"passed"}
+    assert files_of(done.json) == {"data": "", "rank-0": "2", "rank-1": "2"}
+    assert {row["host"] for row in done.json["ranks"] if row["rank"] is not None} == {"algo-2"}
+    lines = rehearse(script, "--instance-groups", MIXED_GROUPS, "--distribution", MIXED_MPI, "--launch-only")
+    assert lines.code == 0, lines.err[-3000:]
+    launches = {launch["host"]: launch for launch in lines.json["launches"]}
+    assert launches["algo-1"]["environment"]["SM_NUM_GPUS"] == "0"
+    assert launches["algo-1"]["argv"][1:] == ["--", "train.py"]
+    assert launches["algo-2"]["environment"]["SM_NUM_GPUS"] == "8"
+    assert " ".join(launches["algo-2"]["argv"]).startswith("mpirun --host algo-2:8 -np 8 ")
+
+
 def test_ranks_that_never_meet_are_noted(rehearse):
     done = rehearse("print('alone')", "--processes-per-host", "2", *TORCHRUN)
     assert done.code == 0, done.err[-3000:]
@@ -246,43 +276,52 @@ sleeps() if os.environ["SM_CURRENT_HOST"] == "algo-2" else waits_for_a_call()
     assert all("bin/train" in text for text in stacks)
 
 
-def test_a_job_that_hears_sigterm_ends_well(rehearse, cpu_image, docker, tmp_path):
-    """The toolkit as process 1 hands no signal on; an ENTRYPOINT that does makes the script hear it."""
-    script = """
+STOPPED = """
 import os, signal, sys, time
-def leave(number, frame):
-    open(os.environ["SM_MODEL_DIR"] + "/checkpoint", "w").write("saved")
+rank = os.environ.get("OMPI_COMM_WORLD_RANK", "0")
+def save(*_):
+    open(os.environ["SM_MODEL_DIR"] + "/checkpoint-" + rank, "w").write("saved")
     sys.exit(0)
-signal.signal(signal.SIGTERM, leave)
-while True:
-    time.sleep(0.1)
+signal.signal(signal.SIGTERM, save)
+if "OMPI_COMM_WORLD_RANK" in os.environ:
+    from mpi4py import MPI
+    MPI.COMM_WORLD.barrier()
+time.sleep(200)
 """
-    (tmp_path / "forward").write_text(FORWARD)
-    (tmp_path / "Dockerfile").write_text(
-        f'FROM {cpu_image}\nCOPY forward /forward\nENTRYPOINT ["/bin/sh", "/forward"]\n'
-    )
-    image = "trainwright-test/forward:1"
-    docker("build", "--quiet", "--tag", image, str(tmp_path))
-    try:
-        done = rehearse(script, "--stop-after", "30", image=image)
-    finally:
-        docker("rmi", "--force", image)
+
+
+def test_a_script_in_an_image_of_ours_hears_the_stop(rehearse):
+    done = rehearse(STOPPED, "--stop-after", "1")
     assert done.code == 0, done.err[-3000:]
     assert checks(done.json) == {"stop": "passed"}
-    assert files_of(done.json) == {"checkpoint": "saved"}
+    assert files_of(done.json) == {"checkpoint-0": "saved"}
+    # `train` itself was left alone, and reports as ever.
+    assert done.json["hosts"][0]["exit_code"] == 0
+    assert done.json["hosts"][0]["success"]
 
 
-# Starts its arguments, and tells the script of a SIGTERM.
-FORWARD = """
-"$@" &
-tell() {
-    for process in /proc/[0-9]*; do
-        if tr '\\0' ' ' < $process/cmdline | grep -q -- ' train.py'; then kill -TERM ${process#/proc/}; fi
-    done
-}
-trap tell TERM
-wait $! || wait $!
-"""
+def test_every_rank_of_mpi_hears_the_stop(rehearse):
+    """Those of the second host are children of sshd there; mpirun would kill all of them within a second."""
+    slow = STOPPED.replace("def save(*_):", "def save(*_):\n    time.sleep(2)")
+    done = rehearse(slow, *TWO_BY_TWO, "--distribution", "mpi", "--stop-after", "1")
+    assert done.code == 0, done.err[-3000:]
+    assert checks(done.json) == {"stop": "passed"}
+    assert files_of(done.json) == {f"checkpoint-{rank}": "saved" for rank in range(4)}
+    assert [row["exit_code"] for row in done.json["hosts"]] == [0, 0]
+
+
+def test_a_script_without_a_handler_is_named(rehearse):
+    done = rehearse("import time\ntime.sleep(200)\n", "--stop-after", "1")
+    assert done.code == 9, done.err[-3000:]
+    assert done.json["cause"] == "stop-no-handler"
+
+
+def test_a_stop_that_comes_too_late_proves_nothing(rehearse):
+    done = rehearse("print('done')", "--stop-after", "30")
+    assert done.code == 9, done.err[-3000:]
+    assert done.json["cause"] == "stop-not-sent"
+
+
 WAIT = "import time\nprint('now it waits', flush=True)\ntime.sleep(1000)\n"
 
 

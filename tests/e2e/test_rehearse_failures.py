@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from trainwright.engine import connect
 from trainwright.errors import RehearsalFailed
+from trainwright.paths import templates_dir
 from trainwright.rehearsal.job import Job
 from trainwright.rehearsal.run import rehearse as rehearse_job
 
@@ -243,9 +246,9 @@ def test_out_of_memory(rehearse, plain):
 
 
 def stop(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, image: str, seconds: int) -> dict[str, Any]:
-    """Stop a job that needs so many seconds to save its state; the platform's 120 s are 12 s here."""
+    """Stop a job that needs so many seconds to save its state; the platform's 120 s are 8 s here."""
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(state))
-    wanted = job(tmp_path, SAVES.replace("SECONDS", str(seconds)), image, stop_after=15, stop_grace=12)
+    wanted = job(tmp_path, SAVES.replace("SECONDS", str(seconds)), image, stop_after=1, stop_grace=8)
     try:
         return rehearse_job(wanted, connect(setup=False), say=lambda _: None, quiet=True)
     except RehearsalFailed as failure:
@@ -253,29 +256,33 @@ def stop(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, image: st
 
 
 @pytest.fixture(scope="module")
-def forwarding(variant, tmp_path_factory) -> str:
-    """The image with the ENTRYPOINT of the guide."""
-    blocks = re.findall(r"```sh\n(#!/bin/sh\n.+?)```", (ROOT / "docs/rehearse.md").read_text(), re.DOTALL)
-    script = tmp_path_factory.mktemp("entry") / "forward"
-    script.write_text(blocks[0])
-    script.chmod(0o755)
-    changes = ('ENTRYPOINT ["/usr/local/bin/forward"]', "ENV SAGEMAKER_TRAINING_MODULE=")
-    image: str = variant("true", *changes, files={"/usr/local/bin/forward": script})
+def deaf(variant) -> str:
+    """An image as others make it: `train` is its first process (env becomes what it is told to run)."""
+    image: str = variant("true", 'ENTRYPOINT ["/usr/bin/env"]')
     return image
 
 
-def test_a_stop_that_no_process_hears(tmp_path, state, monkeypatch, plain):
-    told = stop(tmp_path, state, monkeypatch, plain, 0)
+def test_a_stop_that_no_process_hears(tmp_path, state, monkeypatch, deaf):
+    told = stop(tmp_path, state, monkeypatch, deaf, 0)
     assert told["cause"] == "stop-not-heard"
     assert told["host"] == "algo-1"
 
 
-def test_a_stop_that_takes_too_long(tmp_path, state, monkeypatch, forwarding):
-    assert stop(tmp_path, state, monkeypatch, forwarding, 60)["cause"] == "stop-too-slow"
+def test_a_stop_that_takes_too_long(tmp_path, state, monkeypatch, cpu_image):
+    assert stop(tmp_path, state, monkeypatch, cpu_image, 60)["cause"] == "stop-too-slow"
 
 
-def test_the_entry_point_of_the_guide_hands_the_stop_on(tmp_path, state, monkeypatch, forwarding):
-    told = stop(tmp_path, state, monkeypatch, forwarding, 2)
+def test_the_guide_gives_an_image_of_others_the_same_ears(tmp_path, state, monkeypatch, docker, deaf):
+    """The lines of the guide's Dockerfile, on an image without an ENTRYPOINT."""
+    guide = (ROOT / "docs/rehearse.md").read_text()
+    [lines] = re.findall(r"((?: +(?:COPY|ENTRYPOINT) .*training-init.*\n)+)", guide)
+    shutil.copy(templates_dir() / "components/sagemaker-toolkit/training-init", tmp_path)
+    (tmp_path / "Dockerfile").write_text(f"FROM {deaf}\n{textwrap.dedent(lines)}")
+    image = docker("build", "--quiet", str(tmp_path))
+    try:
+        told = stop(tmp_path, state, monkeypatch, image, 2)
+    finally:
+        docker("rmi", "--force", image)
     assert told["outcome"] == "passed"
     assert told["artifacts"]["model"]["files"] == ["checkpoint"]
 

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.0.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5a2d93560530; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6ac7c8c76cc2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.0.0 \
-    io.trainwright.plan=5a2d9356053089afe8d9da617c807846f0a6ee5a48b1e54d95f64b252c923473 \
+    io.trainwright.plan=6ac7c8c76cc2fb5d464e523194ac7f163d04a6c4fd043a0bff8bbe2f8464174c \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.0.0 \
     io.trainwright.cuda=11.8 \

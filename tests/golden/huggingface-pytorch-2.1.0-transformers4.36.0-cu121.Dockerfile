@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 0ed6371d35ab; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b1f6611d9f8e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=0ed6371d35ab5faa8d3d90998dee7a0c8ce8a2e5d631ad6b5f1b5b63cb7bc940 \
+    io.trainwright.plan=b1f6611d9f8e1d67d793b16e3b98c51a0fbdfc388a1f7bcea8090c725a657ee1 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

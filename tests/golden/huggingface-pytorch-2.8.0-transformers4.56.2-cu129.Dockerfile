@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 81d0feaf8007; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9e1f4a025953; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=81d0feaf80077f14c7ce80378473fd18b83300806c332199eca87c5eae332286 \
+    io.trainwright.plan=9e1f4a025953b484c3f53b8724df8822221cbc7d1881238512e3c585c5f9bc4c \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan c54cc043bedd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 039fb29c8b56; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -199,12 +199,12 @@ RUN echo /opt/gdrcopy/lib > /etc/ld.so.conf.d/gdrcopy.conf
 
 # cuda 13.0 (nvidia)
 # The base image holds CUDA, and a driver for hosts with an older one, which must not shadow a newer driver of the host.
-# When a container starts, cuda-compat decides: as ENTRYPOINT, or where that is another, in the first bash (BASH_ENV).
+# When a container starts, cuda-compat decides: as ENTRYPOINT or called by it, or where that is another, in the first
+# bash (BASH_ENV).
 COPY components/cuda/cuda-compat /usr/local/bin/cuda-compat
 COPY components/cuda/cuda-compat.bash /usr/local/lib/cuda-compat.bash
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adopt_base.sh,target=/mnt/adopt_base.sh \
     sh /mnt/adopt_base.sh && chmod 755 /usr/local/bin/cuda-compat
-ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.28.9 (wheel)
 # One NCCL in the image: that of the base goes.
@@ -281,6 +281,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     . /mnt/tools/env \
     && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
     && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+# SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it; cuda-compat decides before.
+COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
+ENTRYPOINT ["/usr/local/bin/training-init"]
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -290,7 +293,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=c54cc043bedd707d20b4c3c2a7bb4228beab72692a0a8308ebde921c872dfd72 \
+    io.trainwright.plan=039fb29c8b56a49d19259ba69de87641054da6b040bf1fbecf8a6f7492821e74 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

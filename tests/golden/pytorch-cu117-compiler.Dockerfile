@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan db05a1f1d09c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e37d23211b9c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -237,6 +237,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     . /mnt/tools/env \
     && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
     && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+# SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it.
+COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
+ENTRYPOINT ["/usr/local/bin/training-init"]
 
 # metis 5.1.0 (debian)
 COPY --from=metis /opt/metis /opt/metis
@@ -248,7 +251,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=db05a1f1d09c47ee19fae151b1222b7660e1f0d6e47767a291a569c937caba21 \
+    io.trainwright.plan=e37d23211b9cc200673560b29842eff2e5aaf64d03a575d4bf7067849a1f30b5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 02e96ca6be4f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e77a2ddf4eec; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -251,6 +251,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     . /mnt/tools/env \
     && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
     && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+# SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it.
+COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
+ENTRYPOINT ["/usr/local/bin/training-init"]
 
 # metis 5.1.0 (debian)
 COPY --from=metis /opt/metis /opt/metis
@@ -262,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=02e96ca6be4f43a80c488cc8183e57ebc575ebe090c4eff0289e463bc040e134 \
+    io.trainwright.plan=e77a2ddf4eec71579b0be2cad45507d32b2b5d9e6431dc826f389c4a4e07f619 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 77e3631b2ece; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 29fe9adbf3e0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -241,6 +241,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     . /mnt/tools/env \
     && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
     && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+# SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it.
+COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
+ENTRYPOINT ["/usr/local/bin/training-init"]
 
 # metis 5.1.0 (debian)
 COPY --from=metis /opt/metis /opt/metis
@@ -252,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=77e3631b2ece6a6e626262df0f6f1a48950725b50b5b0db26a3d9dc1b1440a99 \
+    io.trainwright.plan=29fe9adbf3e0aae9bfe45de1a91a72d9788dd3e5ab90845812bfd7defed1c2a3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

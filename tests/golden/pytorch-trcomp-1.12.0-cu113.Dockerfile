@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.12.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e13f4c906dd8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 85074052a58a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -142,7 +142,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.12.0 \
-    io.trainwright.plan=e13f4c906dd805d28898162a4b3a3635af5991927659f25eded8911fce2d0ad1 \
+    io.trainwright.plan=85074052a58ae22239d1faf1b8d584616fc50c8f357259e5a929c8be50ca457e \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.12.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # tensorflow 2.3.4, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 874de6c2044f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 034679e2c97d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -268,12 +268,12 @@ RUN cd /opt/amazon/openmpi \
 
 # cuda 11.0 (nvidia)
 # The base image holds CUDA, and a driver for hosts with an older one, which must not shadow a newer driver of the host.
-# When a container starts, cuda-compat decides: as ENTRYPOINT, or where that is another, in the first bash (BASH_ENV).
+# When a container starts, cuda-compat decides: as ENTRYPOINT or called by it, or where that is another, in the first
+# bash (BASH_ENV).
 COPY components/cuda/cuda-compat /usr/local/bin/cuda-compat
 COPY components/cuda/cuda-compat.bash /usr/local/lib/cuda-compat.bash
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adopt_base.sh,target=/mnt/adopt_base.sh \
     sh /mnt/adopt_base.sh && chmod 755 /usr/local/bin/cuda-compat
-ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.7.8 (source)
 # One NCCL in the image: that of the base goes.
@@ -321,6 +321,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     . /mnt/tools/env \
     && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
     && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+# SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it; cuda-compat decides before.
+COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
+ENTRYPOINT ["/usr/local/bin/training-init"]
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -330,7 +333,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.3.4 \
-    io.trainwright.plan=874de6c2044f052d68770cce96808affb7bb8693839d60cc86ed70152409802f \
+    io.trainwright.plan=034679e2c97d5f2d6e4bf0cb00444bff65cbedca2b0c84d5a841b961e50c30e6 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.3.4 \
     io.trainwright.cuda=11.0 \

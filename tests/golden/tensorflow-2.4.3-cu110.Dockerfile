@@ -1,5 +1,5 @@
 # tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan d621b8798b94; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 18a0a1d887ac; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -343,12 +343,12 @@ RUN cd /opt/amazon/openmpi \
 
 # cuda 11.0 (nvidia)
 # The base image holds CUDA, and a driver for hosts with an older one, which must not shadow a newer driver of the host.
-# When a container starts, cuda-compat decides: as ENTRYPOINT, or where that is another, in the first bash (BASH_ENV).
+# When a container starts, cuda-compat decides: as ENTRYPOINT or called by it, or where that is another, in the first
+# bash (BASH_ENV).
 COPY components/cuda/cuda-compat /usr/local/bin/cuda-compat
 COPY components/cuda/cuda-compat.bash /usr/local/lib/cuda-compat.bash
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adopt_base.sh,target=/mnt/adopt_base.sh \
     sh /mnt/adopt_base.sh && chmod 755 /usr/local/bin/cuda-compat
-ENTRYPOINT ["/usr/local/bin/cuda-compat"]
 
 # nccl 2.7.8 (source)
 # One NCCL in the image: that of the base goes.
@@ -403,6 +403,9 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
     . /mnt/tools/env \
     && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
     && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+# SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it; cuda-compat decides before.
+COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
+ENTRYPOINT ["/usr/local/bin/training-init"]
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -412,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=d621b8798b9420e83ee66b4f5bb5553cb1d6d7905ec25a038404104d073eabcb \
+    io.trainwright.plan=18a0a1d887ac0cb2c12cb72daf33e912b784acb3b51f754869fa6a314079b803 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

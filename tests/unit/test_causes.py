@@ -74,7 +74,7 @@ def rank(number: int, size: int, **more: Any) -> Process:
         ("InstallRequirementsError:", "requirement-impossible", "cannot be installed", "last lines say why"),
         ("/opt/venv/bin/python: No module named mpi4py", "mpi4py-missing", "no mpi4py", "mpi4py"),
         ("ModuleNotFoundError: No module named 'paramiko'", "paramiko-missing", "no paramiko", "sagemaker-training"),
-        ("RuntimeError: cannot load MPI library", "mpi-library-missing", "no MPI library", "Open MPI 4"),
+        ("RuntimeError: cannot load MPI library", "mpi-library", "no MPI library", "Open MPI 4"),
         ("prterun was unable to find the specified executable file", "open-mpi-5", "Open MPI 5", "openmpi=4.1.4"),
         ("RuntimeError: SSH daemon not found.", "sshd-missing", "no /usr/sbin/sshd", "component ssh"),
         (
@@ -257,6 +257,31 @@ def test_a_stop_that_ends_in_sigkill(heard, id):
     assert cause.id == id
     assert "120 s" in cause.text
     assert explain(facts(good(processes=(script,)), stopped=10.0)) is None
+
+
+def test_what_only_the_causes_of_diagnose_know():
+    full = host("algo-2", "[1,3]<stderr>:OSError: [Errno 28] No space left on device", ended_at=9.0)
+    told = facts(host("algo-1", "mpirun noticed that process rank 3 exited"), full, launcher="mpi", count=2)
+    cause = explain(told)
+    assert cause is not None
+    assert (cause.id, cause.host, cause.rank) == ("disk-full", "algo-2", 3)
+    # Of a hang the stacks say more, and a job that is well is well whatever stands in its log.
+    assert explain(replace(told, timed_out=True)) is None
+    assert explain(facts(good(text="retried: No space left on device"))) is None
+
+
+def test_a_report_of_a_failure_is_no_cause():
+    assert explain(facts(host(text="ExecuteUserScriptError"))) is None
+
+
+def test_a_stop_that_had_nothing_to_stop():
+    script = Process(9, 1, ("python3", "train.py"), ended=True)
+    cause = explain(facts(good(processes=(script,)), stop_after=5.0))
+    assert cause is not None
+    assert cause.id == "stop-not-sent"
+    assert "5 s" in cause.text
+    # What failed by itself failed for another reason.
+    assert explain(facts(host(text=MCA), stop_after=5.0)).id == "mca-key-repeated"  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

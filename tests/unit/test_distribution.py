@@ -13,9 +13,11 @@ from trainwright.distribution import (
     PROCESSES,
     STRATEGIES,
     compile_distribution,
+    launcher_named,
     launcher_of,
     needs_framework_module,
     processes_per_host,
+    ranks_per_host,
 )
 from trainwright.errors import RequestError
 
@@ -247,3 +249,37 @@ def test_whatever_is_given_is_compiled_or_refused(distribution):
         return
     assert all(json.loads(value) is not None for value in told.values())
     assert launcher_of(distribution) in ("process", "mpi", "torchrun", "smddp", "xla")
+
+
+TABLES = st.dictionaries(
+    st.sampled_from([*STRATEGIES, "torchxla"]),
+    st.one_of(
+        st.none(),
+        st.text(max_size=3),
+        st.dictionaries(
+            st.sampled_from(["enabled", "processes_per_host", "dataparallel", "modelparallel"]),
+            st.one_of(st.booleans(), st.integers(-1, 9), st.just({"enabled": True})),
+        ),
+    ),
+    max_size=4,
+)
+
+
+@given(TABLES)
+def test_a_launcher_is_named_for_anything_and_is_the_one_of_what_holds_together(distribution: Any) -> None:
+    named = launcher_named(distribution)
+    told = set()
+    for framework in ("pytorch", "tensorflow"):
+        try:
+            told.add(launcher_of(distribution, framework))
+        except RequestError:
+            continue
+    assert not told or named in told
+
+
+@pytest.mark.parametrize(
+    ("launcher", "asked", "count"),
+    [("process", 4, 1), ("mwms", None, 1), ("mpi", 4, 4), ("mpi", None, 8), ("torchrun", None, 8), ("torchrun", 2, 2)],
+)
+def test_ranks_of_a_host(launcher: Any, asked: int | None, count: int) -> None:
+    assert ranks_per_host(launcher, asked, 8) == count

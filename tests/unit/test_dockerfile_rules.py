@@ -50,3 +50,9 @@ def test_nothing_of_a_site_or_of_a_secret_is_written_down(dockerfile: str) -> No
 
 def test_no_provider_of_libfabric_is_forced(dockerfile: str) -> None:
     assert "FI_PROVIDER" not in dockerfile, "it hangs instances without EFA"
+
+
+def test_one_entry_point_and_in_the_containers_of_aws_none(dockerfile: str) -> None:
+    # Theirs makes the host's name from resourceconfig.json, so it stays.
+    own = [] if "sagemaker-toolkit=" in dockerfile and "(base)" in dockerfile else ['["/usr/local/bin/training-init"]']
+    assert re.findall(r"(?m)^ENTRYPOINT (.+)", dockerfile) == own

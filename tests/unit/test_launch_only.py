@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.errors import RequestError
 from trainwright.instances import instance, load_instances
 from trainwright.rehearsal import launch_only
 from trainwright.rehearsal.job import Job
@@ -95,11 +94,11 @@ def test_a_launch_counts_once_all_of_it_is_written(control):
     for folder in folders.values():
         folder.mkdir()
     (folders["algo-1"] / "launch.7.cmdline").write_text("x\0")
-    assert not launch_only.complete("mpi", folders)
+    assert not launch_only.complete({"algo-1"}, folders)
     assert launch_only.read(folders["algo-1"], "algo-1") == ()
     (folders["algo-1"] / "launch.7.image").write_text("/usr/bin/mpirun\n")
-    assert launch_only.complete("mpi", folders)
-    assert not launch_only.complete("torchrun", folders)
+    assert launch_only.complete({"algo-1"}, folders)
+    assert not launch_only.complete(HOSTS, folders)
 
 
 @pytest.mark.parametrize("name", sorted(one.name for one in load_instances().values() if one.accelerator))
@@ -120,8 +119,6 @@ def test_devices_are_those_of_the_instance_type(control, name):
 
 def test_nothing_is_in_the_way_of_a_job_that_runs():
     assert launch_only.stand_ins(Job("image", "train.py", instance_type="ml.p4d.24xlarge")) == {}
-    with pytest.raises(RequestError):
-        launch_only.stand_ins(Job("image", "train.py", launch_only=True, instance_type="ml.p4d.48xlarge"))
 
 
 def launch(host: str, *argv: str, in_image: str = "/usr/bin/x") -> Launch:

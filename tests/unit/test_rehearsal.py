@@ -24,11 +24,12 @@ from trainwright.rehearsal.facts import Facts, HostFacts, Process
 from trainwright.rehearsal.files import HostFolder
 from trainwright.rehearsal.hosts import Host, Image, command
 from trainwright.rehearsal.job import Job
+from trainwright.rehearsal.launch_only import Launch, awaited
 from trainwright.rehearsal.packages import Packages
 from trainwright.rehearsal.request import make_job
-from trainwright.rehearsal.run import launch_of
+from trainwright.rehearsal.run import launch_of, of_image
 from trainwright.rehearsal.show import RehearsalView, doing
-from trainwright.rehearsal.verdict import judge, last_lines, waiting_for
+from trainwright.rehearsal.verdict import at_work, judge, judge_launches, last_lines, waiting_for
 
 JOB = Job(image="x", entry_point="train.py", hosts=2, distribution={"torch_distributed": {"enabled": True}})
 
@@ -343,6 +344,48 @@ def test_a_stop_that_nobody_heard_is_no_success() -> None:
     assert outcome(replace(stopped, hosts=late)) == {"stop": "failed"}
 
 
+@pytest.mark.parametrize(("handles", "cause"), [(True, "stop-not-heard"), (False, "stop-no-handler")])
+def test_one_rank_that_did_not_hear_is_enough(handles: bool, cause: str) -> None:
+    heard = [rank(number, ended=True, handles=True, signal=5.1) for number in range(3)]
+    deaf = rank(3, ended=False, handles=handles)
+    told = judge(replace(GOOD, stopped=5.0, hosts=(host(1, *heard[:2]), host(2, heard[2], deaf)))).cause
+    assert told is not None
+    assert (told.id, told.host, told.rank) == (cause, "algo-2", 3)
+
+
+def test_a_stop_that_found_no_script_is_no_success() -> None:
+    done = [rank(number, ended=True) for number in range(4)]
+    hosts = (host(1, *done[:2]), host(2, *done[2:]))
+    told = judge(replace(GOOD, stopped=5.0, hosts=hosts, job=replace(GOOD.job, stop_after=4.0)))
+    assert told.cause is not None
+    assert told.cause.id == "stop-not-sent"
+    never = judge(replace(GOOD, job=replace(GOOD.job, stop_after=4.0)))
+    assert never.cause is not None
+    assert never.cause.id == "stop-not-sent"
+    assert {check.name: check.outcome for check in never.checks}["stop"] == "failed"
+
+
+def test_a_stop_waits_for_every_rank(tmp_path: Path) -> None:
+    job = replace(GOOD.job, entry_point="src/train.py")
+    folders = {name: tmp_path / name for name in ("algo-1", "algo-2")}
+
+    def begins(folder: Path, pid: int, *argv: str, parent: int = 1) -> None:
+        folder.mkdir(exist_ok=True)
+        event = {"e": "start", "t": 1.0, "parent": parent, "argv": argv}
+        (folder / f"{pid}.jsonl").write_text(json.dumps(event) + "\n")
+
+    for folder in folders.values():
+        begins(folder, 5, "python", "/opt/venv/bin/torchrun", "train.py")
+        begins(folder, 6, "python", "-u", "train.py")
+        begins(folder, 7, "python", "-u", "train.py", parent=6)
+    assert not at_work(job, 2, folders)
+    begins(folders["algo-1"], 8, "python", "-u", "train.py")
+    assert not at_work(job, 2, folders)
+    begins(folders["algo-2"], 8, "python", "-u", "train.py")
+    assert at_work(job, 2, folders)
+    assert at_work(replace(job, entry_point="train.sh"), 2, {"algo-1": tmp_path / "nothing"})
+
+
 # --- the command line -----------------------------------------------------------------------------------------------
 
 WORDS: dict[str, Any] = {
@@ -361,12 +404,21 @@ WORDS: dict[str, Any] = {
     "launch_only": False,
     "timeout": 300.0,
     "stop_after": None,
+    "instance_groups": None,
     "memory": None,
 }
 
 
+MIXED = (
+    '[{"name": "data", "instance_type": "ml.c5.xlarge", "instance_count": 1},'
+    ' {"name": "train", "instance_type": "ml.g5.12xlarge", "instance_count": 2}]'
+)
+GROUPED = '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
+
+
 def job(**more: Any) -> Job:
-    return make_job(**{**WORDS, **more})
+    own = {"hosts": 1} if "instance_groups" in more else {}
+    return make_job(**{**WORDS, **own, **more})
 
 
 def test_a_word_a_text_and_a_file_give_a_distribution(tmp_path: Path) -> None:
@@ -386,6 +438,18 @@ def test_a_word_a_text_and_a_file_give_a_distribution(tmp_path: Path) -> None:
         ({"hyperparameters": "{"}, "not JSON"),
         ({"inputs": ["training"]}, "--input training"),
         ({"stop_after": "soon"}, "--stop-after soon"),
+        ({"instance_groups": "[]"}, "list of groups"),
+        ({"instance_groups": '[{"name": "a", "instance_typ": "ml.m5.xlarge", "instance_count": 1}]'}, "instance_type"),
+        (
+            {"instance_groups": '[{"name": "a", "instance_type": "ml.m5.xlarge", "instance_count": 0}]'},
+            "instance_count",
+        ),
+        ({"instance_groups": MIXED.replace('"data"', '"train"')}, "twice"),
+        ({"instance_groups": MIXED, "hosts": 2}, "--hosts"),
+        ({"instance_groups": MIXED, "sdk": 3}, "SDK 3"),
+        ({"instance_groups": MIXED, "distribution": "mpi"}, "one of the 2 groups"),
+        ({"instance_groups": MIXED, "distribution": GROUPED.replace("train", "trian")}, "train"),
+        ({"distribution": GROUPED}, "--instance-groups"),
     ],
 )
 def test_a_wrong_word_is_named(words: dict[str, Any], said: str) -> None:
@@ -460,7 +524,9 @@ def test_a_container_is_as_the_platform_makes_it(tmp_path: Path) -> None:
     assert {"--env MINE=1", "--env AWS_REGION=us-west-2", "--memory 1g", "--memory-swap 1g"} <= set(given)
     # The image's own, unless programs stand in for others.
     assert not any(one.startswith("--env PATH=") for one in given)
-    assert f"--env PATH={files.CONTROL}/bin:/image/bin" in words(replace(job, launch_only=True), tmp_path)
+    assert f"--env PATH={files.CONTROL}/bin:{files.CONTROL}/devices:/image/bin" in words(
+        replace(job, launch_only=True), tmp_path
+    )
     assert not any("--gpus" in one for one in given)
 
 
@@ -561,3 +627,90 @@ def test_a_terminal_has_a_live_line_and_coloured_prefixes(monkeypatch: pytest.Mo
 def test_what_a_host_does_is_told_from_its_log() -> None:
     assert doing("INFO     Waiting for MPI workers to establish their SSH connections").startswith("waiting")
     assert doing("loss 0.1") == ""
+
+
+@pytest.mark.parametrize(
+    ("labels", "environment", "framework", "smp"),
+    [
+        ({}, {}, "pytorch", None),
+        ({"framework": "tensorflow"}, {}, "tensorflow", None),
+        ({"framework": "huggingface-tensorflow"}, {}, "tensorflow", None),
+        ({}, {"SAGEMAKER_TRAINING_MODULE": "sagemaker_tensorflow_container.training:main"}, "tensorflow", None),
+        ({"framework": "pytorch", "component.smdistributed-modelparallel": "1.7.0 (aws)"}, {}, "pytorch", "1.7.0"),
+    ],
+)
+def test_an_image_says_its_framework_and_what_it_has_of_smp(labels, environment, framework, smp) -> None:
+    named = {f"io.trainwright.{name}": value for name, value in labels.items()}
+    image = Image("ref", "sha256:1", named, "/bin", environment, (), (), (), 0)
+    told = of_image(job(), image)
+    assert (told.framework, told.smp_version) == (framework, smp)
+
+
+def test_parameters_that_the_smp_of_the_image_does_not_know_are_refused() -> None:
+    smp = {"enabled": True, "parameters": {"pipeline_parallel_degree": 2}}
+    mpi = {"enabled": True, "processes_per_host": 8}
+    wanted = replace(job(), distribution={"smdistributed": {"modelparallel": smp}, "mpi": mpi})
+    assert "mp_parameters" in files.hyperparameters(replace(wanted, smp_version="1.7.0"), "train.py", 8)
+    with pytest.raises(RequestError, match="does not know pipeline_parallel_degree"):
+        files.hyperparameters(replace(wanted, smp_version="1.5.0"), "train.py", 8)
+
+
+def test_a_launcher_of_tensorflow_is_no_mistake_in_an_image_of_tensorflow() -> None:
+    wanted = job(distribution="parameter_server", hosts=2)
+    image = Image("ref", "sha256:1", {"io.trainwright.framework": "tensorflow"}, "/bin", {}, (), (), (), 0)
+    assert launch_of(of_image(wanted, image)).launcher == "parameter-server"
+
+
+def test_each_host_of_a_mixed_cluster_is_told_of_its_group(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    mixed = job(entry_point=str(script), instance_groups=MIXED, distribution=GROUPED, launch_only=True)
+    assert (mixed.hosts, mixed.rank_hosts) == (3, ("algo-2", "algo-3"))
+    launch = launch_of(mixed)
+    assert (launch.launcher, launch.processes_per_host) == ("mpi", 4)
+    assert Facts(mixed, "mpi", 4, ()).world_size == 8
+    groups = [
+        {"instance_group_name": "data", "instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]},
+        {"instance_group_name": "train", "instance_type": "ml.g5.12xlarge", "hosts": ["algo-2", "algo-3"]},
+    ]
+    for host_name, group, kind, gpus in (
+        ("algo-1", "data", "ml.c5.xlarge", False),
+        ("algo-3", "train", "ml.g5.12xlarge", True),
+    ):
+        folder = HostFolder(tmp_path / host_name)
+        files.write_host(mixed, host_name, folder, tmp_path, 4)
+        told = json.loads((folder.input / "config/resourceconfig.json").read_text())
+        assert (told["current_host"], told["current_group_name"]) == (host_name, group)
+        assert told["current_instance_type"] == kind
+        assert (told["hosts"], told["instance_groups"]) == (["algo-1", "algo-2", "algo-3"], groups)
+        assert (folder.devices / "nvidia-smi").exists() == gpus
+        given_ = json.loads((folder.input / "config/hyperparameters.json").read_text())
+        assert json.loads(given_["sagemaker_distribution_instance_groups"]) == ["train"]
+
+
+def test_hosts_without_ranks_have_lines_of_their_own() -> None:
+    mixed = job(instance_groups=MIXED, distribution=GROUPED, launch_only=True)
+    assert awaited("mpi", mixed) == {"algo-1", "algo-2"}
+    facts = Facts(mixed, "mpi", 4, tuple(HostFacts(name=name) for name in mixed.host_names))
+
+    def launch(host_name: str, *argv: str) -> Launch:
+        return Launch(host_name, argv, "/opt/ml/code", {}, "/usr/bin/x")
+
+    alone, ranks = launch("algo-1", "python", "--", "train.py"), launch("algo-2", "mpirun", "-np", "8")
+    assert judge_launches(facts, [alone, ranks]).passed
+    assert not judge_launches(facts, [ranks]).passed
+    wrong = judge_launches(facts, [alone, launch("algo-2", "python", "--", "train.py")]).cause
+    assert wrong is not None
+    assert (wrong.id, wrong.host) == ("plain-toolkit", "algo-2")
+
+
+def test_ranks_of_one_group_are_the_whole_world() -> None:
+    mixed = job(instance_groups=MIXED, distribution=GROUPED)
+    mixed = replace(mixed, entry_point="train.py")
+    ranked = [rank(number, world_sizes={"mpi": 4}, reduced={"mpi": 10.0}) for number in range(4)]
+    single = Process(pid=9, parent=5, argv=("python", "--", "train.py"), host_name="ip-9", ended=True)
+    hosts = (host(1, single), host(2, *ranked[:2]), host(3, *ranked[2:]))
+    judged = judge(Facts(mixed, "mpi", 2, hosts))
+    assert judged.passed, judged.checks
+    assert next(check.says for check in judged.checks if check.name == "world size") == "4 = 2 x 2"
+    assert not judge(Facts(mixed, "mpi", 2, (host(1), *hosts[1:]))).passed

@@ -18,7 +18,7 @@ from trainwright.rehearsal.facts import Facts, HostFacts, Process
 from trainwright.rehearsal.hosts import Image
 from trainwright.rehearsal.job import Job
 from trainwright.rehearsal.launch_only import Launch, find_cause
-from trainwright.rehearsal.run import _framework
+from trainwright.rehearsal.run import of_image
 from trainwright.rehearsal.seen import process
 from trainwright.rehearsal.verdict import judge
 
@@ -223,7 +223,7 @@ def test_the_framework_of_an_image(label: str, module: str, asked: str | None, f
         user=0,
     )
     job = Job("x", "train.py", distribution={asked: {"enabled": True}} if asked else None)
-    assert _framework(image, job) == framework
+    assert of_image(job, image).framework == framework
 
 
 def test_a_strategy_names_its_framework() -> None:

@@ -1,7 +1,9 @@
 """Why a rehearsed job failed: from what was seen of it to the cause, in one line, and what to do.
 
 Two kinds of rules: those of :mod:`texts` know a failure by what some program says of it, those in here by the facts. A
-job that calls itself a success without having done what was asked says nothing at all.
+job that calls itself a success without having done what was asked says nothing at all. What neither knows is looked for
+in the causes of :mod:`trainwright.diagnose`: those of :mod:`texts` are only the ones whose order or remedy is another
+where the job can be changed at once (``--env``, ``--distribution``), or that take several lines of a log to be seen.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from trainwright.distribution import needs_framework_module
+from trainwright.diagnose import diagnose
+from trainwright.distribution import BY_TF_CONFIG, Launcher, needs_framework_module
 from trainwright.instances import instance
 from trainwright.rehearsal.facts import Cause, Facts, HostFacts, Process
-from trainwright.rehearsal.job import STRATEGIES, Job, Launcher
+from trainwright.rehearsal.job import Job
 from trainwright.rehearsal.texts import TEXTS
 
 KILLED = 137  # 128 + SIGKILL
@@ -39,7 +42,7 @@ def before_start(job: Job, processes_per_host: int) -> Cause | None:
         f"{processes_per_host} processes per host, and {machine.name} has {devices} {noun}s: "
         f"the ranks from {devices} on find no device",
         f"Ask for {devices} processes per host, or leave the number out: one per {noun} is what the toolkit starts.",
-        host="algo-1",
+        host=job.rank_hosts[0],
         rank=devices,
     )
 
@@ -47,9 +50,14 @@ def before_start(job: Job, processes_per_host: int) -> Cause | None:
 def explain(facts: Facts) -> Cause | None:
     """Why the job failed, or did not do what was asked though it calls itself a success; nothing: not known here."""
     rules: tuple[Callable[[Facts], Cause | None], ...] = (_baked_code, _stop)
-    if failed(facts):
-        rules += (_memory, _said, _no_ssh_server, _servers_gone, _silent, _raised)
+    if facts.stopped:
+        # A process that was stopped ends otherwise than one that failed, and launchers say much about it.
+        rules += (_raised,)
+    elif failed(facts):
+        rules += (_memory, _said, _no_ssh_server, _servers_gone, _silent, _raised, _diagnosed)
     rules += (_plain_toolkit, _one_hosts_ranks)
+    if facts.job.stop_after is not None and not facts.stopped and not failed(facts):
+        rules += (no_stop_sent,)
     return next((cause for rule in rules if (cause := rule(facts)) is not None), None)
 
 
@@ -121,9 +129,46 @@ def _stop(facts: Facts) -> Cause | None:
     return Cause(
         "stop-not-heard",
         f"SIGTERM reached no process that handles it, so the job was killed {grace} later without a checkpoint",
-        "The toolkit is process 1 and hands no signal on. Give the image an ENTRYPOINT that does (docs/rehearse.md), "
-        "and a handler for SIGTERM in the script.",
+        _NO_FORWARDING[facts.job.sdk],
         host=late.name,
+    )
+
+
+_NO_FORWARDING = {
+    2: "train hands no signal on. Give the image an ENTRYPOINT that does, as training-init of Trainwright's images "
+    "(docs/rehearse.md), and the script a handler for SIGTERM.",
+    3: "SDK 3 puts its own script in the place of the image's ENTRYPOINT, and that hands no signal on: save "
+    "checkpoints while training goes on, or start the job by SDK 2's contract.",
+}
+
+
+def no_stop_heard(facts: Facts, process: Process, host: str, rank: int | None) -> Cause:
+    """A rank that SIGTERM ended without a word: it has no handler, or the signal did not come to it."""
+    who = f"rank {rank}" if rank is not None else "the script"
+    if not process.handles:
+        return Cause(
+            "stop-no-handler",
+            f"{who} has no handler for SIGTERM, so a stop ends it without a checkpoint",
+            "signal.signal(signal.SIGTERM, HANDLER) in every rank, before the training begins; it saves and ends.",
+            host=host,
+            rank=rank,
+        )
+    return Cause(
+        "stop-not-heard",
+        f"{who} has a handler for SIGTERM and did not hear it: its process was killed with the job",
+        _NO_FORWARDING[facts.job.sdk],
+        host=host,
+        rank=rank,
+    )
+
+
+def no_stop_sent(facts: Facts) -> Cause:
+    """A stop that found nothing to stop."""
+    return Cause(
+        "stop-not-sent",
+        f"the script ended before SIGTERM was due, {facts.job.stop_after:g} s after it had begun on every host",
+        "Give it more to do, or a smaller --stop-after: a stop is only rehearsed where there is something to stop.",
+        host=facts.hosts[0].name,
     )
 
 
@@ -246,6 +291,18 @@ def _raised(facts: Facts) -> Cause | None:
     return None
 
 
+def _diagnosed(facts: Facts) -> Cause | None:
+    """What ``diagnose`` would say of the log of the host that failed first; of a hang the stacks say more."""
+    if facts.timed_out:
+        return None
+    for host in sorted(facts.hosts, key=lambda host: (host.end != "by itself", host.ended_at)):
+        found = next((one for one in diagnose(host.text.splitlines()).causes if one.certainty != "consequence"), None)
+        if found is not None:
+            rank = _rank_of(found.evidence[0].text, 0)
+            return Cause(found.id, found.cause, found.remedy, host=host.name, rank=rank)
+    return None
+
+
 def _plain_toolkit(facts: Facts) -> Cause | None:
     """sagemaker-training without a framework's module knows single processes and MPI; all else becomes the first."""
     if facts.job.sdk != 2 or not needs_framework_module(facts.launcher):
@@ -271,7 +328,7 @@ def _plain_toolkit(facts: Facts) -> Cause | None:
 
 def module_of(launcher: Launcher, framework: str) -> str:
     """The framework's module that knows a launcher, in the words of a remedy."""
-    return MODULE_TF if framework == "tensorflow" or launcher in STRATEGIES else MODULE
+    return MODULE_TF if framework == "tensorflow" or launcher in BY_TF_CONFIG else MODULE
 
 
 def _one_hosts_ranks(facts: Facts) -> Cause | None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainwright.rehearsal.job import Job, Launcher
+from trainwright.distribution import Launcher
+from trainwright.rehearsal.job import Job
 
 End = Literal["by itself", "taken down", "timeout", "stopped"]
 
@@ -30,7 +31,8 @@ class Process:
         error: type, message and traceback of the exception that ended it; empty: none did.
         error_line: its type and the first line of its message.
         error_at: Unix time of that exception; 0: none.
-        signal: the SIGTERM that it got while it ran (Unix time; 0: none).
+        handles: it had a handler for SIGTERM (known only where the rehearsal sends one).
+        signal: when that handler was called (Unix time; 0: never).
         ended: whether it came to its end in an orderly way.
         stack: its stacks when time was up (empty: not asked).
     """
@@ -48,6 +50,7 @@ class Process:
     error: str = ""
     error_line: str = ""
     error_at: float = 0.0
+    handles: bool = False
     signal: float = 0.0
     ended: bool = False
     stack: str = ""
@@ -123,7 +126,7 @@ class Facts:
         processes_per_host: how many that should have been per host.
         hosts: in the order of their numbers.
         timed_out: the time was up before every host had ended.
-        stopped: Unix time of the SIGTERM of ``Job.stop_after``; 0: none was sent.
+        stopped: Unix time of the SIGTERM of ``Job.stop_after``; 0: none was sent, as the job had ended by then.
         seconds: from the first start to the last end.
     """
 
@@ -138,7 +141,7 @@ class Facts:
     @property
     def world_size(self) -> int:
         """How many ranks there should have been."""
-        return self.job.hosts * self.processes_per_host
+        return len(self.job.rank_hosts) * self.processes_per_host
 
     @property
     def distributed(self) -> bool:

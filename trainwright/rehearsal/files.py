@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from trainwright import sdk3
-from trainwright.distribution import compile_distribution
+from trainwright.distribution import Launcher, compile_distribution
 from trainwright.errors import RehearsalFailed
+from trainwright.instances import instance
 from trainwright.paths import templates_dir
 from trainwright.rehearsal import launch_only
-from trainwright.rehearsal.job import Job, Launcher
+from trainwright.rehearsal.job import Job
 
 Say = Callable[[str], None]
 
@@ -22,7 +23,6 @@ CONTROL = "/opt/trainwright-rehearsal"  # where the control folder is mounted, r
 ARCHIVE = "sourcedir.tar.gz"
 JOB_NAME = "rehearsal"
 REGION = "us-west-2"
-GROUP = "homogeneousCluster"
 PTH = "trainwright_rehearsal.pth"
 # Globals of its own: the line is run inside of a function of `site`, where a program's functions see nothing of it.
 _LOADER = f"import sys; exec(compile(open('{CONTROL}/observer.py').read(), '{CONTROL}/observer.py', 'exec'), {{}})\n"
@@ -50,6 +50,11 @@ class HostFolder:
     def facts(self) -> Path:
         """What the observer in the host's processes writes."""
         return self.root / "facts"
+
+    @property
+    def devices(self) -> Path:
+        """Programs that show the devices of the host's instance type, where launch lines alone are wanted."""
+        return self.root / "devices"
 
 
 def check_entry_point(job: Job) -> tuple[Path, str]:
@@ -114,10 +119,8 @@ def write_control(job: Job, launcher: Launcher, folder: Path) -> None:
     (folder / PTH).write_text(_LOADER)
     if job.stop_after is not None:
         (folder / "stop").touch()
-    (folder / "bin").mkdir(exist_ok=True)
-    for name, text in launch_only.stand_ins(job).items():
-        (folder / "bin" / name).write_text(text)
-        (folder / "bin" / name).chmod(0o755)
+    (folder / "devices").mkdir(exist_ok=True)  # the same: each host has those of its instance type
+    _programs(folder / "bin", launch_only.stand_ins(job))
     for name, text in launch_only.packages(job, launcher).items():
         module = folder / "python" / name
         module.parent.mkdir(parents=True, exist_ok=True)
@@ -170,6 +173,8 @@ def write_host(
         # A container may run as another user than the caller.
         made.chmod(0o777)
     folder.output.chmod(0o777)
+    if job.launch_only:
+        _programs(folder.devices, launch_only.devices(instance(job.group_of(host).instance_type)))
     for channel in job.inputs:
         (folder.input / "data" / channel).mkdir()  # a mount point
     channels = list(job.inputs)
@@ -202,26 +207,36 @@ def hyperparameters(job: Job, entry_point: str, processes_per_host: int | None) 
         instance_type=job.instance_type,
         processes_per_host=processes_per_host,
         entry_point=entry_point,
+        smp_version=job.smp_version,
     )
     return {**own, **{name: json.dumps(value) for name, value in fixed.items()}, **launch}
 
 
 def resource_config(job: Job, host: str) -> dict[str, Any]:
     """``resourceconfig.json`` of one host."""
-    hosts = list(job.host_names)
-    group = {"instance_group_name": GROUP, "instance_type": job.instance_type, "hosts": hosts}
+    own = job.group_of(host)
     return {
         "current_host": host,
-        "current_instance_type": job.instance_type,
-        "current_group_name": GROUP,
-        "hosts": hosts,
-        "instance_groups": [group],
+        "current_instance_type": own.instance_type,
+        "current_group_name": own.name,
+        "hosts": list(job.host_names),
+        "instance_groups": [
+            {"instance_group_name": group.name, "instance_type": group.instance_type, "hosts": list(hosts)}
+            for group, hosts in job.cluster
+        ],
         "network_interface_name": job.interface,
     }
 
 
 def _channel() -> dict[str, str]:
     return {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated", "RecordWrapperType": "None"}
+
+
+def _programs(folder: Path, texts: Mapping[str, str]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

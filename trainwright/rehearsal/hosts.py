@@ -131,7 +131,8 @@ def command(
         **job.environment,
     }
     if job.launch_only:
-        variables["PATH"] = f"{CONTROL}/bin:{variables.get('PATH', image.path)}"
+        mounts.append((folder.devices, f"{CONTROL}/devices", True))
+        variables["PATH"] = f"{CONTROL}/bin:{CONTROL}/devices:{variables.get('PATH', image.path)}"
     if (control / "python").is_dir():
         variables["PYTHONPATH"] = f"{CONTROL}/python:{image.environment.get('PYTHONPATH', '')}".rstrip(":")
     argv = ["--name", host.container, *labels(identity), *network]

@@ -11,14 +11,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwright.instances import Instance, instance
+from trainwright.distribution import BY_TF_CONFIG, Launcher
+from trainwright.instances import Instance
 from trainwright.rehearsal.facts import Cause
-from trainwright.rehearsal.job import STRATEGIES, Job, Launcher
+from trainwright.rehearsal.job import Job
 
 LAUNCHERS = ("mpirun", "torchrun", "neuron_parallel_compile")
 _CONTROL = "/opt/trainwright-rehearsal"
@@ -75,15 +76,8 @@ os.rename(at + ".part", at + ".image")
 
 
 def stand_ins(job: Job) -> dict[str, str]:
-    """The programs for the hosts' PATH, by name: the devices of the instance type, and launchers that start nothing.
-
-    Raises:
-        RequestError: there is no such instance type.
-    """
-    if not job.launch_only:
-        return {}
-    machine = instance(job.instance_type)
-    return {**devices(machine), **dict.fromkeys(LAUNCHERS, _LAUNCHER)}
+    """The launchers that start nothing, by name, for every host's PATH."""
+    return dict.fromkeys(LAUNCHERS, _LAUNCHER) if job.launch_only else {}
 
 
 def devices(machine: Instance) -> dict[str, str]:
@@ -206,14 +200,20 @@ def launching_hosts(launcher: Launcher, hosts: tuple[str, ...]) -> tuple[str, ..
     return hosts[:1] if launcher in ("mpi", "smddp") else hosts
 
 
-def complete(launcher: Launcher, folders: Mapping[str, Path]) -> bool:
+def awaited(launcher: Launcher, job: Job) -> set[str]:
+    """The hosts of which a line is wanted: those that call the launcher, and those that run the script without it."""
+    alone = set(job.host_names) - set(job.rank_hosts)
+    return alone | set(launching_hosts(launcher, job.rank_hosts))
+
+
+def complete(hosts: Iterable[str], folders: Mapping[str, Path]) -> bool:
     """Whether every host that launches has done so; the rest of the job (30 s of sleep with MPI) tells nothing more.
 
     Args:
-        launcher: of the job.
+        hosts: of which a line is wanted.
         folders: the ``facts`` of each host, by name.
     """
-    return all(any(folders[host].glob(f"{_NAME}.*.image")) for host in launching_hosts(launcher, tuple(folders)))
+    return all(any(folders[host].glob(f"{_NAME}.*.image")) for host in hosts)
 
 
 def find_cause(launcher: Launcher, launches: tuple[Launch, ...], hosts: tuple[str, ...]) -> Cause | None:
@@ -221,7 +221,7 @@ def find_cause(launcher: Launcher, launches: tuple[Launch, ...], hosts: tuple[st
 
     Args:
         launcher: that was asked for.
-        launches: of all hosts.
+        launches: of the hosts that have ranks.
         hosts: their names.
     """
     for launch in launches:
@@ -245,7 +245,7 @@ def find_cause(launcher: Launcher, launches: tuple[Launch, ...], hosts: tuple[st
                 host=host,
             )
     for launch in launches:
-        if launcher in STRATEGIES and "TF_CONFIG" not in launch.environment:
+        if launcher in BY_TF_CONFIG and "TF_CONFIG" not in launch.environment:
             return Cause(
                 "plain-toolkit",
                 f"{launcher} was asked for, but nothing sets TF_CONFIG: the image has the plain toolkit",

@@ -52,6 +52,10 @@ def document(
         "processes_per_host": facts.processes_per_host,
         "world_size": facts.world_size,
         "instance_type": job.instance_type,
+        "instance_groups": [
+            {"name": group.name, "instance_type": group.instance_type, "hosts": list(hosts)}
+            for group, hosts in job.cluster
+        ],
         "network": network,
         "gpus": gpus,
         "launch_only": job.launch_only,

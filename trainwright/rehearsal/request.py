@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from trainwright.errors import RequestError, did_you_mean
-from trainwright.rehearsal.job import Job
+from trainwright.job import InstanceGroup
+from trainwright.records import parse_record
+from trainwright.rehearsal.job import DEFAULT_INSTANCE, Job
 
 # One word for what is most often wanted; the rest is JSON.
 WORDS = ("mpi", "torch_distributed", "parameter_server", "multi_worker_mirrored_strategy", "pytorchxla")
@@ -24,6 +26,7 @@ def make_job(
     processes_per_host: int,
     distribution: str | None,
     instance_type: str,
+    instance_groups: str | None,
     hyperparameters: str | None,
     inputs: Iterable[str],
     environment: Iterable[str],
@@ -49,15 +52,25 @@ def make_job(
     version: Literal[2, 3] = 2 if sdk == 2 else 3
     if sdk not in (2, 3):
         raise RequestError(f"--sdk {sdk}: 2 or 3")
+    told = _distribution(distribution)
+    groups = _groups(instance_groups) if instance_groups else ()
+    if groups and (hosts != 1 or instance_type != DEFAULT_INSTANCE):
+        raise RequestError(
+            "--instance-groups says how many hosts of which type there are: leave --hosts and --instance-type"
+        )
+    if groups and sdk == 3:
+        raise RequestError("--instance-groups: SDK 3 has no such clusters", remedy="--sdk 2")
+    ranked = _group_of_ranks(groups, told or {})
     return Job(
         image=image,
         entry_point=entry_point,
         source_dir=Path(source_dir) if source_dir else None,
         requirements=Path(requirements) if requirements else None,
-        hosts=hosts,
+        hosts=sum(group.instance_count for group in groups) or hosts,
         processes_per_host=processes_per_host or None,
-        distribution=_distribution(distribution),
-        instance_type=instance_type,
+        distribution=told,
+        instance_type=ranked.instance_type if ranked else instance_type,
+        groups=groups,
         hyperparameters=_table("--hyperparameters", hyperparameters) if hyperparameters else {},
         inputs={name: Path(folder) for name, folder in _pairs("--input", inputs)},
         sdk=version,
@@ -82,21 +95,63 @@ def _distribution(given: str | None) -> dict[str, Any] | None:
     return _table("--distribution", given)
 
 
+def _groups(given: str) -> tuple[InstanceGroup, ...]:
+    """The instance groups of a heterogeneous cluster, in their order."""
+    flag = "--instance-groups"
+    value = _json(flag, given)
+    if not isinstance(value, list) or not value:
+        example = '[{"name": "gpu", "instance_type": "ml.p4d.24xlarge", "instance_count": 2}, ...]'
+        raise RequestError(f"{flag}: a JSON list of groups is wanted, not {json.dumps(value)[:60]}", remedy=example)
+    groups = tuple(parse_record(InstanceGroup, each, f"{flag}[{number}]") for number, each in enumerate(value))
+    names = [group.name for group in groups]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise RequestError(f"{flag}: {', '.join(twice)} is there twice; groups are told apart by their names")
+    return groups
+
+
+def _group_of_ranks(groups: tuple[InstanceGroup, ...], distribution: Mapping[str, Any]) -> InstanceGroup | None:
+    """The group on whose hosts the launcher starts ranks; without a distribution the first; ``None``: there are none.
+
+    SDK 2 (2.257.7, ``fw_utils.validate_distribution``) wants one group named where there are several; where the cluster
+    has no groups, the toolkit would know none of that name and start one process per host.
+    """
+    named = distribution.get("instance_groups", [])
+    names = [group.name for group in groups]
+    where = "--distribution: instance_groups"
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise RequestError(f"{where} is a list of the names of instance groups")
+    for name in named:
+        if name not in names:
+            hint = did_you_mean(name, names) if names else "Say which there are with --instance-groups."
+            raise RequestError(f"{where}: the cluster has no group {name}", remedy=hint)
+    if len(groups) > 1 and distribution and len(named) != 1:
+        raise RequestError(
+            f"{where} has to name one of the {len(groups)} groups: the one whose hosts have ranks",
+            remedy=f'--distribution \'{{"mpi": {{"enabled": true}}, "instance_groups": ["{names[0]}"]}}\'',
+        )
+    return next((group for group in groups if not named or group.name in named), None)
+
+
 def _table(flag: str, given: str) -> dict[str, Any]:
     """A JSON object: the text itself, or the content of the file that it names."""
-    text = given
-    if not given.lstrip().startswith("{"):
-        try:
-            text = Path(given).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"{flag} {given}: neither a JSON object nor a file that can be read ({error})") from None
-    try:
-        value = json.loads(text)
-    except ValueError as wrong:
-        raise RequestError(f"{flag}: not JSON: {wrong}") from None
+    value = _json(flag, given)
     if not isinstance(value, dict):
         raise RequestError(f"{flag}: a JSON object is wanted, not {json.dumps(value)[:60]}")
     return value
+
+
+def _json(flag: str, given: str) -> Any:
+    """What a text of JSON says, or the file that it names."""
+    text = given
+    if not given.lstrip().startswith(("{", "[")):
+        try:
+            text = Path(given).read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            raise RequestError(f"{flag} {given}: neither JSON nor a file that can be read ({error})") from None
+    try:
+        return json.loads(text)
+    except ValueError as wrong:
+        raise RequestError(f"{flag}: not JSON: {wrong}") from None
 
 
 def _pairs(flag: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:

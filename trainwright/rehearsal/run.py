@@ -17,15 +17,17 @@ from typing import Any
 
 from trainwright import distribution as distributions
 from trainwright import sdk3
+from trainwright.distribution import Launcher
 from trainwright.engine import Engine
 from trainwright.errors import EngineError, Failure, RehearsalFailed, RequestError
 from trainwright.instances import instance
 from trainwright.paths import write_atomically
+from trainwright.plan import LABEL
 from trainwright.rehearsal import artifacts, causes, files, hosts, launch_only, leftovers, network, report, verdict
 from trainwright.rehearsal.facts import Cause, Facts
 from trainwright.rehearsal.files import HostFolder
 from trainwright.rehearsal.hosts import Host, Image, Program
-from trainwright.rehearsal.job import MAX_HOSTS, STRATEGIES, Job, Launcher
+from trainwright.rehearsal.job import MAX_HOSTS, Job
 from trainwright.rehearsal.owner import this_process
 from trainwright.rehearsal.packages import write_packages
 from trainwright.rehearsal.show import RehearsalView
@@ -60,14 +62,14 @@ def launch_of(job: Job) -> Launch:
     else:
         launcher = distributions.launcher_of(job.distribution, job.framework, job.hosts)
         asked = job.processes_per_host or distributions.processes_per_host(job.distribution)
-    if launcher in ("process", *STRATEGIES):
+    if launcher in distributions.ONE_PER_HOST:
         if (job.processes_per_host or 1) > 1:
             raise RequestError(
                 f"--processes-per-host {job.processes_per_host}: {launcher} starts one process per host",
                 remedy="--distribution torch_distributed, or --distribution mpi",
             )
         return Launch(launcher, 1)
-    count = asked or kind.processes_per_host
+    count = distributions.ranks_per_host(launcher, asked, kind.processes_per_host)
     if cause := causes.before_start(job, count):
         raise failure(cause, [], report="")
     return Launch(launcher, count)
@@ -113,7 +115,7 @@ def rehearse(
         image = hosts.look_at(engine, job.image, identity)
         (work / "image").write_text(image.id)
         # What a distribution means, and whether there is such a one, is a matter of the framework.
-        job = replace(job, framework=_framework(image, job))
+        job = of_image(job, image)
         document = _run(
             job,
             launch_of(job),
@@ -197,13 +199,15 @@ def _run(
         say(f"{job.hosts} host{plural} x {launch.processes_per_host} by {launch.launcher}, network {cable.kind}")
         view = RehearsalView(job.host_names, quiet=quiet)
         facts_of = {host.name: host.folder.facts for host in made}
+        awaited = launch_only.awaited(launch.launcher, job)
         watch = Watch(
             engine,
             job,
             made,
             line=view.line,
             state=view.state,
-            enough=lambda: job.launch_only and launch_only.complete(launch.launcher, facts_of),
+            enough=lambda: job.launch_only and launch_only.complete(awaited, facts_of),
+            at_work=lambda: not image.site or verdict.at_work(job, launch.processes_per_host, facts_of),
         )
         seen = watch.follow()
     finally:
@@ -243,16 +247,18 @@ def _check(job: Job) -> None:
         raise RequestError(f"--requirements {job.requirements}: no such file")
 
 
-def _framework(image: Image, job: Job) -> str:
-    """The image's framework: what a label of ours or ``SAGEMAKER_TRAINING_MODULE`` names, else what the job asks for.
+def of_image(job: Job, image: Image) -> Job:
+    """The job with what its image says: the framework, and the version of SMP where it holds that.
 
-    A line's framework may have a longer name (``huggingface-tensorflow``); SageMaker's launchers know two.
+    ``SAGEMAKER_TRAINING_MODULE`` names the framework where no label of ours does, as in the containers of AWS, and the
+    job's distribution where neither does. A line may have a longer name than its framework
+    (``huggingface-tensorflow``); SageMaker's launchers know two.
     """
-    label = image.labels.get("io.trainwright.framework", "")
-    for said in (label, image.environment.get("SAGEMAKER_TRAINING_MODULE", "")):
-        if found := next((name for name in distributions.PRECEDENCE if name in said), None):
-            return found
-    return distributions.framework_of(job.distribution) or job.framework
+    told = (image.labels.get(f"{LABEL}.framework", ""), image.environment.get("SAGEMAKER_TRAINING_MODULE", ""))
+    named = (name for said in told for name in distributions.PRECEDENCE if name in said)
+    framework = next(named, distributions.framework_of(job.distribution) or job.framework)
+    smp = image.labels.get(f"{LABEL}.component.smdistributed-modelparallel", "").split()
+    return replace(job, framework=framework, smp_version=smp[0] if smp else job.smp_version)
 
 
 @contextmanager

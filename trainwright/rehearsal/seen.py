@@ -60,6 +60,8 @@ def _take(facts: dict[str, Any], event: dict[str, Any]) -> None:
         facts["reached"] = tuple(map(str, event["tasks"]))
     elif kind == "error":
         facts.update(error=str(event["text"]), error_line=str(event.get("line", "")), error_at=float(event["t"]))
+    elif kind == "handler":
+        facts["handles"] = True
     elif kind == "signal":
         facts["signal"] = float(event["t"])
     elif kind == "end":

@@ -99,12 +99,6 @@ TEXTS = (
         "SDK 3's MPI driver needs paramiko under the first python3 on PATH; sagemaker-training brings it.",
     ),
     _text(
-        "mpi-library-missing",
-        r"cannot load MPI library",
-        "mpi4py finds no MPI library in the image",
-        "Put Open MPI 4 into the image, and its libraries on the loader's path.",
-    ),
-    _text(
         "sshd-missing",
         r"SSH daemon not found",
         "the image has no /usr/sbin/sshd, by which the hosts of an MPI job reach one another",
@@ -155,11 +149,5 @@ TEXTS = (
         "Keras 3 cannot train a model with fit under MultiWorkerMirroredStrategy",
         "Train in a loop of your own (examples/tensorflow-multi-worker), or put tf-keras of TensorFlow's version into "
         "the image and start the job with --env TF_USE_LEGACY_KERAS=1.",
-    ),
-    _text(
-        "shim-without-config",
-        r"exited on signal 11 \(Segmentation fault\)",
-        "a process ended with a segmentation fault",
-        "The toolkit's hostname shim does so where /opt/ml/input/config/resourceconfig.json is missing or unreadable.",
     ),
 )

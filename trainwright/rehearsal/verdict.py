@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
-from trainwright.rehearsal.causes import explain
+from trainwright.rehearsal import seen
+from trainwright.rehearsal.causes import explain, no_stop_heard, no_stop_sent
 from trainwright.rehearsal.facts import Cause, Facts, HostFacts, Process
-from trainwright.rehearsal.launch_only import Launch, find_cause, launching_hosts
+from trainwright.rehearsal.job import Job
+from trainwright.rehearsal.launch_only import Launch, awaited, find_cause
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -60,6 +63,8 @@ def judge(facts: Facts) -> Verdict:
         checks = [_stop(facts, found)]
     else:
         checks = [_time(facts), _exit_codes(facts), _reports(facts), *_truth(facts, found)]
+        if facts.job.stop_after is not None:
+            checks.append(Check("stop", "failed", "not sent: the job had ended before it was due"))
     kept = [check for check in checks if check.says]
     failed = [check for check in kept if check.outcome == "failed"]
     cause = explain(facts) or (_cause(facts, found, failed) if failed else None)
@@ -71,13 +76,13 @@ def judge(facts: Facts) -> Verdict:
 
 def judge_launches(facts: Facts, launches: Sequence[Launch]) -> Verdict:
     """Judge a job of which only the launch lines were wanted."""
-    hosts = facts.job.host_names
-    lacking = sorted(set(launching_hosts(facts.launcher, hosts)) - {launch.host for launch in launches})
+    hosts = facts.job.rank_hosts
+    lacking = sorted(awaited(facts.launcher, facts.job) - {launch.host for launch in launches})
     if lacking:
         check = Check("launch lines", "failed", f"nothing was launched on {', '.join(lacking)}")
         cause = explain(facts) or _cause(facts, [], [check])
         return Verdict((check,), (), (), cause)
-    wrong = find_cause(facts.launcher, tuple(launches), hosts)
+    wrong = find_cause(facts.launcher, tuple(launch for launch in launches if launch.host in hosts), hosts)
     said = f"{len(launches)} on {', '.join(dict.fromkeys(launch.host for launch in launches))}"
     check = Check("launch lines", "failed" if wrong else "passed", wrong.text if wrong else said)
     return Verdict((check,), (), (), wrong)
@@ -85,14 +90,29 @@ def judge_launches(facts: Facts, launches: Sequence[Launch]) -> Verdict:
 
 def ranks(facts: Facts) -> list[Rank]:
     """The processes that run the user's script: the ranks where there are any, else the script of each host."""
-    found = []
-    for host in facts.hosts:
-        scripts = [one for one in host.processes if runs_script(one, facts.job.entry_point)]
-        pids = {one.pid for one in scripts}
-        # What a rank starts inherits its variables, and often its command line.
-        own = [one for one in scripts if one.parent not in pids]
-        found += [Rank(host.name, one) for one in own]
+    found = [Rank(host.name, one) for host in facts.hosts for one in scripts(host.processes, facts.job.entry_point)]
     return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.host))
+
+
+def scripts(processes: Sequence[Process], entry_point: str) -> list[Process]:
+    """Those of a host's processes that run the script, without what they start: it inherits much that a rank has."""
+    found = [one for one in processes if runs_script(one, entry_point)]
+    pids = {one.pid for one in found}
+    return [one for one in found if one.parent not in pids]
+
+
+def at_work(job: Job, processes_per_host: int, folders: Mapping[str, Path]) -> bool:
+    """Whether every rank runs its script, or nobody can tell, as the script is no Python program.
+
+    Args:
+        job: what is rehearsed.
+        processes_per_host: how many ranks a host has to have that has any.
+        folders: the ``facts`` of each host, by name.
+    """
+    return not job.entry_point.endswith(".py") or all(
+        len(scripts(seen.processes(folder), job.entry_point)) >= (processes_per_host if host in job.rank_hosts else 1)
+        for host, folder in folders.items()
+    )
 
 
 def runs_script(process: Process, entry_point: str) -> bool:
@@ -192,7 +212,7 @@ def _truth(facts: Facts, found: Sequence[Rank]) -> Iterable[Check]:
 
 def _world(facts: Facts, found: Sequence[Rank]) -> Check:
     wanted = facts.world_size
-    formula = f"{facts.job.hosts} x {facts.processes_per_host}"
+    formula = f"{len(facts.job.rank_hosts)} x {facts.processes_per_host}"
     numbered = [one for one in found if one.rank is not None]
     if not numbered:
         return Check("world size", "failed", f"no rank was numbered; {facts.launcher} should have started {wanted}")
@@ -248,13 +268,27 @@ def _stop(facts: Facts, found: Sequence[Rank]) -> Check:
     late = [host.name for host in facts.hosts if host.end == "stopped"]
     if late:
         return Check("stop", "failed", f"{', '.join(late)} still ran {facts.job.stop_grace:g} s after SIGTERM")
-    living = [one for one in found if not one.process.ended or one.process.signal]
-    deaf = [one for one in living if not one.process.signal]
     took = max((host.ended_at for host in facts.hosts), default=facts.stopped) - facts.stopped
-    if deaf and len(deaf) == len(living):
+    ended = f"ended in {max(0.0, took):.1f} s"
+    if not found:
+        return Check(
+            "stop", "passed", f"{ended}; whether the script heard SIGTERM was not seen: it is no Python program"
+        )
+    if not _living(found):
+        return Check("stop", "failed", "no script ran any more when SIGTERM was sent")
+    if deaf := _deaf(found):
         where = sorted({one.host for one in deaf})
-        return Check("stop", "failed", f"the script got no SIGTERM on {', '.join(where)}: its process was killed")
-    return Check("stop", "passed", f"got SIGTERM and ended in {max(0.0, took):.1f} s")
+        return Check("stop", "failed", f"the script did not hear SIGTERM on {', '.join(where)}: its process was killed")
+    return Check("stop", "passed", f"got SIGTERM and {ended}")
+
+
+def _living(found: Sequence[Rank]) -> list[Rank]:
+    """The ranks that SIGTERM found at work."""
+    return [one for one in found if not one.process.ended or one.process.signal]
+
+
+def _deaf(found: Sequence[Rank]) -> list[Rank]:
+    return [one for one in _living(found) if not one.process.signal]
 
 
 def _notes(facts: Facts, found: Sequence[Rank]) -> Iterable[str]:
@@ -276,6 +310,9 @@ def _cause(facts: Facts, found: Sequence[Rank], failed: Sequence[Check]) -> Caus
     broken = [one for one in found if one.process.error]
     if facts.timed_out:
         return _hang(facts, found)
+    if facts.stopped:
+        deaf = _deaf(found)
+        return no_stop_heard(facts, deaf[0].process, deaf[0].host, deaf[0].rank) if deaf else no_stop_sent(facts)
     if broken:
         first = min(broken, key=lambda one: one.process.error_at)
         trace = first.process.error.strip().splitlines()

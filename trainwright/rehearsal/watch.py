@@ -66,6 +66,7 @@ class Watch:
         hosts: with containers that are made and have not begun.
         line: told every line of a host's log.
         enough: asked now and then whether all that is wanted has been seen; the hosts are then taken down.
+        at_work: asked until it says that the script runs on every host; the time of ``Job.stop_after`` begins then.
         state: told what a host is doing, when that changes.
     """
 
@@ -78,13 +79,15 @@ class Watch:
         line: Line,
         state: State,
         enough: Callable[[], bool] = lambda: False,
+        at_work: Callable[[], bool] = lambda: True,
     ) -> None:
         self._engine = engine
         self._job = job
         self._hosts = {host.name: _Watched(host) for host in hosts}
-        self._line, self._state, self._enough = line, state, enough
+        self._line, self._state, self._enough, self._at_work = line, state, enough, at_work
         self._events: queue.Queue[tuple[str, str, Any]] = queue.Queue()
         self._stopped = 0.0
+        self._working_since = 0.0
         self._timed_out = False
 
     def follow(self) -> Seen:
@@ -105,7 +108,7 @@ class Watch:
             elif now > began + self._job.timeout and not self._stopped:
                 self._timed_out = True
                 self._time_up("timeout")
-            elif self._job.stop_after is not None and not self._stopped and now > began + self._job.stop_after:
+            elif self._stop_is_due(now):
                 self._stop()
         self._finish()
         return Seen(self._timed_out, self._stopped, time.time() - began)
@@ -157,6 +160,14 @@ class Watch:
         elif one.running:
             one.exit_code, one.ended_at = value, time.time()
             self._state(name, f"ended with exit code {value}")
+
+    def _stop_is_due(self, now: float) -> bool:
+        """Whether SIGTERM is to be sent: a stop before there is a script to hear it would prove nothing."""
+        if self._job.stop_after is None or self._stopped:
+            return False
+        if not self._working_since and self._at_work():
+            self._working_since = now
+        return bool(self._working_since) and now >= self._working_since + self._job.stop_after
 
     def _stop(self) -> None:
         self._stopped = time.time()

@@ -2,6 +2,53 @@
 
 import pytest
 
+# A job that saves what it has when it is stopped, while a process of its own goes on with its work.
+STOPPED = """
+import multiprocessing, os, signal, sys, time
+worker = multiprocessing.Process(target=time.sleep, args=(300,), daemon=True)
+worker.start()
+def save(*_):
+    with open("/opt/ml/model/saved", "w") as out:
+        out.write("worker alive: %s" % worker.is_alive())
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+open("/opt/ml/model/running", "w").close()
+time.sleep(300)
+"""
+# Run as the container's first process would be; smoke has an init of its own, of which this one is a child.
+STOP = """
+cd / && SAGEMAKER_PROGRAM=train.py TRAINING_JOB_NAME=smoke AWS_REGION=us-west-2 training-init train & job=$!
+until test -e /opt/ml/model/running; do kill -0 $job || exit 99; sleep 0.1; done
+kill -TERM $job && wait $job
+"""
+
+
+@pytest.fixture
+def own_entrypoint(plan):
+    provider = next(c["provider"] for c in plan["components"] if c["name"] == "sagemaker-toolkit")
+    if provider == "base":
+        pytest.skip("the toolkit and the ENTRYPOINT are the base image's")
+
+
+@pytest.mark.usefixtures("own_entrypoint")
+def test_a_stop_reaches_the_script(training_job, within, probe):
+    assert probe["image"]["entrypoint"] == ["/usr/local/bin/training-init"]
+    training_job.prepare({"train.py": STOPPED})
+    done = within(60, STOP)
+    said = (done.stdout + done.stderr)[-3000:]
+    assert training_job.has("model/saved"), said
+    assert training_job.read("model/saved") == "worker alive: True"
+    assert done.rc == 0, said
+    assert training_job.has("output/success"), said
+
+
+@pytest.mark.usefixtures("own_entrypoint")
+@pytest.mark.parametrize("code", [0, 1, 77])
+def test_exit_code_of_train_is_the_container_s(within, code):
+    script = f"mkdir -p /tmp/train.smoke && cd /tmp/train.smoke && printf '#!/bin/sh\\nexit {code}\\n' > train"
+    run = "PATH=/tmp/train.smoke:$PATH training-init train; code=$?; rm -r /tmp/train.smoke; exit $code"
+    assert within(30, f"{script} && chmod +x train && {run}").rc == code
+
 
 def test_entry_module_is_importable(python):
     script = """
