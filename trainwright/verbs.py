@@ -231,18 +231,25 @@ def build(
     help={
         "image": "tag or id of an image built here",
         "select": "only checks whose name holds this word",
+        "junit": "a file for the checks as a JUnit report, as build services read it",
         "catalog": CATALOG_HELP,
         "json": JSON_HELP,
     }
 )
 def smoke(
-    c: Context, image: str = "", select: str | None = None, catalog: str | None = None, json: bool = False
+    c: Context,
+    *,
+    image: str = "",
+    select: str | None = None,
+    junit: str | None = None,
+    catalog: str | None = None,
+    json: bool = False,
 ) -> None:
     """Run the image tests of every component inside the image, and the container contract."""
     from trainwright import show, workflow
 
     use_catalog(catalog)
-    document = workflow.smoke_image(image, select=select, say=say)
+    document = workflow.smoke_image(image, select=select, say=say, junit=Path(junit) if junit else None)
     if json:
         print_json(document)
     else:
