@@ -11,7 +11,7 @@ from typing import Literal
 
 from trainwright.paths import write_atomically
 
-# What XML 1.0 cannot hold at all (w3.org/TR/xml, section 2.2); colours in the log of a job are enough to break a report.
+# What XML 1.0 cannot hold at all (w3.org/TR/xml, section 2.2); colours in a log are enough to break a report.
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -29,11 +29,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Stage:
-    """A build stage: its parent and everything else it takes from other stages."""
+    """A build stage: its parent, everything else it takes from other stages, and its instructions as they stand."""
 
     name: str
     parent: str
     needs: tuple[str, ...]
+    instructions: tuple[str, ...] = ()
 
 
 def _instructions(dockerfile: str) -> list[str]:
@@ -84,7 +85,8 @@ def stages(dockerfile: str) -> list[Stage]:
         elif found and not text.startswith("#"):
             used = [n for n in re.findall(r"(?:--from=|,from=)([\w-]+)", text) if n in names]
             last = found[-1]
-            found[-1] = Stage(last.name, last.parent, tuple(dict.fromkeys((*last.needs, *used))))
+            needs = tuple(dict.fromkeys((*last.needs, *used)))
+            found[-1] = Stage(last.name, last.parent, needs, (*last.instructions, text))
     return found
 
 
