@@ -7,7 +7,10 @@ Dockerfile that was made by :mod:`trainwright.render`, a committed one included.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from trainwright.errors import RequestError, did_you_mean
 
 _FROM = re.compile(r"FROM\s+(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 _MARK = re.compile(r"# ([a-z0-9-]+) (\S+) \(([a-z0-9-]+)\)$")
@@ -88,6 +91,23 @@ def stages(dockerfile: str) -> list[Stage]:
             needs = tuple(dict.fromkeys((*last.needs, *used)))
             found[-1] = Stage(last.name, last.parent, needs, (*last.instructions, text))
     return found
+
+
+def with_collector(dockerfile: str, names: Sequence[str]) -> str:
+    """The Dockerfile with one more stage at its end that needs these stages and holds nothing of its own.
+
+    Raises:
+        RequestError: it has no such stage, or only the image itself is asked for.
+    """
+    known = [stage.name for stage in stages(dockerfile)]
+    for name in names:
+        if name not in known[:-1]:
+            hint = did_you_mean(name, known[:-1])
+            raise RequestError(
+                f"--stages {name}: no such stage of this plan. {hint}", remedy="./invoke render shows it."
+            )
+    mounts = " ".join(f"--mount=type=bind,from={name},target=/mnt/{name}" for name in names)
+    return f"{dockerfile}\nFROM {names[0]} AS collector\nRUN --mount=type=tmpfs,target=/mnt {mounts} true\n"
 
 
 def diagram(dockerfile: str) -> str:

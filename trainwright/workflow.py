@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -87,6 +88,48 @@ def build_image(
     if smoke and not (record.smoke and record.smoke["failed"] == 0):
         record = _smoke(record, record.tags[0], engine, None, say)
     return _document(record)
+
+
+def build_stages(
+    plan: Plan,
+    catalog: Catalog,
+    site: Site,
+    options: BuildOptions,
+    *,
+    names: str,
+    flags: str,
+    locked: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Build some stages of a plan for the builder's cache; the document of ``build --stages --json``.
+
+    Args:
+        names: of the stages, separated by commas.
+        flags: the request as the command line spells it.
+        locked: use nothing that the plan's lock does not name.
+
+    Raises:
+        Failure: as :func:`trainwright.build.build_stages`.
+    """
+    started = time.monotonic()
+    asked = tuple(dict.fromkeys(filter(None, (name.strip() for name in names.split(",")))))
+    if not asked:
+        raise RequestError(f"--stages {names!r}: no stage is named", remedy="For example: --stages tools,toolchain")
+    inputs = locked_inputs(plan, site, flags, strict=locked)
+    engine = connect(say=say)
+    if plan.base.image is None and (inputs.lock is None or inputs.lock.base is None):
+        ensure_tool("mmdebstrap", say=say)
+    inputs = first_use(inputs, site, flags, say=say)
+    progress = building.build_stages(inputs, catalog, site, engine, names=asked, options=options, say=say)
+    own = [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
+    return {
+        "schema": "trainwright/stages/1",
+        "plan": plan.id,
+        "stages": list(asked),
+        "steps": len(own),
+        "cached_steps": sum(vertex.cached for vertex in own),
+        "seconds": round(time.monotonic() - started, 1),
+    }
 
 
 def lock_plan(
