@@ -1,4 +1,4 @@
-"""Files that are made from others and checked in: golden Dockerfiles and the schemas of the JSON documents."""
+"""Files that are made from others and checked in: golden Dockerfiles, schemas of JSON documents, the pipeline."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from trainwright.extend import extended
 from trainwright.findings import rules_markdown
 from trainwright.lines import Line
 from trainwright.paths import write_atomically
+from trainwright.pipeline.files import default_files
 from trainwright.preflight.run import RULES
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
@@ -43,6 +44,7 @@ def expected_files() -> dict[Path, str]:
         schema = json.dumps(model.model_json_schema(by_alias=True), indent=1, sort_keys=True)
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     files[ROOT / "docs" / "findings.md"] = _findings_page()
+    files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files
 
 

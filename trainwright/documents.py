@@ -158,6 +158,33 @@ class StagesDocument(Record):
     seconds: float
 
 
+class PipelineImage(Record):
+    """An image of a pipeline, and the request that it stands for."""
+
+    name: str
+    request: str
+    plan: str
+
+
+class PipelineGroup(Record):
+    """Build stages that several images have in common; those of ``parent`` are among them."""
+
+    name: str
+    images: tuple[str, ...]
+    stages: tuple[str, ...]
+    parent: str | None
+
+
+class PipelineDocument(Record):
+    """``pipeline --json``."""
+
+    schema_: Literal["trainwright/pipeline/1"] = Field(alias="schema")
+    format: Literal["buildspec", "batch", "bake"]
+    files: tuple[str, ...]
+    images: tuple[PipelineImage, ...]
+    groups: tuple[PipelineGroup, ...]
+
+
 class SmokeDocumentRow(Record):
     """One image test."""
 
@@ -335,6 +362,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "explain": ExplainDocument,
     "build": BuildDocument,
     "stages": StagesDocument,
+    "pipeline": PipelineDocument,
     "smoke": SmokeDocument,
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,
