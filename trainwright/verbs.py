@@ -14,6 +14,7 @@ from trainwright.cli import CATALOG_HELP, JSON_HELP, REQUEST_FLAGS, print_json, 
 from trainwright.errors import EngineError
 from trainwright.job_verbs import diagnose, preflight, rehearse
 from trainwright.pipeline_verbs import pipeline
+from trainwright.ship_verbs import push
 
 if TYPE_CHECKING:
     from trainwright.catalog import Catalog
@@ -323,5 +324,5 @@ def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    list_, plan, explain, render, lock, build, mirror, smoke, rehearse, preflight, diagnose, doctor, pipeline
+    *(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, push, pipeline, preflight, diagnose, doctor)
 )

@@ -94,9 +94,11 @@ def script(document: Mapping[str, Any]) -> str:
         "CODEBUILD_BUILD_SUCCEEDING=1; export CODEBUILD_BUILD_SUCCEEDING; _abort=",
         *(_phase(name, document["phases"][name]) for name in PHASES if name in document["phases"]),
     ]
-    for name in document.get("env", {}).get("exported-variables", ()):
-        # printenv sees what was exported and nothing else.
-        lines.append(f'printenv {name} > /dev/null && echo {shlex.quote(MARK)}variable {name}="$(printenv {name})"')
+    # printenv sees what was exported and nothing else.
+    lines += [
+        f'printenv {name} > /dev/null && echo {shlex.quote(MARK)}variable {name}="$(printenv {name})"'
+        for name in document.get("env", {}).get("exported-variables", ())
+    ]
     return "\n".join([*lines, '[ "$CODEBUILD_BUILD_SUCCEEDING" = 1 ]', ""])
 
 
@@ -201,8 +203,8 @@ def run_batch(
         environment: variables of the project; a job's own stand above them.
 
     Returns:
-        ``succeeded``, ``failed`` or ``skipped`` by identifier, and for the whole by ``batch``. A job is skipped where one
-        that it depends on did not succeed, and with ``fast-fail`` after the first failure that is not to be ignored.
+        ``succeeded``, ``failed`` or ``skipped`` by identifier, and for the whole by ``batch``. A job is skipped where
+        one that it depends on did not succeed, and with ``fast-fail`` after a failure that is not to be ignored.
     """
     document = parse((source / buildspec).read_text(), buildspec)
     batch = document["batch"]
@@ -212,9 +214,8 @@ def run_batch(
     failed = False
     for name in order_of(nodes, buildspec):
         node = by_name[name]
-        if (failed and batch.get("fast-fail")) or any(
-            ended[other] != "succeeded" for other in node.get("depend-on", ())
-        ):
+        waited_for = [ended[other] for other in node.get("depend-on", ())]
+        if (failed and batch.get("fast-fail")) or any(end != "succeeded" for end in waited_for):
             ended[name] = "skipped"
             continue
         variables = {**environment, **node.get("env", {}).get("variables", {})}
