@@ -77,15 +77,15 @@ def run_build(
     return Build(
         succeeded=code == 0,
         phases=dict(re.findall(rf"(?m)^{MARK}phase (\w+) (\w+)$", log)),
-        commands=tuple((shlex.split(text)[0], int(rc)) for rc, text in re.findall(_COMMAND_LINE, log)),
+        commands=tuple(
+            (document["phases"][phase]["commands"][int(number)], int(code))
+            for phase, number, code in re.findall(rf"(?m)^{MARK}command (\w+) (\d+) (\d+)$", log)
+        ),
         exported={k: v for k, v in _exported(log) if k in exported and v},
         reports={name: _reports(source, report) for name, report in document.get("reports", {}).items()},
         log=log,
         seconds=time.monotonic() - started,
     )
-
-
-_COMMAND_LINE = rf"(?m)^{MARK}command (\d+) (.+)$"
 
 
 def script(document: Mapping[str, Any]) -> str:
@@ -106,7 +106,7 @@ def _phase(name: str, phase: Mapping[str, Any]) -> str:
     on_failure = phase.get("on-failure", DEFAULT_ON_FAILURE[name])
     retry = _RETRY.fullmatch(on_failure)
     attempts = 1 + (int(retry[1] or DEFAULT_RETRIES) if retry else 0)
-    commands = "\n".join(_command(text) for text in phase.get("commands", ()))
+    commands = "\n".join(_command(name, number, text) for number, text in enumerate(phase.get("commands", ())))
     always = "\n".join(f"  eval {shlex.quote(text)}" for text in phase.get("finally", ()))
     # Where a phase that may go on fails, the build has failed all the same; post_build is told so.
     abort = "" if on_failure == "CONTINUE" else "  _abort=yes"
@@ -127,11 +127,10 @@ if [ -z "$_abort" ]; then
 fi"""
 
 
-def _command(text: str) -> str:
+def _command(phase: str, number: int, text: str) -> str:
     """A command in the shell of the build, unless one before it failed."""
-    shown = shlex.quote(MARK + "command ")
-    told = shlex.quote(" " + shlex.quote(text).replace("\n", " "))
-    return f'    if [ "$_rc" = 0 ]; then eval {shlex.quote(text)}\n_rc=$?; echo {shown}"$_rc"{told}; fi'
+    told = f'echo "{MARK}command {phase} {number} $_rc"'
+    return f'    if [ "$_rc" = 0 ]; then eval {shlex.quote(text)}\n_rc=$?; {told}; fi'
 
 
 def _shell(shell: str, program: str, source: Path, variables: Mapping[str, str], timeout: float) -> tuple[int, str]:
