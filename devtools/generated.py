@@ -1,4 +1,4 @@
-"""Files that are made from others and checked in: golden Dockerfiles, the schemas of the JSON documents, the infrastructure."""
+"""Files that are made from others and checked in: golden Dockerfiles, schemas, the infrastructure."""
 
 from __future__ import annotations
 

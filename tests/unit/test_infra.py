@@ -18,12 +18,11 @@ from botocore import xform_name
 
 from devtools.generated import ROOT
 from devtools.infra import logical_name
+from tests.ministack import ACCOUNT, REGION, ministack
 from trainwright.catalog import load_catalog
 from trainwright.plan import variant
 from trainwright.request import make_request
 from trainwright.resolve import resolve
-
-from tests.ministack import ACCOUNT, REGION, ministack
 
 TEMPLATE = ROOT / "infra" / "trainwright.yaml"
 PROJECT = "trainwright"
