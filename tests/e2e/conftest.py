@@ -16,11 +16,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.doubles.aws import EmulatedAws, emulated_aws, why_not
+from tests.doubles.tokens import HALF_A_DAY
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.engine import connect, find_client
 from trainwright.errors import EngineError
@@ -148,6 +151,26 @@ def small_catalog(tmp_path: Path) -> Catalog:
     shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", images / "cpu.lock.json")
     shutil.copytree(templates_dir(), tmp_path / "catalog" / "templates")
     return load_catalog(images.parent, tmp_path / "catalog" / "templates")
+
+
+@pytest.fixture(scope="module")
+def aws_of_module(request: pytest.FixtureRequest) -> Iterator[EmulatedAws]:
+    """An emulated AWS in two regions. Its account is the module's own: test runs side by side do not wait for it."""
+    if reason := why_not():
+        pytest.skip(reason)
+    account = f"{int(sha256(request.module.__name__.encode()).hexdigest(), 16) % 10**12:012}"
+    with emulated_aws(account, ("us-west-2", "eu-central-1")) as aws:
+        yield aws
+
+
+@pytest.fixture
+def aws(aws_of_module: EmulatedAws) -> Iterator[EmulatedAws]:
+    """The module's emulated AWS, without what an earlier test armed and asked; repositories stay."""
+    aws_of_module.requests.clear()
+    aws_of_module.calls.clear()
+    aws_of_module.token_seconds = HALF_A_DAY
+    yield aws_of_module
+    aws_of_module.release()
 
 
 BRIDGE = "twtest0"

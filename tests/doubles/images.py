@@ -1,0 +1,111 @@
+"""ECR's rules for images and tags, over moto's records of them.
+
+moto has the records and all other operations. What differs from ECR is done here: the digest is the manifest's, an
+immutable tag refuses with ImageTagAlreadyExistsException, the filters of IMMUTABLE_WITH_EXCLUSION are wildcards (moto
+5.2 reads them as regular expressions), and a tag that moves leaves its old image untagged, not deleted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from hashlib import sha256
+from typing import Any
+
+from moto.ecr.models import Image, ecr_backends
+
+
+class Refused(Exception):
+    """ECR's error ``code`` with its text."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class Images:
+    """The images of all registries (account and region) that moto holds in this process."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+
+    def repository(self, account: str, region: str, name: str) -> Any:
+        """moto's record of a repository.
+
+        Raises:
+            Refused: there is none.
+        """
+        found = ecr_backends[account][region].repositories.get(name)
+        if found is None:
+            text = f"The repository with name '{name}' does not exist in the registry with id '{account}'"
+            raise Refused("RepositoryNotFoundException", text)
+        return found
+
+    def find(self, repository: Any, reference: str) -> Any | None:
+        """The image of a tag or a digest."""
+        by_digest = reference.startswith("sha256:")
+        for image in repository.images:
+            if image.image_digest == reference if by_digest else reference in image.image_tags:
+                return image
+        return None
+
+    def check_tag(self, repository: Any, tag: str | None, digest: str) -> None:
+        """Whether ``tag`` may be given to ``digest``.
+
+        Raises:
+            Refused: it is there and must not move, or is there with this very digest.
+        """
+        holder = self.find(repository, tag) if tag is not None else self.find(repository, digest)
+        if holder is None:
+            return
+        if tag is not None and immutable(repository, tag):
+            text = (
+                f"The image tag '{tag}' already exists in the '{repository.name}' repository and cannot be overwritten"
+            )
+            raise Refused("ImageTagAlreadyExistsException", f"{text} because the tag is immutable.")
+        if holder.image_digest == digest:
+            tagged = f" and tag '{tag}'" if tag is not None else ""
+            where = f"in the repository with name '{repository.name}' in registry with id '{repository.registry_id}'"
+            raise Refused("ImageAlreadyExistsException", f"Image with digest '{digest}'{tagged} already exists {where}")
+
+    def put(self, repository: Any, manifest: str, media_type: str | None, tag: str | None, digest: str) -> Any:
+        """Keep an image under a tag, or under its digest alone.
+
+        Raises:
+            Refused: as :meth:`check_tag`; or the digest is not the manifest's.
+        """
+        if digest != digest_of(manifest.encode()):
+            raise Refused("ImageDigestDoesNotMatchException", "The specified image digest does not match the manifest.")
+        with self.lock:
+            self.check_tag(repository, tag, digest)
+            if tag is not None and (holder := self.find(repository, tag)) is not None:
+                holder.remove_tag(tag)
+            image = self.find(repository, digest)
+            if image is None:
+                kind = media_type or json.loads(manifest).get("mediaType")
+                account = repository.registry_id
+                image = Image(account, tag, manifest, repository.name, kind, digest, account)  # type: ignore[arg-type]
+                repository.images.append(image)
+            elif tag is not None:
+                image.update_tag(tag)
+            return image
+
+
+def digest_of(manifest: bytes) -> str:
+    """The digest by which a registry knows a manifest."""
+    return f"sha256:{sha256(manifest).hexdigest()}"
+
+
+def immutable(repository: Any, tag: str) -> bool:
+    """Whether the repository's settings forbid that ``tag`` moves."""
+    setting = str(getattr(repository.image_tag_mutability, "value", repository.image_tag_mutability))
+    filters = repository.image_tag_mutability_exclusion_filters or []
+    excluded = any(_wildcard(each["filter"]).fullmatch(tag) for each in filters)
+    return excluded != setting.startswith("IMMUTABLE")
+
+
+def _wildcard(text: str) -> re.Pattern[str]:
+    """A filter: ``*`` stands for any number of characters, all else for itself (ECR's user guide, tag immutability)."""
+    return re.compile(".*".join(re.escape(part) for part in text.split("*")))
