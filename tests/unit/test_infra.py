@@ -18,7 +18,7 @@ from botocore import xform_name
 
 from devtools.generated import ROOT
 from devtools.infra import logical_name
-from tests.ministack import ACCOUNT, REGION, ministack
+from tests.doubles.ministack import ACCOUNT, REGION, ministack
 from trainwright.catalog import load_catalog
 from trainwright.plan import variant
 from trainwright.request import make_request
