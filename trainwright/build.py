@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -31,7 +31,7 @@ from trainwright.runner import run, stream
 from trainwright.site import Site
 from trainwright.source_failures import source_failure
 from trainwright.sources import check_sources
-from trainwright.steps import steps
+from trainwright.steps import steps, with_collector
 from trainwright.store import BuildRecord, EngineUsed
 from trainwright.system_check import check_system_packages, gone_from_archive
 from trainwright.view import Mode, make_view, readable
@@ -135,18 +135,67 @@ def build(
     return record
 
 
+def build_stages(
+    what: Plan | Inputs,
+    catalog: Catalog,
+    site: Site,
+    engine: Engine,
+    *,
+    names: Sequence[str],
+    options: BuildOptions,
+    say: Callable[[str], None],
+) -> BuildProgress:
+    """Build some stages of a Dockerfile for the builder's cache: no image, no tag, no record.
+
+    Args:
+        names: the stages; what they are made from is built as well.
+        what, catalog, site, engine, options, say: as for :func:`build`.
+
+    Returns:
+        What was built, and what of it came from the cache.
+
+    Raises:
+        RequestError: the Dockerfile has no such stage.
+        Failure: as :func:`build`.
+    """
+    inputs = inputs_of(what)
+    check_folders(inputs, site)
+    arguments = base_images.build_arguments(inputs.plan.base, inputs.ids, site, engine, say=say)
+    folder = state_dir() / "contexts" / inputs.plan.id[:16]
+    with locked(folder.with_suffix(".lock")), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
+        write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
+        # BuildKit builds one target at a time, and every export replaces the cache of a reference: one stage more
+        # that needs all of them.
+        dockerfile = Path(scratch, "Dockerfile")
+        dockerfile.write_text(with_collector((folder / "Dockerfile").read_text(), names))
+        image_id, progress = _run_build(
+            inputs, folder, site, engine, options=options, arguments=arguments, dockerfile=dockerfile
+        )
+    if image_id:
+        run([engine.client.path, "rmi", image_id], env=engine.cli_env)
+    return progress
+
+
 def _run_build(
-    inputs: Inputs, folder: Path, site: Site, engine: Engine, *, options: BuildOptions, arguments: Mapping[str, str]
+    inputs: Inputs,
+    folder: Path,
+    site: Site,
+    engine: Engine,
+    *,
+    options: BuildOptions,
+    arguments: Mapping[str, str],
+    dockerfile: Path | None = None,
 ) -> tuple[str, BuildProgress]:
+    """The id of the image and what was built; ``dockerfile``: of stages alone, which make no image that is kept."""
     plan = inputs.plan
     log_path = state_dir() / "logs" / f"{plan.id[:16]}.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    own = steps((folder / "Dockerfile").read_text())
+    own = steps((dockerfile or folder / "Dockerfile").read_text())
     progress = BuildProgress(engine.client.progress, owner=lambda vertex: owner_of(vertex, own))
     with tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
         id_file = Path(scratch, "image-id")
         secrets = site.secrets(Path(scratch, "secrets"), plan.base.os)
-        argv = _argv(engine, site, options, id_file, secrets=secrets, arguments=arguments)
+        argv = _argv(engine, site, options, id_file, secrets=secrets, arguments=arguments, stages=dockerfile)
         view = make_view(options.progress)
         with (
             log_path.open("w") as log,
@@ -169,9 +218,9 @@ def _run_build(
             finally:
                 progress.close()
                 view.close()
-        if not done.ok or not id_file.is_file():
+        if not done.ok or (dockerfile is None and not id_file.is_file()):
             raise _failure(inputs, engine, progress, log_path, done.returncode)
-        return id_file.read_text().strip(), progress
+        return id_file.read_text().strip() if id_file.is_file() else "", progress
 
 
 def _argv(
@@ -182,11 +231,17 @@ def _argv(
     *,
     secrets: Mapping[str, Path],
     arguments: Mapping[str, str],
+    stages: Path | None = None,
 ) -> list[str]:
     argv = [*command(engine, site, secrets, arguments), "--progress", engine.client.progress]
-    argv += ["--iidfile", str(id_file), "--build-arg", f"SOURCE_REVISION={_revision()}"]
-    if engine.client.buildkit == "buildx":
-        argv.append("--load")
+    argv += ["--build-arg", f"SOURCE_REVISION={_revision()}"]
+    if stages is not None and engine.client.buildkit == "buildx":
+        argv += ["--output", "type=cacheonly"]
+    else:  # a client without buildx always makes an image
+        argv += ["--iidfile", str(id_file)]
+        argv += ["--load"] if engine.client.buildkit == "buildx" else []
+    if stages is not None:
+        argv += ["--file", str(stages)]
     if options.no_cache:
         argv.append("--no-cache")
     return argv

@@ -147,6 +147,17 @@ class BuildDocument(Record):
     record: str
 
 
+class StagesDocument(Record):
+    """``build --stages --json``."""
+
+    schema_: Literal["trainwright/stages/1"] = Field(alias="schema")
+    plan: str
+    stages: tuple[str, ...]
+    steps: int
+    cached_steps: int
+    seconds: float
+
+
 class SmokeDocumentRow(Record):
     """One image test."""
 
@@ -323,6 +334,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "built": BuiltDocument,
     "explain": ExplainDocument,
     "build": BuildDocument,
+    "stages": StagesDocument,
     "smoke": SmokeDocument,
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,

@@ -126,6 +126,12 @@ def build_text(document: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def stages_text(document: dict[str, Any]) -> str:
+    """The text of ``build --stages``."""
+    done = f"{document['steps']} steps, {document['cached_steps']} of them from the cache, {document['seconds']:.0f} s"
+    return f"stages  {', '.join(document['stages'])}: {done}"
+
+
 def lock_text(document: dict[str, Any]) -> str:
     """The text of ``lock``: what changed, or with ``--check`` what differs."""
     rows = [(r["state"], r["kind"], r["name"], r["locked"] or "-", r["now"] or "-") for r in document["rows"]]

@@ -194,6 +194,7 @@ def lock(
         "locked": "use only what the lock of the plan names; refuse to build without a whole one",
         "skip-source-check": "build without asking first whether every source answers",
         "smoke": "run the smoke tests, too, unless this image has passed them",
+        "stages": "build only these stages of the Dockerfile, for the builder's cache: no image, no tag",
         "json": JSON_HELP,
     },
     iterable=["tag"],
@@ -209,40 +210,58 @@ def build(
     locked: bool = False,
     skip_source_check: bool = False,
     smoke: bool = False,
+    stages: str | None = None,
     json: bool = False,
 ) -> None:
     """Build the image through BuildKit, probe it against the plan, tag it."""
     from trainwright import show, workflow
+    from trainwright.errors import RequestError
 
     resolved, catalog, site = _resolve(words, to_build=True)
     options = workflow.build_options(
         tuple(tag or ()), progress, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
     )
-    document = workflow.build_image(
-        resolved, catalog, site, options, flags=_flags(words), locked=locked, smoke=smoke, say=say
-    )
+    if stages is not None:
+        if tag or smoke:
+            raise RequestError("--stages makes no image", remedy="Leave --tag and --smoke out, or build all of it.")
+        document = workflow.build_stages(
+            resolved, catalog, site, options, names=stages, flags=_flags(words), locked=locked, say=say
+        )
+        text = show.stages_text
+    else:
+        document = workflow.build_image(
+            resolved, catalog, site, options, flags=_flags(words), locked=locked, smoke=smoke, say=say
+        )
+        text = show.build_text
     if json:
         print_json(document)
     else:
-        print(show.build_text(document))
+        print(text(document))
 
 
 @verb(
     help={
         "image": "tag or id of an image built here",
         "select": "only checks whose name holds this word",
+        "junit": "a file for the checks as a JUnit report, as build services read it",
         "catalog": CATALOG_HELP,
         "json": JSON_HELP,
     }
 )
 def smoke(
-    c: Context, image: str = "", select: str | None = None, catalog: str | None = None, json: bool = False
+    c: Context,
+    *,
+    image: str = "",
+    select: str | None = None,
+    junit: str | None = None,
+    catalog: str | None = None,
+    json: bool = False,
 ) -> None:
     """Run the image tests of every component inside the image, and the container contract."""
     from trainwright import show, workflow
 
     use_catalog(catalog)
-    document = workflow.smoke_image(image, select=select, say=say)
+    document = workflow.smoke_image(image, select=select, say=say, junit=Path(junit) if junit else None)
     if json:
         print_json(document)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from trainwright.engine import Engine, connect
 from trainwright.engine_setup import ensure_tool
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.inputs import Inputs, first_use, locked_inputs
+from trainwright.junit import Case, write_junit
 from trainwright.locking_plan import make_lock
 from trainwright.paths import write_atomically
 from trainwright.plan import Plan
@@ -88,6 +90,48 @@ def build_image(
     return _document(record)
 
 
+def build_stages(
+    plan: Plan,
+    catalog: Catalog,
+    site: Site,
+    options: BuildOptions,
+    *,
+    names: str,
+    flags: str,
+    locked: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Build some stages of a plan for the builder's cache; the document of ``build --stages --json``.
+
+    Args:
+        names: of the stages, separated by commas.
+        flags: the request as the command line spells it.
+        locked: use nothing that the plan's lock does not name.
+
+    Raises:
+        Failure: as :func:`trainwright.build.build_stages`.
+    """
+    started = time.monotonic()
+    asked = tuple(dict.fromkeys(filter(None, (name.strip() for name in names.split(",")))))
+    if not asked:
+        raise RequestError(f"--stages {names!r}: no stage is named", remedy="For example: --stages tools,toolchain")
+    inputs = locked_inputs(plan, site, flags, strict=locked)
+    engine = connect(say=say)
+    if plan.base.image is None and (inputs.lock is None or inputs.lock.base is None):
+        ensure_tool("mmdebstrap", say=say)
+    inputs = first_use(inputs, site, flags, say=say)
+    progress = building.build_stages(inputs, catalog, site, engine, names=asked, options=options, say=say)
+    own = [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
+    return {
+        "schema": "trainwright/stages/1",
+        "plan": plan.id,
+        "stages": list(asked),
+        "steps": len(own),
+        "cached_steps": sum(vertex.cached for vertex in own),
+        "seconds": round(time.monotonic() - started, 1),
+    }
+
+
 def lock_plan(
     plan: Plan,
     catalog: Catalog,
@@ -144,13 +188,16 @@ def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Callable[[str], No
     return mirror.pull(found, folder.absolute(), site, connect(say=say), say=say)
 
 
-def smoke_image(image: str, *, select: str | None, say: Callable[[str], None]) -> dict[str, Any]:
+def smoke_image(
+    image: str, *, select: str | None, say: Callable[[str], None], junit: Path | None = None
+) -> dict[str, Any]:
     """Run the image tests of an image that was built here; returns the document of ``smoke --json``.
 
     Args:
         image: tag or id.
         select: only checks whose name holds this word; the result is then not recorded as proof.
         say: told of long steps.
+        junit: takes the checks as a JUnit report, failed or not.
 
     Raises:
         RequestError: no such image, or none that was built here.
@@ -171,13 +218,19 @@ def smoke_image(image: str, *, select: str | None, say: Callable[[str], None]) -
             f"--image {image}: not built here, so there is no plan to hold it to",
             remedy="./invoke build makes the image and its record; ./invoke list --built shows what there is.",
         )
-    done = _smoke(record, image, engine, select, say)
+    done = _smoke(record, image, engine, select, say, junit=junit)
     assert done.smoke is not None
     return done.smoke
 
 
 def _smoke(
-    record: BuildRecord, image: str, engine: Engine, select: str | None, say: Callable[[str], None]
+    record: BuildRecord,
+    image: str,
+    engine: Engine,
+    select: str | None,
+    say: Callable[[str], None],
+    *,
+    junit: Path | None = None,
 ) -> BuildRecord:
     say("smoke tests: every component of the image, and the container contract")
     report = smoking.smoke(
@@ -192,6 +245,9 @@ def _smoke(
     )
     document = {**report.as_json(), "image": image, "image_id": record.image_id, "plan": record.plan.id}
     write_atomically(record.folder / "smoke.json", json.dumps(document, indent=1) + "\n")
+    if junit is not None:
+        cases = (Case(row.component, row.check, row.outcome, row.reason, row.seconds) for row in report.rows)
+        write_junit(junit, f"smoke {image}", cases)
     finished = record.model_copy(update={"smoke": document})
     if select is None:
         store.save(finished)
