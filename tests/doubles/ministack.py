@@ -58,7 +58,8 @@ def _installed(venv: Path) -> str:
     """Its program; uv takes it from its cache where a run before had it."""
     uv = shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}")
     assert uv, "uv is a dependency of this package"
-    for words in (["venv", "--python", sys.executable, venv], ["pip", "install", "--python", venv, REQUIREMENT]):
+    folder = str(venv)
+    for words in (["venv", "--python", sys.executable, folder], ["pip", "install", "--python", folder, REQUIREMENT]):
         done = subprocess.run([uv, *words], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
     return str(venv / "bin" / "ministack")
