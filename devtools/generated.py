@@ -1,4 +1,4 @@
-"""Files that are made from others and checked in: golden Dockerfiles, schemas, the infrastructure."""
+"""Files that are made from others and checked in: golden Dockerfiles, schemas, the pipeline, the infrastructure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from trainwright.extend import extended
 from trainwright.findings import rules_markdown
 from trainwright.lines import Line
 from trainwright.paths import write_atomically
+from trainwright.pipeline.files import default_files
 from trainwright.preflight.run import RULES
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
@@ -45,6 +46,7 @@ def expected_files() -> dict[Path, str]:
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     files[ROOT / "docs" / "findings.md"] = _findings_page()
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
+    files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files
 
 

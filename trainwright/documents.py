@@ -159,6 +159,33 @@ class StagesDocument(Record):
     seconds: float
 
 
+class PipelineImage(Record):
+    """An image of a pipeline, and the request that it stands for."""
+
+    name: str
+    request: str
+    plan: str
+
+
+class PipelineGroup(Record):
+    """Build stages that several images have in common; those of ``parent`` are among them."""
+
+    name: str
+    images: tuple[str, ...]
+    stages: tuple[str, ...]
+    parent: str | None
+
+
+class PipelineDocument(Record):
+    """``pipeline --json``."""
+
+    schema_: Literal["trainwright/pipeline/1"] = Field(alias="schema")
+    format: Literal["buildspec", "batch", "bake"]
+    files: tuple[str, ...]
+    images: tuple[PipelineImage, ...]
+    groups: tuple[PipelineGroup, ...]
+
+
 class SmokeDocumentRow(Record):
     """One image test."""
 
@@ -323,6 +350,51 @@ class MirrorDocument(Record):
     kinds: dict[str, int]
 
 
+class PushedTag(Record):
+    """A tag after a push. ``kept``: it points where it pointed, and ``says`` why."""
+
+    tag: str
+    kind: Literal["immutable", "own", "moving"]
+    state: Literal["made", "moved", "there already", "kept"]
+    says: str
+
+
+class PushedImage(Record):
+    """An image in one registry.
+
+    ``uri`` names it by digest. ``sent_bytes`` counts what was sent, before compression; ``layers_present`` is null
+    where the whole image was there. ``sbom_digest`` is the manifest of the attached bill of materials.
+    """
+
+    image: str
+    image_id: str
+    plan: str
+    uri: str
+    digest: str
+    account: str
+    region: str
+    repository: str
+    proven: bool
+    cuda: str
+    entry_point: str | None
+    tags: tuple[PushedTag, ...]
+    sent_bytes: int
+    layers_sent: int
+    layers_present: int | None
+    seconds: float
+    sbom: str
+    sbom_digest: str | None
+    record: str
+
+
+class PushDocument(Record):
+    """``push --json``: a row per image and region."""
+
+    schema_: Literal["trainwright/push/1"] = Field(alias="schema")
+    images: tuple[PushedImage, ...]
+    notices: tuple[str, ...]
+
+
 DOCUMENTS: dict[str, type[Record]] = {
     "plan": Plan,
     "plan-lock": PlanLock,
@@ -336,7 +408,9 @@ DOCUMENTS: dict[str, type[Record]] = {
     "explain": ExplainDocument,
     "build": BuildDocument,
     "stages": StagesDocument,
+    "pipeline": PipelineDocument,
     "smoke": SmokeDocument,
+    "push": PushDocument,
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,
     "findings": FindingsDocument,

@@ -133,6 +133,15 @@ def stages_text(document: dict[str, Any]) -> str:
     return f"stages  {', '.join(document['stages'])}: {done}"
 
 
+def pipeline_text(document: dict[str, Any]) -> str:
+    """The text of ``pipeline``: what is shared, what is built, which files say so."""
+    group_of = {name: group["name"] for group in document["groups"] for name in group["images"]}
+    rows = [("image", "takes shared stages from", "request")]
+    rows += [(image["name"], group_of.get(image["name"], "-"), image["request"]) for image in document["images"]]
+    lines = [f"{group['name']}  {', '.join(group['stages'])}" for group in document["groups"]]
+    return "\n".join([table(rows), "", *lines, *(f"file  {name}" for name in document["files"])])
+
+
 def lock_text(document: dict[str, Any]) -> str:
     """The text of ``lock``: what changed, or with ``--check`` what differs."""
     rows = [(r["state"], r["kind"], r["name"], r["locked"] or "-", r["now"] or "-") for r in document["rows"]]

@@ -13,6 +13,8 @@ from invoke.exceptions import Exit
 from trainwright.cli import CATALOG_HELP, JSON_HELP, REQUEST_FLAGS, print_json, request_verb, say, use_catalog, verb
 from trainwright.errors import EngineError
 from trainwright.job_verbs import diagnose, preflight, rehearse
+from trainwright.pipeline_verbs import pipeline
+from trainwright.ship_verbs import push
 
 if TYPE_CHECKING:
     from trainwright.catalog import Catalog
@@ -335,4 +337,6 @@ def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
         raise Exit(code=EngineError.exit_code)
 
 
-namespace = Collection(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, preflight, diagnose, doctor)
+namespace = Collection(
+    *(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, push, pipeline, preflight, diagnose, doctor)
+)

@@ -71,15 +71,11 @@ def _chosen(name: str, line: ImageLine, catalog: Catalog, site: Site) -> Chosen:
 def _named(word: str, lines: Mapping[str, ImageLine], catalog: Catalog) -> set[str]:
     """The names that one word of ``--images`` stands for."""
     framework, colon, cuda = word.partition(":")
-    if colon:
-        version = parse_cuda(cuda)
-        of_it = [
-            line for line in lines.values() if line.framework == framework and line.goes_by_cuda(cuda_tag(version))
-        ]
-    else:
-        of_it = [line for line in lines.values() if line.framework == framework]
-    if of_it:
+    of_it = [line for line in lines.values() if line.framework == framework]
+    if of_it and not colon:
         return _taken(catalog, of_it)
+    if any(line.goes_by_cuda(_cuda_tag(cuda)) for line in of_it):
+        return {_name_taken(catalog, framework, cuda, None)}
     found = {name for name in lines if fnmatchcase(name, word) or name.rpartition("-")[0] == word}
     if len(found) > 1 and not any(sign in word for sign in "*?["):
         # A name without its kind of base: the one that a request takes.
@@ -92,6 +88,13 @@ def _named(word: str, lines: Mapping[str, ImageLine], catalog: Catalog) -> set[s
             remedy="For example: --images pytorch:cu124,pytorch-2.6.0-cu124   (./invoke list shows every line)",
         )
     return found
+
+
+def _cuda_tag(word: str) -> str:
+    try:
+        return cuda_tag(parse_cuda(word))
+    except RequestError:
+        return ""  # whoever asks for it is told of what there is
 
 
 def _taken(catalog: Catalog, lines: Iterable[ImageLine]) -> set[str]:
