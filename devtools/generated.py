@@ -1,4 +1,4 @@
-"""Files that are made from others and checked in: golden Dockerfiles, schemas of JSON documents, the pipeline."""
+"""Files that are made from others and checked in: golden Dockerfiles, schemas, the pipeline, the infrastructure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+from devtools.infra import infra_template
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.diagnose import load_causes
 from trainwright.documents import DOCUMENTS
@@ -44,6 +45,7 @@ def expected_files() -> dict[Path, str]:
         schema = json.dumps(model.model_json_schema(by_alias=True), indent=1, sort_keys=True)
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     files[ROOT / "docs" / "findings.md"] = _findings_page()
+    files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
     files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files
 

@@ -138,6 +138,7 @@ class BuildDocument(Record):
     plan: str
     image_id: str
     tags: tuple[str, ...]
+    pushed: str | None
     size_bytes: int
     seconds: float
     cached: bool

@@ -119,6 +119,7 @@ def build_text(document: dict[str, Any]) -> str:
         "",
         f"image   {document['image_id'][7:19]}  {size(document['size_bytes'])} in {document['seconds']:.0f} s, {proof}",
         *(f"tag     {tag}" for tag in document["tags"]),
+        *([f"pushed  {document['pushed']}"] if document["pushed"] else []),
         f"record  {document['record']}",
     ]
     if smoke is None:

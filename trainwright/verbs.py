@@ -196,10 +196,13 @@ def lock(
         "locked": "use only what the lock of the plan names; refuse to build without a whole one",
         "skip-source-check": "build without asking first whether every source answers",
         "smoke": "run the smoke tests, too, unless this image has passed them",
+        "builder": "the buildx builder to build with (default: the engine's own)",
+        "cache": "a registry cache, read and written; further ones are only read (may be repeated)",
+        "registry": "the builder pushes the image to this repository, without a tag; it is pulled and proven here",
         "stages": "build only these stages of the Dockerfile, for the builder's cache: no image, no tag",
         "json": JSON_HELP,
     },
-    iterable=["tag"],
+    iterable=["tag", "cache"],
 )
 def build(
     c: Context,
@@ -212,6 +215,9 @@ def build(
     locked: bool = False,
     skip_source_check: bool = False,
     smoke: bool = False,
+    builder: str | None = None,
+    cache: list[str] | None = None,
+    registry: str | None = None,
     stages: str | None = None,
     json: bool = False,
 ) -> None:
@@ -220,12 +226,20 @@ def build(
     from trainwright.errors import RequestError
 
     resolved, catalog, site = _resolve(words, to_build=True)
+    site = site.model_copy(update={"builder": builder}) if builder else site
     options = workflow.build_options(
-        tuple(tag or ()), progress, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
+        tuple(tag or ()),
+        progress,
+        no_cache=no_cache,
+        fresh_base=fresh_base,
+        skip_source_check=skip_source_check,
+        cache=tuple(cache or ()),
+        registry=registry,
     )
     if stages is not None:
-        if tag or smoke:
-            raise RequestError("--stages makes no image", remedy="Leave --tag and --smoke out, or build all of it.")
+        if tag or smoke or registry:
+            remedy = "Leave --tag, --smoke and --registry out, or build all of it."
+            raise RequestError("--stages makes no image", remedy=remedy)
         document = workflow.build_stages(
             resolved, catalog, site, options, names=stages, flags=_flags(words), locked=locked, say=say
         )

@@ -13,6 +13,8 @@ from trainwright import build as building
 from trainwright import lock_changes, mirror, store
 from trainwright import smoke as smoking
 from trainwright.build import BuildOptions
+from trainwright.builders import check_registry
+from trainwright.caching import check_reference
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.engine import Engine, connect
 from trainwright.engine_setup import ensure_tool
@@ -31,12 +33,19 @@ from trainwright.view import Mode
 
 
 def build_options(
-    tags: tuple[str, ...], progress: str, *, no_cache: bool, fresh_base: bool, skip_source_check: bool = False
+    tags: tuple[str, ...],
+    progress: str,
+    *,
+    no_cache: bool,
+    fresh_base: bool,
+    skip_source_check: bool = False,
+    cache: tuple[str, ...] = (),
+    registry: str | None = None,
 ) -> BuildOptions:
     """The options of a build from the words of the command line.
 
     Raises:
-        RequestError: a tag or the kind of progress is none.
+        RequestError: a tag, the kind of progress, a cache or the registry is none.
     """
     if progress not in get_args(Mode):
         raise RequestError(f"--progress {progress}: no such kind. {did_you_mean(progress, get_args(Mode))}")
@@ -45,7 +54,13 @@ def build_options(
             raise RequestError(f"--tag {tag}: not an image name", remedy="For example: --tag team/trainer:nightly")
     mode: Any = progress
     return BuildOptions(
-        tags=tags, progress=mode, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
+        tags=tags,
+        progress=mode,
+        no_cache=no_cache,
+        fresh_base=fresh_base,
+        skip_source_check=skip_source_check,
+        cache=tuple(check_reference(reference) for reference in cache),
+        registry=check_registry(registry) if registry is not None else None,
     )
 
 
@@ -275,6 +290,7 @@ def _document(record: BuildRecord) -> dict[str, Any]:
         "plan": record.plan.id,
         "image_id": record.image_id,
         "tags": list(record.tags),
+        "pushed": record.pushed,
         "size_bytes": record.size_bytes,
         "seconds": record.seconds,
         "cached": record.cached,

@@ -7,6 +7,7 @@ no layer. So a moving tag never points to what is not there whole, wherever a pu
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -166,6 +167,15 @@ def push_images(
     except Failure as failed:
         failed.details = {**failed.details, "pushed": rows}
         raise
+    except OSError as refused:
+        if refused.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RegistryRefused(
+            f"the disk of this machine is full ({refused.filename or refused.strerror}); no tag moved since",
+            remedy="df -h shows which; make room and run the same command again: what is there is not sent again.",
+            cause="disk",
+            pushed=rows,
+        ) from None
     finally:
         run.client.close()
     return {"schema": "trainwright/push/1", "images": rows, "notices": run.notices}

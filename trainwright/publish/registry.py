@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import urllib.error
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin
 
@@ -47,7 +49,9 @@ class Registry:
 
     def __init__(self, ecr: Ecr, site: Site) -> None:
         self._ecr = ecr
-        self._site = site
+        # Whoever names authorities for AWS means its registry, too.
+        bundle = os.environ.get("AWS_CA_BUNDLE")
+        self._site = site.model_copy(update={"ca_bundle": Path(bundle)}) if bundle else site
 
     def published(self, manifest: Manifest) -> Published | None:
         """What the image of a manifest says of itself; nothing where it is no single image (an index, an artifact)."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # The engine itself tries a layer five times, 75 s in all; these come on top, for what it gives up at once.
 TRIES = 4
-FIRST_PAUSE = 2.0  # seconds; doubled each time
+FIRST_PAUSE = 1.0  # seconds; doubled each time
 STALL = 300.0  # seconds in which nothing moves: a registry puts a big layer together in less
 
 
