@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from invoke.context import Context
 
-from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, use_catalog, verb
+from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, say, use_catalog, verb
 
 
 @verb(
@@ -12,7 +12,7 @@ from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, use_catalog, ve
         "images": "lines, as pytorch, pytorch:cu124, pytorch-2.6.0-cu124 or 'pytorch-*-debian', comma-separated "
         "(default: the supported ones)",
         "format": "buildspec (default), batch or bake",
-        "output": "the file to write, in the working folder (default: buildspec.yml and so on)",
+        "output": "the file to write, of bake the folder (default: buildspec.yml, buildspec-batch.yml, bake)",
         "check": "write nothing; fail where a file is missing or would change",
         "catalog": CATALOG_HELP,
         "json": JSON_HELP,
@@ -34,7 +34,9 @@ def pipeline(
     from trainwright.pipeline import files
 
     use_catalog(catalog)
-    document = files.pipeline(images, load_catalog(), kind=format, output=output, catalog_folder=catalog, check=check)
+    document = files.pipeline(
+        images, load_catalog(), kind=format, output=output, catalog_folder=catalog, check=check, say=say
+    )
     if json:
         print_json(document)
     else:

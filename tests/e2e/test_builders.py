@@ -23,7 +23,9 @@ from trainwright import build as building
 from trainwright.engine import connect, find_client
 from trainwright.errors import EngineError, ProofFailed, RegistryRefused
 from trainwright.pipeline.bake import target_name, write_bake
+from trainwright.pipeline.sharing import Image, groups
 from trainwright.plan import Expectation, Plan
+from trainwright.render import render_dockerfile
 from trainwright.request import make_request
 from trainwright.resolve import resolve
 from trainwright.site import load_site
@@ -188,3 +190,35 @@ def test_a_bake_file_is_read_and_built_by_buildx(small_catalog, configuration, r
         assert image["Config"]["Labels"]["org.opencontainers.image.revision"] == "abc"
     finally:
         docker("rmi", "--force", "trainwright-test/builders:1", "trainwright-test/builders:2", check=False)
+
+
+def test_stages_that_images_share_are_built_once(small_catalog, farm, repositories):
+    """As the jobs of a batch do it: one machine builds the stages of a group, the others have them of the cache."""
+    plan = small_plan(small_catalog)
+    other = plan.model_copy(update={"id": "1" * 64, "environment": {**plan.environment, "OTHER": "yes"}})
+    images = [Image(name, each, render_dockerfile(each, small_catalog)) for name, each in (("a", plan), ("b", other))]
+    (group,) = groups(images)
+    shared = f"{repositories}/team/cache:{group.name}"
+    site = load_site().model_copy(update={"builder": farm.name, "build_network": "host"})
+    farm.forget()
+
+    def stages_of(each: Plan) -> list[bool]:
+        options = building.BuildOptions(progress="none", cache=(shared,))
+        progress = building.build_stages(
+            each, small_catalog, site, connect(setup=False), names=group.stages, options=options, say=lambda _: None
+        )
+        return [v.cached for v in progress.steps if v.stage in group.stages and not v.text.startswith("FROM ")]
+
+    first = stages_of(plan)
+    assert first
+    assert not all(first)
+    assert tags(repositories, "team/cache")
+    farm.forget()
+    assert all(stages_of(other))
+
+    # An image that is told of its group's cache builds only what is its own.
+    farm.forget()
+    record, _ = build(small_catalog, farm.name, plan=other, cache=(f"{repositories}/team/cache:b", shared))
+    rows = {row.name: row for row in record.ledger}
+    assert rows["os"].cached
+    assert not rows["ssh"].cached

@@ -1,7 +1,7 @@
 """The buildspec of this project, executed: its phases, the real front door, a real image, an emulated AWS.
 
-What stands in for CodeBuild is ``tests/doubles/codebuild.py``. The registry cache is left out (no CACHE), as its builder
-comes from a registry.
+What stands in for CodeBuild is ``tests/doubles/codebuild.py``. The registry cache is left out here (no CACHE);
+``test_builders.py`` hands shared stages from one builder to another by one.
 """
 
 from __future__ import annotations
