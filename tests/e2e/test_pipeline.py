@@ -122,7 +122,7 @@ def test_the_image_is_built_proven_and_pushed(pushed, aws):
         engine.close()
 
 
-@pytest.mark.parametrize("wrong", ["no repository", "no permission", "the manifest is refused"])
+@pytest.mark.parametrize("wrong", ["no repository", "no permission", "the upload is refused"])
 def test_a_push_that_is_refused_fails_the_build(pushed, source, image, aws, repository, wrong):
     """The image of the build before, which is proven; what is looked at is the phase that pushes it elsewhere."""
     assert pushed.succeeded
