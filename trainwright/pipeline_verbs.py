@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from invoke.context import Context
 
-from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, use_catalog, verb
+from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, say, use_catalog, verb
 
 
 @verb(
@@ -14,9 +14,11 @@ from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, use_catalog, ve
         "format": "buildspec (default), batch or bake",
         "output": "the file to write, in the working folder (default: buildspec.yml and so on)",
         "check": "write nothing; fail where a file is missing or would change",
+        "cache": "for bake: a registry cache, read and written; further ones are only read (may be repeated)",
         "catalog": CATALOG_HELP,
         "json": JSON_HELP,
-    }
+    },
+    iterable=["cache"],
 )
 def pipeline(
     c: Context,
@@ -25,16 +27,29 @@ def pipeline(
     format: str = "buildspec",
     output: str | None = None,
     check: bool = False,
+    cache: list[str] | None = None,
     catalog: str | None = None,
     json: bool = False,
 ) -> None:
     """Write the CodeBuild buildspec, a batch graph or a bake file of image lines."""
     from trainwright import show
     from trainwright.catalog import load_catalog
+    from trainwright.errors import RequestError
     from trainwright.pipeline import files
+    from trainwright.site import load_site
 
     use_catalog(catalog)
-    document = files.pipeline(images, load_catalog(), kind=format, output=output, catalog_folder=catalog, check=check)
+    if format == "bake" and not check:
+        document = files.bake_files(
+            images, load_catalog(), load_site(), output=output, cache=tuple(cache or ()), say=say
+        )
+    elif format == "bake" or cache:
+        what = "--check: a bake file and its contexts are made for this machine" if check else "--cache: only for bake"
+        raise RequestError(what, remedy="./invoke pipeline --format bake")
+    else:
+        document = files.pipeline(
+            images, load_catalog(), kind=format, output=output, catalog_folder=catalog, check=check
+        )
     if json:
         print_json(document)
     else:

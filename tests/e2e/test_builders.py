@@ -134,6 +134,17 @@ def test_a_builder_pushes_by_digest_and_the_engine_proves(small_catalog, farm, r
     assert docker("image", "inspect", "--format", "{{.Id}}", TAG) == loaded.image_id
 
 
+def test_stages_alone_fill_a_cache(small_catalog, farm, repositories, docker):
+    """What a batch does with the stages that its images share."""
+    site = load_site().model_copy(update={"builder": farm.name, "build_network": "host"})
+    options = building.BuildOptions(progress="none", cache=(f"{repositories}/team/cache:shared_1",))
+    engine = connect(setup=False)
+    plan = small_plan(small_catalog)
+    building.build_stages(plan, small_catalog, site, engine, names=["tools"], options=options, say=lambda _: None)
+    assert "shared_1" in tags(repositories, "team/cache")
+    assert not docker("images", "--quiet", TAG)
+
+
 def test_a_registry_that_takes_nothing(small_catalog, farm):
     address = dead_url().removeprefix("http://")
     with pytest.raises(RegistryRefused) as refused:
@@ -166,7 +177,8 @@ def test_a_misspelt_builder(small_catalog, farm):
 def test_a_bake_file_is_read_and_built_by_buildx(small_catalog, configuration, repositories, tmp_path, docker):
     plan = small_plan(small_catalog, tags=("trainwright/builders:1", "trainwright/builders:2"))
     folder = tmp_path / "bake"
-    path = write_bake([plan], small_catalog, load_site(), folder, cache=[f"{repositories}/cache"], say=lambda _: None)
+    path = folder / "docker-bake.json"
+    write_bake([plan], small_catalog, load_site(), path, cache=[f"{repositories}/cache"], say=lambda _: None)
     client, name = find_client().path, target_name(plan)
     environment = {**os.environ, "DOCKER_BUILDKIT": "1", "REGISTRY": "trainwright-test", "SOURCE_REVISION": "abc"}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from trainwright.pipeline.sharing import Group, Image, as_rows, groups
 from trainwright.site import Site
 
 SCHEMA = "trainwright/pipeline/1"
-OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml"}
+OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml", "bake": "bake/docker-bake.json"}
 PHASES_FILE = OUTPUTS["buildspec"]
 STAGES_FILE = "buildspec-stages.yml"
 # What a build is of that is told nothing else: the smallest image, whose job is rehearsed as that of most.
@@ -32,7 +32,7 @@ def pipeline(
     Args:
         words: of ``--images``.
         catalog: what can be built.
-        kind: ``buildspec`` or ``batch``.
+        kind: ``buildspec``, ``batch`` or ``bake``, which :func:`bake_files` writes.
         output: the file, seen from the working folder, which is the root of the source.
         catalog_folder: the user's own catalog, as the command line names it.
         check: write nothing.
@@ -68,6 +68,49 @@ def pipeline(
         "files": list(texts),
         "images": [{"name": image.name, "request": image.request.flags(), "plan": image.plan.id} for image in images],
         "groups": as_rows(shared),
+    }
+
+
+def bake_files(
+    words: str | None,
+    catalog: Catalog,
+    site: Site,
+    *,
+    output: str | None,
+    cache: Sequence[str],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Write a bake file with the contexts that it names into its folder; the document of ``pipeline --json``.
+
+    Unlike the other files it is for here and now: contexts hold what this site has of their inputs.
+
+    Args:
+        words: of ``--images``.
+        catalog: what can be built.
+        site: where inputs of the contexts come from.
+        output: the file; the folder that it lies in becomes that of the contexts.
+        cache: registry caches, as of ``build --cache``.
+        say: told of long steps.
+
+    Raises:
+        Failure: as :func:`trainwright.pipeline.bake.write_bake`.
+    """
+    from trainwright.inputs import first_use, locked_inputs
+    from trainwright.pipeline.bake import write_bake
+
+    images = choose(words, catalog, site)
+    path = Path(output or OUTPUTS["bake"])
+    inputs = []
+    for image in images:
+        flags = image.request.flags()
+        inputs.append(first_use(locked_inputs(image.plan, site, flags, strict=False), site, flags, say=say))
+    write_bake(inputs, catalog, site, path, cache=cache, say=say)
+    return {
+        "schema": SCHEMA,
+        "format": "bake",
+        "files": [str(path)],
+        "images": [{"name": image.name, "request": image.request.flags(), "plan": image.plan.id} for image in images],
+        "groups": [],
     }
 
 
