@@ -111,6 +111,15 @@ def test_a_builder_pushes_by_digest_and_the_engine_proves(small_catalog, farm, r
     assert cached.startswith("pytorch-2.13.0-cpu")
     assert not any("--cache" in line for line in said), said
 
+    # What a batch does with the stages that its images share: no image, their layers under a tag of their own.
+    site = load_site().model_copy(update={"builder": farm.name, "build_network": "host"})
+    shared = building.BuildOptions(progress="none", cache=(f"{cache}:shared_1",))
+    engine = connect(setup=False)
+    building.build_stages(
+        small_plan(small_catalog), small_catalog, site, engine, names=["tools"], options=shared, say=said.append
+    )
+    assert set(tags(repositories, "team/cache")) == {cached, "shared_1"}
+
     # A new machine: the layers of every stage come from the registry, and the image is the same.
     farm.forget()
     again, _ = build(small_catalog, farm.name, registry=f"{repositories}/team/small", cache=(cache,))
@@ -132,17 +141,6 @@ def test_a_builder_pushes_by_digest_and_the_engine_proves(small_catalog, farm, r
     loaded, _ = build(small_catalog, farm.name)
     assert loaded.pushed is None
     assert docker("image", "inspect", "--format", "{{.Id}}", TAG) == loaded.image_id
-
-
-def test_stages_alone_fill_a_cache(small_catalog, farm, repositories, docker):
-    """What a batch does with the stages that its images share."""
-    site = load_site().model_copy(update={"builder": farm.name, "build_network": "host"})
-    options = building.BuildOptions(progress="none", cache=(f"{repositories}/team/cache:shared_1",))
-    engine = connect(setup=False)
-    plan = small_plan(small_catalog)
-    building.build_stages(plan, small_catalog, site, engine, names=["tools"], options=options, say=lambda _: None)
-    assert "shared_1" in tags(repositories, "team/cache")
-    assert not docker("images", "--quiet", TAG)
 
 
 def test_a_registry_that_takes_nothing(small_catalog, farm):
