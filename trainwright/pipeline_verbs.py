@@ -12,9 +12,9 @@ from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, say, use_catalo
         "images": "lines, as pytorch, pytorch:cu124, pytorch-2.6.0-cu124 or 'pytorch-*-debian', comma-separated "
         "(default: the supported ones)",
         "format": "buildspec (default), batch or bake",
-        "output": "the file to write, in the working folder (default: buildspec.yml and so on)",
+        "output": "the file to write, of bake the folder (default: buildspec.yml, buildspec-batch.yml, bake)",
         "check": "write nothing; fail where a file is missing or would change",
-        "cache": "for bake: a registry cache, read and written; further ones are only read (may be repeated)",
+        "cache": "of bake: a registry cache, read and written; further ones are only read (may be repeated)",
         "catalog": CATALOG_HELP,
         "json": JSON_HELP,
     },
@@ -34,22 +34,19 @@ def pipeline(
     """Write the CodeBuild buildspec, a batch graph or a bake file of image lines."""
     from trainwright import show
     from trainwright.catalog import load_catalog
-    from trainwright.errors import RequestError
     from trainwright.pipeline import files
-    from trainwright.site import load_site
 
     use_catalog(catalog)
-    if format == "bake" and not check:
-        document = files.bake_files(
-            images, load_catalog(), load_site(), output=output, cache=tuple(cache or ()), say=say
-        )
-    elif format == "bake" or cache:
-        what = "--check: a bake file and its contexts are made for this machine" if check else "--cache: only for bake"
-        raise RequestError(what, remedy="./invoke pipeline --format bake")
-    else:
-        document = files.pipeline(
-            images, load_catalog(), kind=format, output=output, catalog_folder=catalog, check=check
-        )
+    document = files.pipeline(
+        images,
+        load_catalog(),
+        kind=format,
+        output=output,
+        catalog_folder=catalog,
+        check=check,
+        cache=tuple(cache or ()),
+        say=say,
+    )
     if json:
         print_json(document)
     else:

@@ -23,7 +23,9 @@ from trainwright import build as building
 from trainwright.engine import connect, find_client
 from trainwright.errors import EngineError, ProofFailed, RegistryRefused
 from trainwright.pipeline.bake import target_name, write_bake
+from trainwright.pipeline.sharing import Image, groups
 from trainwright.plan import Expectation, Plan
+from trainwright.render import render_dockerfile
 from trainwright.request import make_request
 from trainwright.resolve import resolve
 from trainwright.site import load_site
@@ -111,15 +113,6 @@ def test_a_builder_pushes_by_digest_and_the_engine_proves(small_catalog, farm, r
     assert cached.startswith("pytorch-2.13.0-cpu")
     assert not any("--cache" in line for line in said), said
 
-    # What a batch does with the stages that its images share: no image, their layers under a tag of their own.
-    site = load_site().model_copy(update={"builder": farm.name, "build_network": "host"})
-    shared = building.BuildOptions(progress="none", cache=(f"{cache}:shared_1",))
-    engine = connect(setup=False)
-    building.build_stages(
-        small_plan(small_catalog), small_catalog, site, engine, names=["tools"], options=shared, say=said.append
-    )
-    assert set(tags(repositories, "team/cache")) == {cached, "shared_1"}
-
     # A new machine: the layers of every stage come from the registry, and the image is the same.
     farm.forget()
     again, _ = build(small_catalog, farm.name, registry=f"{repositories}/team/small", cache=(cache,))
@@ -175,8 +168,7 @@ def test_a_misspelt_builder(small_catalog, farm):
 def test_a_bake_file_is_read_and_built_by_buildx(small_catalog, configuration, repositories, tmp_path, docker):
     plan = small_plan(small_catalog, tags=("trainwright/builders:1", "trainwright/builders:2"))
     folder = tmp_path / "bake"
-    path = folder / "docker-bake.json"
-    write_bake([plan], small_catalog, load_site(), path, cache=[f"{repositories}/cache"], say=lambda _: None)
+    path = write_bake([plan], small_catalog, load_site(), folder, cache=[f"{repositories}/cache"], say=lambda _: None)
     client, name = find_client().path, target_name(plan)
     environment = {**os.environ, "DOCKER_BUILDKIT": "1", "REGISTRY": "trainwright-test", "SOURCE_REVISION": "abc"}
 
@@ -198,3 +190,35 @@ def test_a_bake_file_is_read_and_built_by_buildx(small_catalog, configuration, r
         assert image["Config"]["Labels"]["org.opencontainers.image.revision"] == "abc"
     finally:
         docker("rmi", "--force", "trainwright-test/builders:1", "trainwright-test/builders:2", check=False)
+
+
+def test_stages_that_images_share_are_built_once(small_catalog, farm, repositories):
+    """As the jobs of a batch do it: one machine builds the stages of a group, the others have them of the cache."""
+    plan = small_plan(small_catalog)
+    other = plan.model_copy(update={"id": "1" * 64, "environment": {**plan.environment, "OTHER": "yes"}})
+    images = [Image(name, each, render_dockerfile(each, small_catalog)) for name, each in (("a", plan), ("b", other))]
+    (group,) = groups(images)
+    shared = f"{repositories}/team/cache:{group.name}"
+    site = load_site().model_copy(update={"builder": farm.name, "build_network": "host"})
+    farm.forget()
+
+    def stages_of(each: Plan) -> list[bool]:
+        options = building.BuildOptions(progress="none", cache=(shared,))
+        progress = building.build_stages(
+            each, small_catalog, site, connect(setup=False), names=group.stages, options=options, say=lambda _: None
+        )
+        return [v.cached for v in progress.steps if v.stage in group.stages and not v.text.startswith("FROM ")]
+
+    first = stages_of(plan)
+    assert first
+    assert not all(first)
+    assert tags(repositories, "team/cache")
+    farm.forget()
+    assert all(stages_of(other))
+
+    # An image that is told of its group's cache builds only what is its own.
+    farm.forget()
+    record, _ = build(small_catalog, farm.name, plan=other, cache=(f"{repositories}/team/cache:b", shared))
+    rows = {row.name: row for row in record.ledger}
+    assert rows["os"].cached
+    assert not rows["ssh"].cached

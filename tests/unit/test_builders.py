@@ -223,8 +223,7 @@ def test_secrets_of_a_bake_file_are_for_its_owner_alone(plans, tmp_path, monkeyp
     bundle = tmp_path / "ca.pem"
     bundle.write_text("bundle")
     site = Site(index_url="https://user:secret@packages.example/simple", ca_bundle=bundle)
-    path = tmp_path / "bake" / "docker-bake.json"
-    write_bake(plans, load_catalog(), site, path, say=lambda _: None)
+    path = write_bake(plans, load_catalog(), site, tmp_path / "bake", say=lambda _: None)
     text = path.read_text()
     assert "user:secret" not in text
     target = json.loads(text)["target"][target_name(plans[0])]
@@ -235,9 +234,9 @@ def test_secrets_of_a_bake_file_are_for_its_owner_alone(plans, tmp_path, monkeyp
     assert held.stat().st_mode & 0o077 == 0
     assert (path.parent / "secrets" / ".gitignore").read_text() == "*\n"
     # Again, with one image less: its context goes.
-    write_bake(plans[:1], load_catalog(), site, path, say=lambda _: None)
+    write_bake(plans[:1], load_catalog(), site, path.parent, say=lambda _: None)
     assert [folder.name for folder in (path.parent / "contexts").iterdir()] == [target_name(plans[0])]
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "work.txt").write_text("mine")
     with pytest.raises(RequestError):
-        write_bake(plans, load_catalog(), site, tmp_path / "taken" / "docker-bake.json", say=lambda _: None)
+        write_bake(plans, load_catalog(), site, tmp_path / "taken", say=lambda _: None)

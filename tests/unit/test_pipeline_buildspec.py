@@ -203,7 +203,7 @@ def made(words: str, kind: str) -> dict:
         before = Path.cwd()
         os.chdir(folder)
         try:
-            pipeline(words, load_catalog(), kind=kind, output="out.yml", catalog_folder=None, check=False)
+            pipeline(words, load_catalog(), kind=kind, output="out.yml", catalog_folder=None, check=False, say=print)
             return yaml.safe_load(Path("out.yml").read_text())
         finally:
             os.chdir(before)
@@ -241,6 +241,7 @@ def test_the_verb_writes_and_checks(tmp_path):
     ("words", "near"),
     [
         (("--format", "buildpsec"), "buildspec"),
+        (("--format", "bake", "--check"), "--format bake"),
         (("--images", "pytroch"), "pytorch"),
         (("--output", "/tmp/b.yml"), "working folder"),
         (("--output", "../b.yml"), "working folder"),

@@ -26,6 +26,7 @@ from trainwright.paths import write_atomically
 from trainwright.plan import Plan, variant
 from trainwright.site import Site
 
+BAKE_FILE = "docker-bake.json"
 CONTEXTS = "contexts"
 SECRETS = "secrets"
 # Where images go, and what the label of the source says: set in the environment of `docker buildx bake`.
@@ -110,19 +111,19 @@ def write_bake(
     images: Sequence[Plan | Inputs],
     catalog: Catalog,
     site: Site,
-    path: Path,
+    folder: Path,
     *,
     cache: Sequence[str] = (),
     say: Callable[[str], None],
-) -> None:
-    """Write a bake file with every context and secret that it names, which lie beside it.
+) -> Path:
+    """Write a bake file with every context and secret that it names; returns its path.
 
     Args:
         images: what is built, plans or plans with their locks.
         catalog: where the components' files lie.
         site: where things come from. What may hold a password lies in ``secrets/``, readable by its owner alone and
             ignored by git.
-        path: the bake file. The folder that it lies in is made when missing; contexts of other targets in it go.
+        folder: made when missing; contexts of other targets in it go.
         cache: references of registry caches.
         say: told of long steps.
 
@@ -133,11 +134,9 @@ def write_bake(
     plans = [inputs.plan for inputs in every]
     names = [target_name(plan) for plan in plans]
     bake_document(plans, cache=cache)  # what is wrong with the request is told before gigabytes are written
-    folder = path.absolute().parent
+    path = folder / BAKE_FILE
     if folder.is_dir() and any(folder.iterdir()) and not path.is_file():
-        raise RequestError(
-            f"{path}: lies in a folder that holds something else", remedy="For example: --output bake/docker-bake.json"
-        )
+        raise RequestError(f"--output {folder}: a folder that holds something else", remedy="Name an empty folder.")
     secrets, arguments = {}, {}
     for inputs, name in zip(every, names, strict=True):
         write_context(inputs, catalog, site, folder / CONTEXTS / name, say=say)
@@ -153,6 +152,7 @@ def write_bake(
             shutil.rmtree(gone)
     document = bake_document(plans, cache=cache, secrets=secrets, arguments=arguments)
     write_atomically(path, json.dumps(document, indent=2) + "\n")
+    return path
 
 
 def _secrets(plan: Plan, site: Site, folder: Path) -> dict[str, str]:

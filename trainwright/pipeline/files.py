@@ -17,7 +17,7 @@ from trainwright.pipeline.sharing import Group, Image, as_rows, groups
 from trainwright.site import Site
 
 SCHEMA = "trainwright/pipeline/1"
-OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml", "bake": "bake/docker-bake.json"}
+OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml", "bake": "bake"}
 PHASES_FILE = OUTPUTS["buildspec"]
 STAGES_FILE = "buildspec-stages.yml"
 # What a build is of that is told nothing else: the smallest image, whose job is rehearsed as that of most.
@@ -25,17 +25,27 @@ FIRST = {"FRAMEWORK": "pytorch", "CUDA": "cpu", **REHEARSALS["pytorch"]}
 
 
 def pipeline(
-    words: str | None, catalog: Catalog, *, kind: str, output: str | None, catalog_folder: str | None, check: bool
+    words: str | None,
+    catalog: Catalog,
+    *,
+    kind: str,
+    output: str | None,
+    catalog_folder: str | None,
+    check: bool,
+    cache: Sequence[str] = (),
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Write the files of a pipeline, or look whether they are as they would be written.
 
     Args:
         words: of ``--images``.
         catalog: what can be built.
-        kind: ``buildspec``, ``batch`` or ``bake``, which :func:`bake_files` writes.
-        output: the file, seen from the working folder, which is the root of the source.
+        kind: ``buildspec``, ``batch`` or ``bake``.
+        output: the file (of ``bake`` the folder), seen from the working folder, which is the root of the source.
         catalog_folder: the user's own catalog, as the command line names it.
         check: write nothing.
+        cache: of ``bake``: registry caches, as of ``build --cache``.
+        say: told of long steps.
 
     Returns:
         The document of ``pipeline --json``.
@@ -45,6 +55,12 @@ def pipeline(
     """
     if kind not in OUTPUTS:
         raise RequestError(f"--format {kind}: no such format. {did_you_mean(kind, OUTPUTS)}")
+    if kind == "bake":
+        return _bake(words, catalog, output=output or OUTPUTS[kind], check=check, cache=cache, say=say)
+    if cache:
+        raise RequestError(
+            f"--cache: of --format bake alone, not {kind}", remedy="A buildspec has it of the variable CACHE."
+        )
     # What is written is for other machines: nothing of this one's site may end up in it.
     images = choose(words, catalog, Site())
     shared = shared_groups(images, catalog)
@@ -62,55 +78,45 @@ def pipeline(
         raise RequestError("\n".join(stale), remedy=f"{command} writes it anew.")
     for name, text in () if check else texts.items():
         write_atomically(Path(name), text)
-    return {
-        "schema": SCHEMA,
-        "format": kind,
-        "files": list(texts),
-        "images": [{"name": image.name, "request": image.request.flags(), "plan": image.plan.id} for image in images],
-        "groups": as_rows(shared),
-    }
+    return _document(kind, list(texts), images, shared)
 
 
-def bake_files(
+def _bake(
     words: str | None,
     catalog: Catalog,
-    site: Site,
     *,
-    output: str | None,
+    output: str,
+    check: bool,
     cache: Sequence[str],
     say: Callable[[str], None],
 ) -> dict[str, Any]:
-    """Write a bake file with the contexts that it names into its folder; the document of ``pipeline --json``.
-
-    Unlike the other files it is for here and now: contexts hold what this site has of their inputs.
-
-    Args:
-        words: of ``--images``.
-        catalog: what can be built.
-        site: where inputs of the contexts come from.
-        output: the file; the folder that it lies in becomes that of the contexts.
-        cache: registry caches, as of ``build --cache``.
-        say: told of long steps.
-
-    Raises:
-        Failure: as :func:`trainwright.pipeline.bake.write_bake`.
-    """
+    """Write a bake file with its contexts; they are of this machine's site, as a build of it would be."""
+    if check:
+        raise RequestError(
+            "--format bake --check: a bake file has its contexts beside it and is no file to commit",
+            remedy="./invoke pipeline --format bake writes both anew.",
+        )
     from trainwright.inputs import first_use, locked_inputs
     from trainwright.pipeline.bake import write_bake
+    from trainwright.site import load_site
 
+    site = load_site()
     images = choose(words, catalog, site)
-    path = Path(output or OUTPUTS["bake"])
     inputs = []
     for image in images:
         flags = image.request.flags()
         inputs.append(first_use(locked_inputs(image.plan, site, flags, strict=False), site, flags, say=say))
-    write_bake(inputs, catalog, site, path, cache=cache, say=say)
+    path = write_bake(inputs, catalog, site, Path(output), cache=cache, say=say)
+    return _document("bake", [str(path)], images, shared_groups(images, catalog))
+
+
+def _document(kind: str, files: list[str], images: Sequence[Chosen], shared: Sequence[Group]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
-        "format": "bake",
-        "files": [str(path)],
+        "format": kind,
+        "files": files,
         "images": [{"name": image.name, "request": image.request.flags(), "plan": image.plan.id} for image in images],
-        "groups": [],
+        "groups": as_rows(shared),
     }
 
 
