@@ -264,28 +264,15 @@ def _reaching_one_another() -> Iterator[None]:
 def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
     engine = SpareEngine(folder)
     (folder / "data").mkdir(parents=True)
-<<<<<<< HEAD
     with bridge(BRIDGE):
         try:
             if tmpfs is not None:
                 subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={tmpfs}", "tmpfs", folder / "data"], check=True)
             engine.start()
-            yield engine
+            with _reaching_one_another():
+                yield engine
         finally:
             engine.remove()
-=======
-    try:
-        _bridge(0x89A0, BRIDGE)
-        if tmpfs is not None:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={tmpfs}", "tmpfs", folder / "data"], check=True)
-        engine.start()
-        with _reaching_one_another():
-            yield engine
-    finally:
-        engine.remove()
-        with contextlib.suppress(OSError):
-            _bridge(0x89A1, BRIDGE)
->>>>>>> w-doubles
 
 
 @pytest.fixture(scope="session")
