@@ -11,7 +11,10 @@ import jinja2
 
 from trainwright.catalog import load_catalog
 from trainwright.dlc import load_dlc
+from trainwright.publish.repository import PATH as POLICY
+from trainwright.publish.repository import load_policy
 
+ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = Path(__file__).with_name("infra.yaml.j2")
 # What builds ask of the repositories of images and cache: whether they exist, layers in both directions, manifests.
 # tests/unit/test_infra.py holds it against the calls of trainwright/publish and of a registry client.
@@ -27,37 +30,12 @@ ACTIONS = (
     "PutImage",
     "UploadLayerPart",
 )
-# Immutable tags name Python's version (…-py311-…) and moving ones never do, so one filter tells them apart; ECR takes
-# five at most (its API's ImageTagMutabilityExclusionFilters), too few for one per CUDA version.
-POLICY: Mapping[str, Any] = {
-    "mutability": "MUTABLE_WITH_EXCLUSION",
-    "exclusions": ["*-py3*"],
-    "scan_on_push": True,
-    "encryption": "AES256",
-    "lifecycle": {
-        "rules": [
-            {
-                "rulePriority": 1,
-                "description": "uploads that no tag names",
-                "selection": {
-                    "tagStatus": "untagged",
-                    "countType": "sinceImagePushed",
-                    "countUnit": "days",
-                    "countNumber": 14,
-                },
-                "action": {"type": "expire"},
-            },
-            {
-                "rulePriority": 2,
-                "description": "all but the newest images",
-                "selection": {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": 100},
-                "action": {"type": "expire"},
-            },
-        ]
-    },
-}
+# Which tags cannot be moved. Immutable tags name Python's version (…-py311-…) and moving ones never do
+# (trainwright/publish/tags.py), so one filter tells them apart; ECR takes five at most (the service model's
+# ImageTagMutabilityExclusionFilters), too few for one per CUDA version in a repository that is made once for all.
+MUTABILITY, EXCLUSIONS = "MUTABLE_WITH_EXCLUSION", ("*-py3*",)
 # A cache export leaves the manifest of the one before without a tag.
-CACHE_LIFECYCLE = {
+CACHE_LIFECYCLE: Mapping[str, Any] = {
     "rules": [
         {
             "rulePriority": 1,
@@ -90,29 +68,26 @@ def infra_template() -> str:
         keep_trailing_newline=True,
     )
     environment.filters["logical"] = logical_name
-    environment.filters["text"] = _lifecycle_text
+    environment.filters["rules"] = _lifecycle_text
     return environment.from_string(TEMPLATE.read_text()).render(
         frameworks=sorted({entry.line.framework for entry in load_catalog().lines}),
-        policy=repository_policy(),
-        source="trainwright/publish/repository.yaml",
+        policy=load_policy(),
+        source=POLICY.relative_to(ROOT),
+        mutability=MUTABILITY,
+        exclusions=EXCLUSIONS,
         actions=ACTIONS,
         compute_types=[f"BUILD_GENERAL1_{size}" for size in ("MEDIUM", "LARGE", "XLARGE", "2XLARGE")],
-        cache_lifecycle=CACHE_LIFECYCLE,
+        cache_lifecycle=json.dumps(CACHE_LIFECYCLE),
         dlc_accounts=load_dlc().accounts["dlc"],
     )
 
 
-def _lifecycle_text(policy: Mapping[str, Any]) -> str:
+def _lifecycle_text(policy: str) -> str:
     """The JSON of a lifecycle policy, a line for every rule."""
-    rules = ",\n".join(f"  {json.dumps(rule)}" for rule in policy["rules"])
+    rules = ",\n".join(f"  {json.dumps(rule)}" for rule in json.loads(policy)["rules"])
     return f'{{"rules": [\n{rules}\n]}}'
 
 
 def logical_name(framework: str) -> str:
     """The name of a resource: CloudFormation allows letters and digits alone."""
     return "".join(word.capitalize() for word in framework.split("-"))
-
-
-def repository_policy() -> Mapping[str, Any]:
-    """How the repositories of images are made: what ECR calls tag mutability, scan, encryption and lifecycle."""
-    return POLICY

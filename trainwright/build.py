@@ -94,6 +94,7 @@ def build(
     started = time.monotonic()
     inputs = inputs_of(what)
     plan = inputs.plan
+    builder = _builder(engine, site, options)
     check_folders(inputs, site)
     arguments = base_images.build_arguments(plan.base, inputs.ids, site, engine, say=say)
     if not options.skip_source_check:
@@ -103,7 +104,7 @@ def build(
         base = write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
         if base is not None and base.stale:
             say(f"the base file system was made on {base.created[:10]}; --fresh-base makes it anew")
-        built = _run_build(inputs, folder, site, engine, options=options, arguments=arguments, say=say)
+        built = _run_build(inputs, folder, site, engine, options=options, builder=builder, arguments=arguments, say=say)
         image_id, progress = built.image_id, built.progress
         dockerfile = (folder / "Dockerfile").read_text()
     earlier = store.load(image_id)
@@ -176,6 +177,7 @@ def build_stages(
         Failure: as :func:`build`.
     """
     inputs = inputs_of(what)
+    builder = _builder(engine, site, options)
     check_folders(inputs, site)
     arguments = base_images.build_arguments(inputs.plan.base, inputs.ids, site, engine, say=say)
     folder = state_dir() / "contexts" / inputs.plan.id[:16]
@@ -186,11 +188,27 @@ def build_stages(
         dockerfile = Path(scratch, "Dockerfile")
         dockerfile.write_text(with_collector((folder / "Dockerfile").read_text(), names))
         built = _run_build(
-            inputs, folder, site, engine, options=options, arguments=arguments, dockerfile=dockerfile, say=say
+            inputs,
+            folder,
+            site,
+            engine,
+            options=options,
+            builder=builder,
+            arguments=arguments,
+            dockerfile=dockerfile,
+            say=say,
         )
     if built.image_id:
         run([engine.client.path, "rmi", built.image_id], env=engine.cli_env)
     return built.progress
+
+
+def _builder(engine: Engine, site: Site, options: BuildOptions) -> builders.Builder:
+    """Who builds, and that it can do what is asked of it: known before anything is fetched or made."""
+    found = builders.builder_for(engine, site, asked=bool(options.cache or options.registry))
+    if options.registry is not None:
+        builders.require_push(found, options.registry)
+    return found
 
 
 def _run_build(
@@ -200,16 +218,14 @@ def _run_build(
     engine: Engine,
     *,
     options: BuildOptions,
+    builder: builders.Builder,
     arguments: Mapping[str, str],
     say: Callable[[str], None],
     dockerfile: Path | None = None,
 ) -> _Built:
     """Run BuildKit; ``dockerfile``: of stages alone, which make no image that is kept."""
     plan = inputs.plan
-    builder = builders.builder_for(engine, site, asked=bool(options.cache or options.registry))
     builders.refuse_local_images(builder, arguments, base_images.LOADED)
-    if options.registry is not None:
-        builders.require_push(builder, options.registry)
     caches = cache_words(options.cache, plan, builder, say=say)
     log_path = state_dir() / "logs" / f"{plan.id[:16]}.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)

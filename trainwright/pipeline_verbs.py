@@ -14,9 +14,11 @@ from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, say, use_catalo
         "format": "buildspec (default), batch or bake",
         "output": "the file to write, of bake the folder (default: buildspec.yml, buildspec-batch.yml, bake)",
         "check": "write nothing; fail where a file is missing or would change",
+        "cache": "of bake: a registry cache, read and written; further ones are only read (may be repeated)",
         "catalog": CATALOG_HELP,
         "json": JSON_HELP,
-    }
+    },
+    iterable=["cache"],
 )
 def pipeline(
     c: Context,
@@ -25,6 +27,7 @@ def pipeline(
     format: str = "buildspec",
     output: str | None = None,
     check: bool = False,
+    cache: list[str] | None = None,
     catalog: str | None = None,
     json: bool = False,
 ) -> None:
@@ -35,7 +38,14 @@ def pipeline(
 
     use_catalog(catalog)
     document = files.pipeline(
-        images, load_catalog(), kind=format, output=output, catalog_folder=catalog, check=check, say=say
+        images,
+        load_catalog(),
+        kind=format,
+        output=output,
+        catalog_folder=catalog,
+        check=check,
+        cache=tuple(cache or ()),
+        say=say,
     )
     if json:
         print_json(document)

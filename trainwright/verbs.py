@@ -19,6 +19,7 @@ from trainwright.ship_verbs import push
 if TYPE_CHECKING:
     from trainwright.catalog import Catalog
     from trainwright.plan import Plan
+    from trainwright.publish.references import Target
     from trainwright.request import Request
     from trainwright.site import Site
 
@@ -200,6 +201,7 @@ def lock(
         "cache": "a registry cache, read and written; further ones are only read (may be repeated)",
         "registry": "the builder pushes the image to this repository, without a tag; it is pulled and proven here",
         "stages": "build only these stages of the Dockerfile, for the builder's cache: no image, no tag",
+        "push": "push the image to this ECR repository, once it has passed its smoke tests (more flags: ./invoke push)",
         "json": JSON_HELP,
     },
     iterable=["tag", "cache"],
@@ -219,6 +221,7 @@ def build(
     cache: list[str] | None = None,
     registry: str | None = None,
     stages: str | None = None,
+    push: str | None = None,
     json: bool = False,
 ) -> None:
     """Build the image through BuildKit, probe it against the plan, tag it."""
@@ -237,22 +240,47 @@ def build(
         registry=registry,
     )
     if stages is not None:
-        if tag or smoke or registry:
-            remedy = "Leave --tag, --smoke and --registry out, or build all of it."
+        if tag or smoke or registry or push:
+            remedy = "Leave --tag, --smoke, --registry and --push out, or build all of it."
             raise RequestError("--stages makes no image", remedy=remedy)
-        document = workflow.build_stages(
+        made = workflow.build_stages(
             resolved, catalog, site, options, names=stages, flags=_flags(words), locked=locked, say=say
         )
-        text = show.stages_text
-    else:
-        document = workflow.build_image(
-            resolved, catalog, site, options, flags=_flags(words), locked=locked, smoke=smoke, say=say
-        )
-        text = show.build_text
+        if json:
+            print_json(made)
+        else:
+            print(show.stages_text(made))
+        return
+    target = _push_target(push, site)
+    document = workflow.build_image(
+        resolved, catalog, site, options, flags=_flags(words), locked=locked, smoke=smoke or target is not None, say=say
+    )
+    shipped = _push(document, target, site, progress) if target is not None else None
     if json:
-        print_json(document)
-    else:
-        print(text(document))
+        print_json({**document, "push": shipped})
+        return
+    print(show.build_text(document))
+    if shipped is not None:
+        from trainwright.publish.show import push_text
+
+        print(f"\n{push_text(shipped)}")
+
+
+def _push_target(repository: str | None, site: Site) -> Target | None:
+    """Where ``--push`` leads to: known before a build begins, as a mistake in it would come out at its end."""
+    if repository is None:
+        return None
+    from trainwright.publish.references import find_target
+
+    return find_target(repository, (), None, site.aws)
+
+
+def _push(document: Mapping[str, Any], target: Target, site: Site, progress: str) -> dict[str, Any]:
+    """Push what was just built; the document of ``push --json``."""
+    from trainwright.publish.push import push_images, push_options
+
+    options = push_options(progress=progress)
+    return push_images([document["tags"][0]], target, site, options, say=say)
 
 
 @verb(

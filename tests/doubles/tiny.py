@@ -13,9 +13,7 @@ from docker.errors import NotFound
 
 
 @contextmanager
-def tiny_image(
-    engine: Any, tag: str, *layers: bytes, labels: Mapping[str, str] | None = None
-) -> Iterator[str]:
+def tiny_image(engine: Any, tag: str, *layers: bytes, labels: Mapping[str, str] | None = None) -> Iterator[str]:
     """An image with one file per layer, under ``tag`` while this is open; yields its id.
 
     Args:

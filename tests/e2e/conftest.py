@@ -172,6 +172,7 @@ def aws(aws_of_module: EmulatedAws) -> Iterator[EmulatedAws]:
 
 
 BRIDGE = "twtest0"
+ADDRESSES = "10.213.0.0/20"  # of networks in the second engine
 
 
 @dataclass
@@ -189,6 +190,7 @@ class SpareEngine:
         # A bridge of its own: with --bridge=none a second engine would take the first one's docker0 away.
         argv = ["dockerd", "-H", self.endpoint, "--data-root", f"{self.folder}/data", "--exec-root"]
         argv += [f"{self.folder}/exec", "-p", f"{self.folder}/pid", f"--bridge={BRIDGE}", "--iptables=false"]
+        argv += ["--default-address-pool", f"base={ADDRESSES},size=24"]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
         for _ in range(200):
@@ -243,6 +245,22 @@ def _descendants(pid: int) -> list[int]:
 
 
 @contextmanager
+def _reaching_one_another() -> Iterator[None]:
+    """Let containers of one network of the second engine reach one another.
+
+    An engine that sets up iptables, as this machine's own may, makes the kernel drop what no rule accepts, also between
+    ports of a bridge. The second engine must not set up iptables: it would do so in the first one's chains.
+    """
+    rule = ["FORWARD", "-s", ADDRESSES, "-d", ADDRESSES, "-j", "ACCEPT"]
+    made = shutil.which("iptables") and subprocess.run(["iptables", "-I", *rule], check=False).returncode == 0
+    try:
+        yield
+    finally:
+        if made:
+            subprocess.run(["iptables", "-D", *rule], check=True)
+
+
+@contextmanager
 def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
     engine = SpareEngine(folder)
     (folder / "data").mkdir(parents=True)
@@ -251,12 +269,13 @@ def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
             if tmpfs is not None:
                 subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={tmpfs}", "tmpfs", folder / "data"], check=True)
             engine.start()
-            yield engine
+            with _reaching_one_another():
+                yield engine
         finally:
             engine.remove()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def spare_engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """A context manager that starts a second engine; ``tmpfs`` limits its disk, as ``300m``."""
     if os.geteuid() != 0 or shutil.which("dockerd") is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -236,19 +235,25 @@ def test_a_status_on_demand(aws, repository, push):
     push(repository, "v1")
 
 
-def test_a_connection_is_cut_in_the_middle(engine, aws, repository, push):
-    aws.fail_registry("PATCH", "/blobs/uploads/", "reset")
-    digest = push(repository, "v1")  # the engine itself tries once more
+def test_a_connection_is_cut_in_the_middle(engine, aws, repository):
+    name = f"{aws.host()}/{repository}"
+    with tiny_image(engine, f"{name}:v1", os.urandom(300_000)) as image:
+        aws.fail_registry("PATCH", "/blobs/uploads/", "reset")
+        engine.images.push(name, tag="v1", auth_config=aws.login())  # the engine itself tries once more
     cut = [asked for asked in aws.requests if not asked.status]
     assert [asked.method for asked in cut] == ["PATCH"]
     assert cut[0].received > 0
+    assert "v1" in tags_of(aws, repository)
 
-    name = f"{aws.host()}/{repository}@{digest}"
-    with contextlib.suppress(NotFound):
-        engine.images.remove(name)
+    aws.requests.clear()
     aws.fail_registry("GET", "/manifests/", "reset", times=20)
-    with pytest.raises(APIError):
-        engine.images.pull(name, auth_config=aws.login())
+    with pytest.raises(APIError, match="connection reset by peer"):
+        engine.images.pull(name, tag="v1", auth_config=aws.login())
+    assert all(asked.sent > 100 for asked in aws.requests if "/manifests/" in asked.path and asked.method == "GET")
+    aws.release()
+    aws.fail_registry("GET", "/blobs/", "reset")
+    assert engine.images.pull(name, tag="v1", auth_config=aws.login()).id == image
+    engine.images.remove(f"{name}:v1")
 
 
 def test_a_request_hangs_until_it_is_released(aws, repository, push):

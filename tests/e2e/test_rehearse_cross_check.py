@@ -7,17 +7,15 @@ instead of sending an archive, calls its hosts algo-1-<random>, and has no insta
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pytest
 
-SDK = "sagemaker==2.257.7"
+from tests.doubles.sagemaker_sdk import SDK2, Sdk, interpreter_with, nothing_left, programs
+from trainwright.engine import find_client
+
 SCRIPT = """
 import json, os, sys
 seen = {name: value for name, value in os.environ.items() if name.startswith("SM_")}
@@ -68,86 +66,20 @@ SAME = (
 )
 
 
-def checked(*argv: str, **options: object) -> str:
-    done = subprocess.run(list(argv), capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return str(done.stdout)
-
-
 @pytest.fixture(scope="module")
-def compose(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with ``docker-compose``: this machine's, or the one of the Debian release that has version 2."""
-    if found := shutil.which("docker-compose"):
-        return Path(found).parent
-    if not shutil.which("apt-get"):
-        pytest.skip("no docker-compose, and no apt to get one with")
-    work = tmp_path_factory.mktemp("compose")
-    archive = checked("apt-get", "indextargets", "--format", "$(REPO_URI)").split()[0]
-    keys = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    (work / "sources.list").write_text(f"deb [signed-by={keys}] {archive} trixie main\n")
-    (work / "lists" / "partial").mkdir(parents=True)
-    (work / "cache" / "archives" / "partial").mkdir(parents=True)
-    places = {
-        "Dir::Etc::SourceList": work / "sources.list",
-        "Dir::Etc::SourceParts": "/dev/null",
-        "Dir::State::Lists": work / "lists",
-        "Dir::Cache": work / "cache",
-        "APT::Sandbox::User": "root",
-    }
-    options = [word for name, value in places.items() for word in ("-o", f"{name}={value}")]
-    checked("apt-get", *options, "update")
-    checked("apt-get", *options, "download", "docker-compose", cwd=work)
-    checked("dpkg-deb", "-x", str(next(work.glob("docker-compose_*.deb"))), str(work / "package"))
-    # Not as the plugin: the SDK looks for "v2" in its version, which Debian's does not say.
-    program = work / "bin" / "docker-compose"
-    program.parent.mkdir()
-    shutil.copy(work / "package/usr/libexec/docker/cli-plugins/docker-compose", program)
-    program.chmod(0o755)
-    return program.parent
+def sdk(tmp_path_factory: pytest.TempPathFactory) -> Sdk:
+    return Sdk(interpreter_with(SDK2), programs(tmp_path_factory.mktemp("programs"), find_client().path), {})
 
 
-@pytest.fixture(scope="module")
-def sdk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment of the SDK's own."""
-    folder = tmp_path_factory.mktemp("sdk")
-    uv = str(Path(sys.executable).with_name("uv"))
-    checked(uv, "venv", "--quiet", "--python", sys.executable, str(folder / "venv"))
-    python = folder / "venv" / "bin" / "python"
-    checked(uv, "pip", "install", "--quiet", "--python", str(python), SDK)
-    return python
-
-
-def test_a_script_sees_the_same_in_the_sdks_local_mode(rehearse, cpu_image, docker, compose, sdk, tmp_path):
+def test_a_script_sees_the_same_in_the_sdks_local_mode(rehearse, cpu_image, docker, sdk, tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "train.py").write_text(SCRIPT)
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "data.txt").write_text("numbers")
     for folder in ("root", "out"):
         (tmp_path / folder).mkdir()
-    (tmp_path / "fit.py").write_text(FIT)
-    (tmp_path / "sagemaker.yaml").write_text(
-        "SchemaVersion: '1.0'\nSageMaker: {PythonSDK: {Modules: {TelemetryOptOut: true}}}\n"
-    )
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    environment |= {
-        "PATH": f"{compose}:/usr/bin:/bin",
-        "AWS_ACCESS_KEY_ID": "none",
-        "AWS_SECRET_ACCESS_KEY": "none",
-        "AWS_DEFAULT_REGION": "us-west-2",
-        "AWS_EC2_METADATA_DISABLED": "true",
-        "SAGEMAKER_USER_CONFIG_OVERRIDE": str(tmp_path / "sagemaker.yaml"),
-        "SAGEMAKER_SUPPRESS_V2_WARNING": "1",
-    }
-    networks = docker("network", "ls", "--format", "{{.Name}}").split()
-    try:
-        checked(str(sdk), "fit.py", cpu_image, str(tmp_path), cwd=tmp_path, env=environment, timeout=600)
-    finally:
-        # Compose stops the containers and leaves them, and the SDK its network.
-        made = ["--filter", f"ancestor={cpu_image}", "--filter", "label=com.docker.compose.service"]
-        for container in docker("ps", "-aq", *made).split():
-            docker("rm", "-f", "-v", container)
-        if "sagemaker-local" not in networks:
-            docker("network", "rm", "sagemaker-local", check=False)
+    with nothing_left(docker, cpu_image):
+        sdk.run(FIT, cpu_image, str(tmp_path), folder=tmp_path)
     theirs = seen(tmp_path / "out" / "model.tar.gz")
 
     words = ["--hyperparameters", HYPERPARAMETERS, "--input", f"training={tmp_path / 'data'}"]

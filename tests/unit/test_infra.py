@@ -7,6 +7,7 @@ import fnmatch
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,10 @@ from botocore import xform_name
 from devtools.generated import ROOT
 from devtools.infra import logical_name
 from tests.doubles.ministack import ACCOUNT, REGION, ministack
-from trainwright.catalog import load_catalog
-from trainwright.plan import variant
+from trainwright.catalog import Catalog, load_catalog
+from trainwright.publish.repository import FILTERS, load_policy
+from trainwright.publish.settings import may_move
+from trainwright.publish.tags import tags_of
 from trainwright.request import make_request
 from trainwright.resolve import resolve
 
@@ -136,20 +139,29 @@ def test_a_repository_for_every_framework_and_one_for_the_cache(aws, stack, temp
         assert priorities == sorted(set(priorities))
         # ECR wants a rule about any image to be the last.
         assert [rule["selection"]["tagStatus"] for rule in text["rules"]].index("untagged") == 0
+    policy = json.loads(load_policy().lifecycle_text())
+    assert all(texts[f"trainwright/{name}"] == policy for name in FRAMEWORKS)
     assert stack["CacheUri"].endswith("/trainwright/cache")
 
 
 def test_only_the_tags_that_say_everything_are_immutable(template):
-    plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
-    for name in FRAMEWORKS:
-        made = template["Resources"][f"{logical_name(name)}Repository"]["Properties"]
+    """By the rule of tags that push has, and by its own understanding of what a repository lets it do."""
+    catalog = load_catalog()
+    for entry in catalog.lines:
+        line, made = entry.line, template["Resources"][f"{logical_name(entry.line.framework)}Repository"]["Properties"]
         filters = [f["ImageTagMutabilityExclusionFilterValue"] for f in made["ImageTagMutabilityExclusionFilters"]]
-        assert len(filters) <= 5
+        description = {
+            "imageTagMutability": made["ImageTagMutability"],
+            "imageTagMutabilityExclusionFilters": [{"filterType": "WILDCARD", "filter": text} for text in filters],
+        }
+        assert len(filters) <= FILTERS
         assert all(text.count("*") <= 2 for text in filters)
-        assert made["ImageTagMutability"] in ("MUTABLE_WITH_EXCLUSION", "IMMUTABLE_WITH_EXCLUSION")
-        excluded_move = made["ImageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
-        for tag, moves in ((f"{name}-{variant(plan)}-20261121-0123456789ab", False), (f"{name}-2.6.0-cu124", True)):
-            assert any(fnmatch.fnmatchcase(tag, text) for text in filters) == (moves == excluded_move), tag
+        request = make_request(framework=line.framework, cuda=line.cuda, version=line.version)
+        plan = resolve(request, Catalog([entry], catalog.components, catalog.rules))
+        tags = tags_of(plan, datetime(2026, 11, 21, tzinfo=UTC))
+        assert not may_move(description, tags.immutable)
+        assert tags.moving
+        assert all(may_move(description, tag) for tag in tags.moving)
 
 
 def test_the_project(aws, stack):
@@ -251,15 +263,14 @@ def test_a_batch_may_start_builds_of_its_project_alone(aws, stack):
 def test_every_call_of_the_package_is_allowed_to_a_build(aws, stack):
     """Whatever method of an ECR client the package names is one of the role's, but what makes a repository:
     the stack has made them, and `push --create` is for people."""
-    made_by_the_stack = {"CreateRepository", "PutLifecyclePolicy", "GetLifecyclePolicy", "TagResource"}
+    made_by_the_stack = {"CreateRepository", "PutLifecyclePolicy", "PutImageTagMutability"}
     operations = botocore.session.get_session().get_service_model("ecr").operation_names
     methods = {xform_name(name): name for name in operations}
-    called = {
-        methods[node.attr]
-        for path in (ROOT / "trainwright").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr in methods
-    }
+    nodes = [node for path in (ROOT / "trainwright").rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    words = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    words |= {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    called = {methods[word] for word in words & set(methods)}
+    assert {"PutImage", "BatchGetImage", "CreateRepository"} <= called
     _, statements = aws.roles()["BuildRole"]
     repository = arn("ecr", "repository/trainwright/pytorch")
     refused = {name for name in called if not allows(statements, f"ecr:{name}", repository)}

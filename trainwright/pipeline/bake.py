@@ -123,7 +123,7 @@ def write_bake(
         catalog: where the components' files lie.
         site: where things come from. What may hold a password lies in ``secrets/``, readable by its owner alone and
             ignored by git.
-        folder: made when missing; contexts of other targets are removed from it.
+        folder: made when missing; contexts of other targets in it go.
         cache: references of registry caches.
         say: told of long steps.
 
@@ -134,8 +134,9 @@ def write_bake(
     plans = [inputs.plan for inputs in every]
     names = [target_name(plan) for plan in plans]
     bake_document(plans, cache=cache)  # what is wrong with the request is told before gigabytes are written
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / BAKE_FILE).is_file():
-        raise RequestError(f"{folder}: a folder that holds something else", remedy="Name an empty folder.")
+    path = folder / BAKE_FILE
+    if folder.is_dir() and any(folder.iterdir()) and not path.is_file():
+        raise RequestError(f"--output {folder}: a folder that holds something else", remedy="Name an empty folder.")
     secrets, arguments = {}, {}
     for inputs, name in zip(every, names, strict=True):
         write_context(inputs, catalog, site, folder / CONTEXTS / name, say=say)
@@ -149,7 +150,6 @@ def write_bake(
     for gone in (folder / CONTEXTS).iterdir():
         if gone.name not in names:
             shutil.rmtree(gone)
-    path = folder / BAKE_FILE
     document = bake_document(plans, cache=cache, secrets=secrets, arguments=arguments)
     write_atomically(path, json.dumps(document, indent=2) + "\n")
     return path

@@ -32,6 +32,7 @@ def pipeline(
     output: str | None,
     catalog_folder: str | None,
     check: bool,
+    cache: Sequence[str] = (),
     say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Write the files of a pipeline, or look whether they are as they would be written.
@@ -43,6 +44,7 @@ def pipeline(
         output: the file (of ``bake`` the folder), seen from the working folder, which is the root of the source.
         catalog_folder: the user's own catalog, as the command line names it.
         check: write nothing.
+        cache: of ``bake``: registry caches, as of ``build --cache``.
         say: told of long steps.
 
     Returns:
@@ -54,7 +56,11 @@ def pipeline(
     if kind not in OUTPUTS:
         raise RequestError(f"--format {kind}: no such format. {did_you_mean(kind, OUTPUTS)}")
     if kind == "bake":
-        return _bake(words, catalog, output=output or OUTPUTS[kind], check=check, say=say)
+        return _bake(words, catalog, output=output or OUTPUTS[kind], check=check, cache=cache, say=say)
+    if cache:
+        raise RequestError(
+            f"--cache: of --format bake alone, not {kind}", remedy="A buildspec has it of the variable CACHE."
+        )
     # What is written is for other machines: nothing of this one's site may end up in it.
     images = choose(words, catalog, Site())
     shared = shared_groups(images, catalog)
@@ -76,7 +82,13 @@ def pipeline(
 
 
 def _bake(
-    words: str | None, catalog: Catalog, *, output: str, check: bool, say: Callable[[str], None]
+    words: str | None,
+    catalog: Catalog,
+    *,
+    output: str,
+    check: bool,
+    cache: Sequence[str],
+    say: Callable[[str], None],
 ) -> dict[str, Any]:
     """Write a bake file with its contexts; they are of this machine's site, as a build of it would be."""
     if check:
@@ -84,14 +96,17 @@ def _bake(
             "--format bake --check: a bake file has its contexts beside it and is no file to commit",
             remedy="./invoke pipeline --format bake writes both anew.",
         )
-    from trainwright.inputs import locked_inputs
+    from trainwright.inputs import first_use, locked_inputs
     from trainwright.pipeline.bake import write_bake
     from trainwright.site import load_site
 
     site = load_site()
     images = choose(words, catalog, site)
-    inputs = [locked_inputs(image.plan, site, image.request.flags(), strict=False) for image in images]
-    path = write_bake(inputs, catalog, site, Path(output), say=say)
+    inputs = []
+    for image in images:
+        flags = image.request.flags()
+        inputs.append(first_use(locked_inputs(image.plan, site, flags, strict=False), site, flags, say=say))
+    path = write_bake(inputs, catalog, site, Path(output), cache=cache, say=say)
     return _document("bake", [str(path)], images, shared_groups(images, catalog))
 
 

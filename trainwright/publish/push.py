@@ -59,14 +59,14 @@ class PushOptions:
 
 def push_options(
     *,
-    policy: Path | None,
-    tags: tuple[str, ...],
-    create: bool,
-    unproven: bool,
-    revision: int,
-    attach_sbom: bool,
-    progress: str,
-    stall: float,
+    policy: Path | None = None,
+    tags: tuple[str, ...] = (),
+    create: bool = False,
+    unproven: bool = False,
+    revision: int = 1,
+    attach_sbom: bool = False,
+    progress: str = "auto",
+    stall: float = STALL,
 ) -> PushOptions:
     """The options of a push from the words of the command line.
 

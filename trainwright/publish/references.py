@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.site import Aws
@@ -53,16 +55,19 @@ def registry_host(account: str, region: str) -> str:
     Raises:
         RequestError: AWS has no such region.
     """
-    from botocore.exceptions import UnknownRegionError
-    from botocore.session import get_session
+    for partition in _partitions():
+        if region in partition["regions"] or re.fullmatch(partition["regionRegex"], region):
+            return f"{account}.dkr.ecr.{region}.{partition['outputs']['dnsSuffix']}"
+    known = [name for partition in _partitions() for name in partition["regions"]]
+    raise RequestError(f"--region {region}: AWS has no such region. {did_you_mean(region, known)}")
 
-    session = get_session()
-    try:
-        partition = session.get_partition_for_region(region)
-    except UnknownRegionError:
-        raise _unknown_region(region) from None
-    suffix = session.get_component("endpoint_resolver").get_partition_dns_suffix(partition)
-    return f"{account}.dkr.ecr.{region}.{suffix}"
+
+@cache
+def _partitions() -> list[dict[str, Any]]:
+    """AWS's partitions with their regions and DNS suffixes, as botocore ships them."""
+    from botocore.loaders import create_loader
+
+    return list(create_loader().load_data("partitions")["partitions"])
 
 
 def parse_host(host: str) -> tuple[str, str] | None:
@@ -77,13 +82,20 @@ def check_repository(name: str) -> str:
     Raises:
         RequestError: ECR would not take it; the message has the nearest name that it would.
     """
-    if _NAME.fullmatch(name) and len(name) in _NAME_LENGTH:
+    if _is_name(name):
         return name
-    near = re.sub(r"[^a-z0-9._/-]+", "-", name.rpartition("@")[0].lower() or name.lower())
+    near = re.sub(r"[^a-z0-9._/-]+", "-", name.rpartition(":")[0].lower() or name.lower())
     near = "/".join(re.sub(r"[._-]{2,}", "-", part).strip("._-") for part in near.split("/") if part.strip("._-"))
-    remedy = f"For example: --repository {near}" if _NAME.fullmatch(near) else "For example: --repository team/training"
-    what = "no repository name" if name else "missing"
-    raise RequestError(f"--repository {name}: {what} (2 to 256 of a-z, 0-9, and . _ - / between them)", remedy=remedy)
+    raise RequestError(
+        f"--repository {name}: no repository name (2 to 256 of a-z, 0-9, and . _ - / between them)"
+        if name
+        else "--repository is missing",
+        remedy=f"For example: --repository {near if _is_name(near) else 'team/training'}",
+    )
+
+
+def _is_name(text: str) -> bool:
+    return _NAME.fullmatch(text) is not None and len(text) in _NAME_LENGTH
 
 
 def find_target(repository: str, regions: Sequence[str], account: str | None, site: Aws) -> Target:
@@ -125,11 +137,3 @@ def find_target(repository: str, regions: Sequence[str], account: str | None, si
     for region in found:
         registry_host(account or "0" * 12, region)
     return Target(name, found, account)
-
-
-def _unknown_region(region: str) -> RequestError:
-    from botocore.session import get_session
-
-    session = get_session()
-    known = [r for p in session.get_available_partitions() for r in session.get_available_regions("ecr", p)]
-    return RequestError(f"--region {region}: AWS has no such region. {did_you_mean(region, known)}")
