@@ -18,7 +18,7 @@ def test(c: Context, fast: bool = False, select: str | None = None) -> None:
 
 @verb(help={"check": "change nothing; fail where a file would change"})
 def generate(c: Context, check: bool = False) -> None:
-    """Make the generated files anew: golden Dockerfiles and JSON schemas."""
+    """Make the generated files anew: golden Dockerfiles, JSON schemas, the pipeline."""
     from devtools.generated import generate as make
 
     make(check=check)

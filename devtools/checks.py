@@ -41,6 +41,7 @@ def run_tests(*, fast: bool, select: str | None) -> None:
         _generated_files_are_fresh()
         dockerfiles = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "golden").glob("*.Dockerfile"))
         _step("dockerfiles", [str(Path(sys.executable).with_name("hadolint")), *dockerfiles])
+        _step("infrastructure", [str(Path(sys.executable).with_name("cfn-lint")), "infra/trainwright.yaml"])
     # pytest exits with 5 where -k chose nothing of one half.
     empty = (5,) if select else ()
     _step("unit tests", [*pytest, "-m", "not engine"], empty)

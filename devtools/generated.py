@@ -1,4 +1,4 @@
-"""Files that are made from others and checked in: golden Dockerfiles and the schemas of the JSON documents."""
+"""Files that are made from others and checked in: golden Dockerfiles, schemas, the pipeline, the infrastructure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+from devtools.infra import infra_template
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.diagnose import load_causes
 from trainwright.documents import DOCUMENTS
@@ -15,6 +16,7 @@ from trainwright.extend import extended
 from trainwright.findings import rules_markdown
 from trainwright.lines import Line
 from trainwright.paths import write_atomically
+from trainwright.pipeline.files import default_files
 from trainwright.preflight.run import RULES
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
@@ -43,6 +45,8 @@ def expected_files() -> dict[Path, str]:
         schema = json.dumps(model.model_json_schema(by_alias=True), indent=1, sort_keys=True)
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     files[ROOT / "docs" / "findings.md"] = _findings_page()
+    files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
+    files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files
 
 

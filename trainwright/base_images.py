@@ -21,6 +21,7 @@ from trainwright.site import Site
 
 DEFAULT_REGISTRY = "docker.io"
 PULL_SECONDS = 3600
+LOADED = "trainwright/base:"  # what images of a site's folder are called in the engine
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def image_file(folder: Path, image_id: str) -> Path:
 
 def _from_folder(image: str, image_id: str, folder: Path, engine: Engine, say: Callable[[str], None]) -> str:
     """The name under which the engine has an image of the folder; loaded where it has it not yet."""
-    name = f"trainwright/base:{image_id[7:19]}"
+    name = f"{LOADED}{image_id[7:19]}"
     if inspect(engine, image_id) is None:
         path = image_file(folder, image_id)
         say(f"loading {image} from {path}")

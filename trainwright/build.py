@@ -10,18 +10,19 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from trainwright import base_images, store
+from trainwright import base_images, builders, store
 from trainwright import probe as probing
 from trainwright.buildkit import command
+from trainwright.caching import cache_words
 from trainwright.catalog import Catalog
 from trainwright.context import write_context
 from trainwright.engine import Engine
-from trainwright.errors import BuildFailed, EngineError, ProofFailed, SourceError
+from trainwright.errors import BuildFailed, EngineError, ProofFailed, RegistryRefused, SourceError
 from trainwright.inputs import Inputs, check_folders, inputs_of
 from trainwright.ledger import make_ledger, owner_of
 from trainwright.paths import locked, state_dir
@@ -31,7 +32,7 @@ from trainwright.runner import run, stream
 from trainwright.site import Site
 from trainwright.source_failures import source_failure
 from trainwright.sources import check_sources
-from trainwright.steps import steps
+from trainwright.steps import steps, with_collector
 from trainwright.store import BuildRecord, EngineUsed
 from trainwright.system_check import check_system_packages, gone_from_archive
 from trainwright.view import Mode, make_view, readable
@@ -43,13 +44,25 @@ _KEY_LINE = re.compile(r"error|fail|denied|not found|no space|mismatch|unable|ca
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """How to build, as opposed to what: extra tags, the shape of the progress, what to make anew, what not to ask."""
+    """How to build, as opposed to what: extra tags, the shape of the progress, what to make anew, what not to ask,
+    the registry caches (:mod:`trainwright.caching`), the repository that a builder pushes to."""
 
     tags: tuple[str, ...] = ()
     progress: Mode = "auto"
     no_cache: bool = False
     fresh_base: bool = False
     skip_source_check: bool = False
+    cache: tuple[str, ...] = ()
+    registry: str | None = None
+
+
+@dataclass(frozen=True)
+class _Built:
+    """What BuildKit made: an image in the engine (none where stages alone were built), and where it was pushed."""
+
+    image_id: str
+    progress: BuildProgress
+    pushed: str | None = None
 
 
 def build(
@@ -76,10 +89,12 @@ def build(
         ProofFailed: the image is not what the plan says; it keeps no tag.
         EngineError: the engine went away.
         SourceError: an input could not be had, or had another checksum; no tag was moved.
+        RegistryRefused: the registry of ``options`` did not take the image, or does not give it.
     """
     started = time.monotonic()
     inputs = inputs_of(what)
     plan = inputs.plan
+    builder = _builder(engine, site, options)
     check_folders(inputs, site)
     arguments = base_images.build_arguments(plan.base, inputs.ids, site, engine, say=say)
     if not options.skip_source_check:
@@ -89,7 +104,8 @@ def build(
         base = write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
         if base is not None and base.stale:
             say(f"the base file system was made on {base.created[:10]}; --fresh-base makes it anew")
-        image_id, progress = _run_build(inputs, folder, site, engine, options=options, arguments=arguments)
+        built = _run_build(inputs, folder, site, engine, options=options, builder=builder, arguments=arguments, say=say)
+        image_id, progress = built.image_id, built.progress
         dockerfile = (folder / "Dockerfile").read_text()
     earlier = store.load(image_id)
     if earlier is not None and earlier.plan.id == plan.id and not options.no_cache:
@@ -103,7 +119,8 @@ def build(
     except ProofFailed as failed:
         raise ProofFailed(
             f"the image is not what the plan says, and gets no tag: {failed.message}",
-            remedy=f"{failed.remedy}\nThe image is {image_id[7:19]}; docker rmi {image_id[7:19]} removes it.".strip(),
+            remedy=f"{failed.remedy}\nThe image is {image_id[7:19]}; docker rmi {image_id[7:19]} removes it.".strip()
+            + (f" In the registry it is {built.pushed}, without any tag." if built.pushed else ""),
             image_id=image_id,
             **failed.details,
         ) from None
@@ -125,6 +142,7 @@ def build(
         engine=EngineUsed(server=engine.server_version, client=engine.client.version, buildkit=engine.client.buildkit),
         source_revision=_revision(),
         probe=found,
+        pushed=built.pushed,
         smoke=earlier.smoke if earlier is not None and earlier.plan.id == plan.id else None,
     )
     for tag in record.tags:
@@ -135,18 +153,95 @@ def build(
     return record
 
 
+def build_stages(
+    what: Plan | Inputs,
+    catalog: Catalog,
+    site: Site,
+    engine: Engine,
+    *,
+    names: Sequence[str],
+    options: BuildOptions,
+    say: Callable[[str], None],
+) -> BuildProgress:
+    """Build some stages of a Dockerfile for the builder's cache: no image, no tag, no record.
+
+    Args:
+        names: the stages; what they are made from is built as well.
+        what, catalog, site, engine, options, say: as for :func:`build`.
+
+    Returns:
+        What was built, and what of it came from the cache.
+
+    Raises:
+        RequestError: the Dockerfile has no such stage.
+        Failure: as :func:`build`.
+    """
+    inputs = inputs_of(what)
+    builder = _builder(engine, site, options)
+    check_folders(inputs, site)
+    arguments = base_images.build_arguments(inputs.plan.base, inputs.ids, site, engine, say=say)
+    folder = state_dir() / "contexts" / inputs.plan.id[:16]
+    with locked(folder.with_suffix(".lock")), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
+        write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
+        # BuildKit builds one target at a time, and every export replaces the cache of a reference: one stage more
+        # that needs all of them.
+        dockerfile = Path(scratch, "Dockerfile")
+        dockerfile.write_text(with_collector((folder / "Dockerfile").read_text(), names))
+        built = _run_build(
+            inputs,
+            folder,
+            site,
+            engine,
+            options=options,
+            builder=builder,
+            arguments=arguments,
+            dockerfile=dockerfile,
+            say=say,
+        )
+    if built.image_id:
+        run([engine.client.path, "rmi", built.image_id], env=engine.cli_env)
+    return built.progress
+
+
+def _builder(engine: Engine, site: Site, options: BuildOptions) -> builders.Builder:
+    """Who builds, and that it can do what is asked of it: known before anything is fetched or made."""
+    found = builders.builder_for(engine, site, asked=bool(options.cache or options.registry))
+    if options.registry is not None:
+        builders.require_push(found, options.registry)
+    return found
+
+
 def _run_build(
-    inputs: Inputs, folder: Path, site: Site, engine: Engine, *, options: BuildOptions, arguments: Mapping[str, str]
-) -> tuple[str, BuildProgress]:
+    inputs: Inputs,
+    folder: Path,
+    site: Site,
+    engine: Engine,
+    *,
+    options: BuildOptions,
+    builder: builders.Builder,
+    arguments: Mapping[str, str],
+    say: Callable[[str], None],
+    dockerfile: Path | None = None,
+) -> _Built:
+    """Run BuildKit; ``dockerfile``: of stages alone, which make no image that is kept."""
     plan = inputs.plan
+    builders.refuse_local_images(builder, arguments, base_images.LOADED)
+    caches = cache_words(options.cache, plan, builder, say=say)
     log_path = state_dir() / "logs" / f"{plan.id[:16]}.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    own = steps((folder / "Dockerfile").read_text())
+    own = steps((dockerfile or folder / "Dockerfile").read_text())
     progress = BuildProgress(engine.client.progress, owner=lambda vertex: owner_of(vertex, own))
     with tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
-        id_file = Path(scratch, "image-id")
+        id_file, metadata = Path(scratch, "image-id"), Path(scratch, "metadata.json")
         secrets = site.secrets(Path(scratch, "secrets"), plan.base.os)
-        argv = _argv(engine, site, options, id_file, secrets=secrets, arguments=arguments)
+        argv = [*command(engine, site, secrets, arguments), *caches]
+        if dockerfile is None:
+            argv += ["--iidfile", str(id_file), *builders.output_words(builder, options.registry, metadata)]
+        elif builder.driver != "builtin":
+            argv += ["--file", str(dockerfile), "--output", "type=cacheonly"]
+        else:  # a client without buildx always makes an image
+            argv += ["--file", str(dockerfile), "--iidfile", str(id_file)]
+        argv += _common_words(engine, options)
         view = make_view(options.progress)
         with (
             log_path.open("w") as log,
@@ -169,32 +264,25 @@ def _run_build(
             finally:
                 progress.close()
                 view.close()
-        if not done.ok or not id_file.is_file():
-            raise _failure(inputs, engine, progress, log_path, done.returncode)
-        return id_file.read_text().strip(), progress
+        if not done.ok or (dockerfile is None and not id_file.is_file()):
+            raise _failure(inputs, engine, progress, log_path, done.returncode, registry=options.registry)
+        for trouble in progress.cache_troubles:
+            say(f"--cache: {trouble}")
+        if options.registry is not None and dockerfile is None:
+            say(f"pulling the image from {options.registry}, to prove it here")
+            image_id, pushed = builders.pull_pushed(engine, options.registry, metadata)
+            return _Built(image_id, progress, pushed)
+        return _Built(id_file.read_text().strip() if id_file.is_file() else "", progress)
 
 
-def _argv(
-    engine: Engine,
-    site: Site,
-    options: BuildOptions,
-    id_file: Path,
-    *,
-    secrets: Mapping[str, Path],
-    arguments: Mapping[str, str],
-) -> list[str]:
-    argv = [*command(engine, site, secrets, arguments), "--progress", engine.client.progress]
-    argv += ["--iidfile", str(id_file), "--build-arg", f"SOURCE_REVISION={_revision()}"]
-    if engine.client.buildkit == "buildx":
-        argv.append("--load")
-    if options.no_cache:
-        argv.append("--no-cache")
-    return argv
+def _common_words(engine: Engine, options: BuildOptions) -> list[str]:
+    words = ["--progress", engine.client.progress, "--build-arg", f"SOURCE_REVISION={_revision()}"]
+    return [*words, "--no-cache"] if options.no_cache else words
 
 
 def _failure(
-    inputs: Inputs, engine: Engine, progress: BuildProgress, log_path: Path, code: int
-) -> BuildFailed | EngineError | SourceError:
+    inputs: Inputs, engine: Engine, progress: BuildProgress, log_path: Path, code: int, *, registry: str | None
+) -> BuildFailed | EngineError | SourceError | RegistryRefused:
     """What to tell of a build that failed: which component, which step, its last lines."""
     plan = inputs.plan
     alive = run([engine.client.path, "version", "--format", "{{.Server.Version}}"], env=engine.cli_env, timeout=20)
@@ -206,6 +294,12 @@ def _failure(
         )
     text = log_path.read_text(errors="replace")
     failed = progress.failed
+    if (
+        failed is not None
+        and failed.step is None
+        and (refused := builders.push_failure(registry, failed.error, str(log_path)))
+    ):
+        return refused
     component = progress.vertices[failed.id].component if failed is not None else None
     last = list(failed.log)[-20:] if failed is not None and failed.log else text.splitlines()[-20:]
     if failed is not None and (source := source_failure(plan, component, failed.exit_code, last, str(log_path))):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainwright.builders import needs_buildx
 from trainwright.engine import Engine
-from trainwright.errors import EngineError
 from trainwright.site import Site
 
 
@@ -26,10 +26,7 @@ def command(engine: Engine, site: Site, secrets: Mapping[str, Path], arguments: 
     words = ["buildx", "build"] if engine.client.buildkit == "buildx" else ["build"]
     if site.builder:
         if engine.client.buildkit != "buildx":
-            raise EngineError(
-                f"the site names the builder {site.builder!r}, but {engine.client.path} has no buildx",
-                remedy="Install the docker-buildx plugin (0.13 or newer), or leave `builder` out of the site file.",
-            )
+            raise needs_buildx(engine, site.builder)
         words += ["--builder", site.builder]
     argv = [engine.client.path, *words]
     for name, path in secrets.items():
@@ -40,4 +37,6 @@ def command(engine: Engine, site: Site, secrets: Mapping[str, Path], arguments: 
         argv += ["--build-arg", f"{name}={value}"]
     if site.build_network:
         argv += ["--network", site.build_network]
+        if site.builder and site.build_network == "host":
+            argv += ["--allow", "network.host"]  # builders that are not the engine's own want to be told
     return argv

@@ -183,6 +183,7 @@ class BuildDocument(Record):
     plan: str
     image_id: str
     tags: tuple[str, ...]
+    pushed: str | None
     size_bytes: int
     seconds: float
     cached: bool
@@ -191,6 +192,44 @@ class BuildDocument(Record):
     smoke: SmokeCounts | None
     record: str
     push: PushDocument | None
+
+
+class StagesDocument(Record):
+    """``build --stages --json``."""
+
+    schema_: Literal["trainwright/stages/1"] = Field(alias="schema")
+    plan: str
+    stages: tuple[str, ...]
+    steps: int
+    cached_steps: int
+    seconds: float
+
+
+class PipelineImage(Record):
+    """An image of a pipeline, and the request that it stands for."""
+
+    name: str
+    request: str
+    plan: str
+
+
+class PipelineGroup(Record):
+    """Build stages that several images have in common; those of ``parent`` are among them."""
+
+    name: str
+    images: tuple[str, ...]
+    stages: tuple[str, ...]
+    parent: str | None
+
+
+class PipelineDocument(Record):
+    """``pipeline --json``."""
+
+    schema_: Literal["trainwright/pipeline/1"] = Field(alias="schema")
+    format: Literal["buildspec", "batch", "bake"]
+    files: tuple[str, ...]
+    images: tuple[PipelineImage, ...]
+    groups: tuple[PipelineGroup, ...]
 
 
 class SmokeDocumentRow(Record):
@@ -379,6 +418,8 @@ DOCUMENTS: dict[str, type[Record]] = {
     "built": BuiltDocument,
     "explain": ExplainDocument,
     "build": BuildDocument,
+    "stages": StagesDocument,
+    "pipeline": PipelineDocument,
     "smoke": SmokeDocument,
     "push": PushDocument,
     "rehearsal": RehearsalDocument,

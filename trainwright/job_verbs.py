@@ -30,6 +30,7 @@ from trainwright.cli import JSON_HELP, print_json, say, verb
         "stop-after": "send SIGTERM, as StopTrainingJob does, so many seconds after the script began",
         "memory": "limit of each host, as 2g",
         "output": "folder for report, logs and artifacts (default: one under .trainwright/rehearsals)",
+        "junit": "a file for the verdict as a JUnit report, as build services read it",
         "quiet": "do not show the logs of the hosts",
         "json": JSON_HELP,
     },
@@ -56,6 +57,7 @@ def rehearse(
     stop_after: str | None = None,
     memory: str | None = None,
     output: str | None = None,
+    junit: str | None = None,
     quiet: bool = False,
     json: bool = False,
 ) -> None:
@@ -85,7 +87,8 @@ def rehearse(
         memory=memory,
     )
     engine = connect(say=say)
-    document = run_rehearsal(job, engine, say=say, output=Path(output) if output else None, quiet=quiet)
+    folder, report = (Path(name) if name else None for name in (output, junit))
+    document = run_rehearsal(job, engine, say=say, output=folder, junit=report, quiet=quiet)
     if json:
         print_json(document)
     else:

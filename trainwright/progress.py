@@ -30,6 +30,7 @@ _NAME = re.compile(r"\[(?:(?P<stage>[^\]]*?)\s+)?(?P<step>\d{1,6})/(?P<total>\d{
 _EXIT = re.compile(r"exit code: (\d{1,5})")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_OF_CACHES = ("importing cache manifest", "exporting cache")
 _CANCELED = ("context canceled", "CANCELED", "Canceled")
 
 Format = Literal["auto", "rawjson", "plain"]
@@ -393,7 +394,8 @@ class BuildProgress:
     @property
     def failed(self) -> FailedStep | None:
         """The step that failed first; ``None`` where none did (see :attr:`problem` for failures outside of steps)."""
-        all_broken = (vertex for vertex in self.vertices.values() if vertex.state == "failed")
+        # What goes wrong with a cache ends no build.
+        all_broken = (v for v in self.vertices.values() if v.state == "failed" and not v.name.startswith(_OF_CACHES))
         broken = min(all_broken, key=lambda vertex: vertex.completed or math.inf, default=None)
         if broken is None or broken.error is None:
             return None
@@ -401,6 +403,12 @@ class BuildProgress:
         code = _EXIT.search(broken.error) or next(filter(None, map(_EXIT.search, reversed(self.text))), None)
         exit_code = int(code[1]) if code else None
         return FailedStep(broken.id, broken.name, broken.stage, broken.step, exit_code, broken.error, tuple(broken.log))
+
+    @property
+    def cache_troubles(self) -> list[str]:
+        """What went wrong with registry caches, but for those that are not there yet."""
+        broken = [v for v in self.vertices.values() if v.state == "failed" and v.name.startswith(_OF_CACHES)]
+        return [f"{v.name}: {v.error}" for v in broken if not (v.error or "").endswith("not found")]
 
     @property
     def problem(self) -> str:

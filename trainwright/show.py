@@ -119,11 +119,27 @@ def build_text(document: dict[str, Any]) -> str:
         "",
         f"image   {document['image_id'][7:19]}  {size(document['size_bytes'])} in {document['seconds']:.0f} s, {proof}",
         *(f"tag     {tag}" for tag in document["tags"]),
+        *([f"pushed  {document['pushed']}"] if document["pushed"] else []),
         f"record  {document['record']}",
     ]
     if smoke is None:
         lines.append(f"next    ./invoke smoke --image {document['tags'][0]}")
     return "\n".join(lines)
+
+
+def stages_text(document: dict[str, Any]) -> str:
+    """The text of ``build --stages``."""
+    done = f"{document['steps']} steps, {document['cached_steps']} of them from the cache, {document['seconds']:.0f} s"
+    return f"stages  {', '.join(document['stages'])}: {done}"
+
+
+def pipeline_text(document: dict[str, Any]) -> str:
+    """The text of ``pipeline``: what is shared, what is built, which files say so."""
+    group_of = {name: group["name"] for group in document["groups"] for name in group["images"]}
+    rows = [("image", "takes shared stages from", "request")]
+    rows += [(image["name"], group_of.get(image["name"], "-"), image["request"]) for image in document["images"]]
+    lines = [f"{group['name']}  {', '.join(group['stages'])}" for group in document["groups"]]
+    return "\n".join([table(rows), "", *lines, *(f"file  {name}" for name in document["files"])])
 
 
 def lock_text(document: dict[str, Any]) -> str:

@@ -7,7 +7,10 @@ Dockerfile that was made by :mod:`trainwright.render`, a committed one included.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+
+from trainwright.errors import RequestError, did_you_mean
 
 _FROM = re.compile(r"FROM\s+(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 _MARK = re.compile(r"# ([a-z0-9-]+) (\S+) \(([a-z0-9-]+)\)$")
@@ -29,11 +32,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Stage:
-    """A build stage: its parent and everything else it takes from other stages."""
+    """A build stage: its parent, everything else it takes from other stages, and its instructions as they stand."""
 
     name: str
     parent: str
     needs: tuple[str, ...]
+    instructions: tuple[str, ...] = ()
 
 
 def _instructions(dockerfile: str) -> list[str]:
@@ -84,8 +88,26 @@ def stages(dockerfile: str) -> list[Stage]:
         elif found and not text.startswith("#"):
             used = [n for n in re.findall(r"(?:--from=|,from=)([\w-]+)", text) if n in names]
             last = found[-1]
-            found[-1] = Stage(last.name, last.parent, tuple(dict.fromkeys((*last.needs, *used))))
+            needs = tuple(dict.fromkeys((*last.needs, *used)))
+            found[-1] = Stage(last.name, last.parent, needs, (*last.instructions, text))
     return found
+
+
+def with_collector(dockerfile: str, names: Sequence[str]) -> str:
+    """The Dockerfile with one more stage at its end that needs these stages and holds nothing of its own.
+
+    Raises:
+        RequestError: it has no such stage, or only the image itself is asked for.
+    """
+    known = [stage.name for stage in stages(dockerfile)]
+    for name in names:
+        if name not in known[:-1]:
+            hint = did_you_mean(name, known[:-1])
+            raise RequestError(
+                f"--stages {name}: no such stage of this plan. {hint}", remedy="./invoke render shows it."
+            )
+    mounts = " ".join(f"--mount=type=bind,from={name},target=/mnt/{name}" for name in names)
+    return f"{dockerfile}\nFROM {names[0]} AS collector\nRUN --mount=type=tmpfs,target=/mnt {mounts} true\n"
 
 
 def diagram(dockerfile: str) -> str:

@@ -43,6 +43,7 @@ class BuildRecord(Record):
     engine: EngineUsed
     source_revision: str
     probe: dict[str, Any]
+    pushed: str | None = Field(default=None, description="its address by digest, where a builder pushed it")
     smoke: dict[str, Any] | None = None
 
     @property

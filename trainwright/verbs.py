@@ -13,6 +13,7 @@ from invoke.exceptions import Exit
 from trainwright.cli import CATALOG_HELP, JSON_HELP, REQUEST_FLAGS, print_json, request_verb, say, use_catalog, verb
 from trainwright.errors import EngineError
 from trainwright.job_verbs import diagnose, preflight, rehearse
+from trainwright.pipeline_verbs import pipeline
 from trainwright.ship_verbs import push
 
 if TYPE_CHECKING:
@@ -196,10 +197,14 @@ def lock(
         "locked": "use only what the lock of the plan names; refuse to build without a whole one",
         "skip-source-check": "build without asking first whether every source answers",
         "smoke": "run the smoke tests, too, unless this image has passed them",
+        "builder": "the buildx builder to build with (default: the engine's own)",
+        "cache": "a registry cache, read and written; further ones are only read (may be repeated)",
+        "registry": "the builder pushes the image to this repository, without a tag; it is pulled and proven here",
+        "stages": "build only these stages of the Dockerfile, for the builder's cache: no image, no tag",
         "push": "push the image to this ECR repository, once it has passed its smoke tests (more flags: ./invoke push)",
         "json": JSON_HELP,
     },
-    iterable=["tag"],
+    iterable=["tag", "cache"],
 )
 def build(
     c: Context,
@@ -212,17 +217,41 @@ def build(
     locked: bool = False,
     skip_source_check: bool = False,
     smoke: bool = False,
+    builder: str | None = None,
+    cache: list[str] | None = None,
+    registry: str | None = None,
+    stages: str | None = None,
     push: str | None = None,
     json: bool = False,
 ) -> None:
     """Build the image through BuildKit, probe it against the plan, tag it."""
     from trainwright import show, workflow
+    from trainwright.errors import RequestError
 
     resolved, catalog, site = _resolve(words, to_build=True)
-    target = _push_target(push, site)
+    site = site.model_copy(update={"builder": builder}) if builder else site
     options = workflow.build_options(
-        tuple(tag or ()), progress, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
+        tuple(tag or ()),
+        progress,
+        no_cache=no_cache,
+        fresh_base=fresh_base,
+        skip_source_check=skip_source_check,
+        cache=tuple(cache or ()),
+        registry=registry,
     )
+    if stages is not None:
+        if tag or smoke or registry or push:
+            remedy = "Leave --tag, --smoke, --registry and --push out, or build all of it."
+            raise RequestError("--stages makes no image", remedy=remedy)
+        made = workflow.build_stages(
+            resolved, catalog, site, options, names=stages, flags=_flags(words), locked=locked, say=say
+        )
+        if json:
+            print_json(made)
+        else:
+            print(show.stages_text(made))
+        return
+    target = _push_target(push, site)
     document = workflow.build_image(
         resolved, catalog, site, options, flags=_flags(words), locked=locked, smoke=smoke or target is not None, say=say
     )
@@ -258,18 +287,25 @@ def _push(document: Mapping[str, Any], target: Target, site: Site, progress: str
     help={
         "image": "tag or id of an image built here",
         "select": "only checks whose name holds this word",
+        "junit": "a file for the checks as a JUnit report, as build services read it",
         "catalog": CATALOG_HELP,
         "json": JSON_HELP,
     }
 )
 def smoke(
-    c: Context, image: str = "", select: str | None = None, catalog: str | None = None, json: bool = False
+    c: Context,
+    *,
+    image: str = "",
+    select: str | None = None,
+    junit: str | None = None,
+    catalog: str | None = None,
+    json: bool = False,
 ) -> None:
     """Run the image tests of every component inside the image, and the container contract."""
     from trainwright import show, workflow
 
     use_catalog(catalog)
-    document = workflow.smoke_image(image, select=select, say=say)
+    document = workflow.smoke_image(image, select=select, say=say, junit=Path(junit) if junit else None)
     if json:
         print_json(document)
     else:
@@ -330,5 +366,5 @@ def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    *(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, push, preflight, diagnose, doctor)
+    *(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, push, pipeline, preflight, diagnose, doctor)
 )

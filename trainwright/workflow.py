@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,14 @@ from trainwright import build as building
 from trainwright import lock_changes, mirror, store
 from trainwright import smoke as smoking
 from trainwright.build import BuildOptions
+from trainwright.builders import check_registry
+from trainwright.caching import check_reference
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.engine import Engine, connect
 from trainwright.engine_setup import ensure_tool
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.inputs import Inputs, first_use, locked_inputs
+from trainwright.junit import Case, write_junit
 from trainwright.locking_plan import make_lock
 from trainwright.paths import write_atomically
 from trainwright.plan import Plan
@@ -29,12 +33,19 @@ from trainwright.view import Mode
 
 
 def build_options(
-    tags: tuple[str, ...], progress: str, *, no_cache: bool, fresh_base: bool, skip_source_check: bool = False
+    tags: tuple[str, ...],
+    progress: str,
+    *,
+    no_cache: bool,
+    fresh_base: bool,
+    skip_source_check: bool = False,
+    cache: tuple[str, ...] = (),
+    registry: str | None = None,
 ) -> BuildOptions:
     """The options of a build from the words of the command line.
 
     Raises:
-        RequestError: a tag or the kind of progress is none.
+        RequestError: a tag, the kind of progress, a cache or the registry is none.
     """
     if progress not in get_args(Mode):
         raise RequestError(f"--progress {progress}: no such kind. {did_you_mean(progress, get_args(Mode))}")
@@ -43,7 +54,13 @@ def build_options(
             raise RequestError(f"--tag {tag}: not an image name", remedy="For example: --tag team/trainer:nightly")
     mode: Any = progress
     return BuildOptions(
-        tags=tags, progress=mode, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
+        tags=tags,
+        progress=mode,
+        no_cache=no_cache,
+        fresh_base=fresh_base,
+        skip_source_check=skip_source_check,
+        cache=tuple(check_reference(reference) for reference in cache),
+        registry=check_registry(registry) if registry is not None else None,
     )
 
 
@@ -86,6 +103,48 @@ def build_image(
     if smoke and not (record.smoke and record.smoke["failed"] == 0):
         record = _smoke(record, record.tags[0], engine, None, say)
     return _document(record)
+
+
+def build_stages(
+    plan: Plan,
+    catalog: Catalog,
+    site: Site,
+    options: BuildOptions,
+    *,
+    names: str,
+    flags: str,
+    locked: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Build some stages of a plan for the builder's cache; the document of ``build --stages --json``.
+
+    Args:
+        names: of the stages, separated by commas.
+        flags: the request as the command line spells it.
+        locked: use nothing that the plan's lock does not name.
+
+    Raises:
+        Failure: as :func:`trainwright.build.build_stages`.
+    """
+    started = time.monotonic()
+    asked = tuple(dict.fromkeys(filter(None, (name.strip() for name in names.split(",")))))
+    if not asked:
+        raise RequestError(f"--stages {names!r}: no stage is named", remedy="For example: --stages tools,toolchain")
+    inputs = locked_inputs(plan, site, flags, strict=locked)
+    engine = connect(say=say)
+    if plan.base.image is None and (inputs.lock is None or inputs.lock.base is None):
+        ensure_tool("mmdebstrap", say=say)
+    inputs = first_use(inputs, site, flags, say=say)
+    progress = building.build_stages(inputs, catalog, site, engine, names=asked, options=options, say=say)
+    own = [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
+    return {
+        "schema": "trainwright/stages/1",
+        "plan": plan.id,
+        "stages": list(asked),
+        "steps": len(own),
+        "cached_steps": sum(vertex.cached for vertex in own),
+        "seconds": round(time.monotonic() - started, 1),
+    }
 
 
 def lock_plan(
@@ -144,13 +203,16 @@ def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Callable[[str], No
     return mirror.pull(found, folder.absolute(), site, connect(say=say), say=say)
 
 
-def smoke_image(image: str, *, select: str | None, say: Callable[[str], None]) -> dict[str, Any]:
+def smoke_image(
+    image: str, *, select: str | None, say: Callable[[str], None], junit: Path | None = None
+) -> dict[str, Any]:
     """Run the image tests of an image that was built here; returns the document of ``smoke --json``.
 
     Args:
         image: tag or id.
         select: only checks whose name holds this word; the result is then not recorded as proof.
         say: told of long steps.
+        junit: takes the checks as a JUnit report, failed or not.
 
     Raises:
         RequestError: no such image, or none that was built here.
@@ -158,7 +220,7 @@ def smoke_image(image: str, *, select: str | None, say: Callable[[str], None]) -
     """
     engine = connect(say=say)
     record = built_record(image, engine)
-    done = _smoke(record, image, engine, select, say)
+    done = _smoke(record, image, engine, select, say, junit=junit)
     assert done.smoke is not None
     return done.smoke
 
@@ -191,7 +253,13 @@ def built_record(image: str, engine: Engine) -> BuildRecord:
 
 
 def _smoke(
-    record: BuildRecord, image: str, engine: Engine, select: str | None, say: Callable[[str], None]
+    record: BuildRecord,
+    image: str,
+    engine: Engine,
+    select: str | None,
+    say: Callable[[str], None],
+    *,
+    junit: Path | None = None,
 ) -> BuildRecord:
     say("smoke tests: every component of the image, and the container contract")
     report = smoking.smoke(
@@ -206,6 +274,9 @@ def _smoke(
     )
     document = {**report.as_json(), "image": image, "image_id": record.image_id, "plan": record.plan.id}
     write_atomically(record.folder / "smoke.json", json.dumps(document, indent=1) + "\n")
+    if junit is not None:
+        cases = (Case(row.component, row.check, row.outcome, row.reason, row.seconds) for row in report.rows)
+        write_junit(junit, f"smoke {image}", cases)
     finished = record.model_copy(update={"smoke": document})
     if select is None:
         store.save(finished)
@@ -219,6 +290,7 @@ def _document(record: BuildRecord) -> dict[str, Any]:
         "plan": record.plan.id,
         "image_id": record.image_id,
         "tags": list(record.tags),
+        "pushed": record.pushed,
         "size_bytes": record.size_bytes,
         "seconds": record.seconds,
         "cached": record.cached,

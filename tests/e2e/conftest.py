@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import sys
 import time
@@ -23,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.aws import EmulatedAws, emulated_aws, why_not
+from tests.doubles.bridge import bridge
 from tests.doubles.tokens import HALF_A_DAY
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.engine import connect, find_client
@@ -177,15 +175,6 @@ BRIDGE = "twtest0"
 ADDRESSES = "10.213.0.0/20"  # of networks in the second engine
 
 
-def _bridge(command: int, name: str) -> None:
-    """Make (0x89A0, SIOCBRADDBR) or delete (0x89A1, SIOCBRDELBR) a bridge; ``ip`` need not be installed."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
-        if command == 0x89A1:
-            # Only a bridge that is down can be deleted: SIOCSIFFLAGS with no flag set.
-            fcntl.ioctl(handle, 0x8914, struct.pack("16sh14x", name.encode(), 0))
-        fcntl.ioctl(handle, command, name.encode() + b"\0")
-
-
 @dataclass
 class SpareEngine:
     """A second engine of the test's own, that may be killed and started again."""
@@ -275,17 +264,15 @@ def _reaching_one_another() -> Iterator[None]:
 def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
     engine = SpareEngine(folder)
     (folder / "data").mkdir(parents=True)
-    try:
-        _bridge(0x89A0, BRIDGE)
-        if tmpfs is not None:
-            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={tmpfs}", "tmpfs", folder / "data"], check=True)
-        engine.start()
-        with _reaching_one_another():
-            yield engine
-    finally:
-        engine.remove()
-        with contextlib.suppress(OSError):
-            _bridge(0x89A1, BRIDGE)
+    with bridge(BRIDGE):
+        try:
+            if tmpfs is not None:
+                subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={tmpfs}", "tmpfs", folder / "data"], check=True)
+            engine.start()
+            with _reaching_one_another():
+                yield engine
+        finally:
+            engine.remove()
 
 
 @pytest.fixture(scope="session")

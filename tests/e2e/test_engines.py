@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import os
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.doubles.remote_builder import buildx_configuration
 from trainwright import build as building
 from trainwright.base import make_base
 from trainwright.engine import connect
@@ -42,30 +39,7 @@ def build(catalog, site=None, base_image=None, engine=None):
 @pytest.fixture
 def buildx(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The buildx plugin of Debian's release after bookworm, in a client configuration of the test's own."""
-    if shutil.which("apt-get") is None or os.geteuid() != 0:
-        pytest.skip("the plugin comes from Debian's archive")
-    lines = [p.read_text() for p in (Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*"))
-             if p.is_file() and p.suffix in (".list", ".sources")]  # fmt: skip
-    places = re.findall(r"(?m)^(?:deb (?:\[[^]]*\] )?|URIs: *)(\S+debian/?)(?: |$)", "\n".join(lines))
-    assert places, "no Debian archive in apt's sources"
-    folder = tmp_path / "apt"
-    for name in ("lists/partial", "cache/archives/partial"):
-        (folder / name).mkdir(parents=True)
-    keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    (folder / "s.list").write_text(f"deb [signed-by={keyring}] {places[0]} trixie main\n")
-    apt = ["apt-get", "-q", "-o", f"Dir::Etc::sourcelist={folder}/s.list", "-o", "Dir::Etc::sourceparts=/dev/null",
-           "-o", f"Dir::State::lists={folder}/lists", "-o", f"Dir::Cache={folder}/cache",
-           "-o", "APT::Sandbox::User=root"]  # fmt: skip
-    subprocess.run([*apt, "update"], check=True, capture_output=True)
-    subprocess.run([*apt, "download", "docker-buildx"], check=True, capture_output=True, cwd=folder)
-    (package,) = folder.glob("docker-buildx_*.deb")
-    subprocess.run(["dpkg", "-x", package, folder / "root"], check=True)
-    plugins = tmp_path / "client" / "cli-plugins"
-    plugins.mkdir(parents=True)
-    (plugin,) = (folder / "root").rglob("cli-plugins/docker-buildx")
-    shutil.move(plugin, plugins / "docker-buildx")
-    (plugins / "docker-buildx").chmod(0o755)
-    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "client"))
+    monkeypatch.setenv("DOCKER_CONFIG", str(buildx_configuration(tmp_path / "client")))
 
 
 @pytest.mark.usefixtures("buildx")

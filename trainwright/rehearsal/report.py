@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from trainwright.junit import Case, write_junit
 from trainwright.rehearsal import verdict
 from trainwright.rehearsal.artifacts import Archive
 from trainwright.rehearsal.facts import Facts
@@ -14,6 +15,7 @@ from trainwright.rehearsal.launch_only import Launch
 from trainwright.rehearsal.verdict import Verdict
 
 SCHEMA = "trainwright/rehearsal/1"
+SUITE = "rehearsal"
 
 
 def write_logs(facts: Facts, folder: Path) -> None:
@@ -106,6 +108,19 @@ def document(
             "last_lines": list(verdict.last_lines(facts, cause)),
         },
     }
+
+
+def write_junit_report(document: Mapping[str, Any], path: Path) -> None:
+    """Write the checks of a rehearsal's document as JUnit; the cause of a failure is a case of its own.
+
+    A failed check alone says what did not hold (``world size``), the cause says why and what to do.
+    """
+    cause = document["cause"]
+    cases = [Case(SUITE, row["check"], row["outcome"], row["says"]) for row in document["checks"]]
+    if cause is not None:
+        text = "\n".join([cause["text"], cause["remedy"], *cause["last_lines"]])
+        cases.append(Case(SUITE, f"cause: {cause['id']}", "failed", text))
+    write_junit(path, f"{SUITE} {document['image']} {document['entry_point']}", cases)
 
 
 def _clash(name: str, archive: Archive) -> str:

@@ -82,6 +82,7 @@ def rehearse(
     say: Say,
     site: Site | None = None,
     output: Path | None = None,
+    junit: Path | None = None,
     quiet: bool = False,
 ) -> dict[str, Any]:
     """Rehearse a job; returns the document of ``rehearse --json``.
@@ -92,6 +93,7 @@ def rehearse(
         say: told of long steps.
         site: where the hosts find packages (default: what this machine says).
         output: the folder for report, logs and artifacts (default: one of its own under ``.trainwright/rehearsals``).
+        junit: takes the verdict as a JUnit report.
         quiet: do not show the logs.
 
     Raises:
@@ -129,6 +131,8 @@ def rehearse(
             quiet=quiet,
         )
     write_atomically(folder / "report.json", json.dumps(document, indent=1) + "\n")
+    if junit is not None:
+        report.write_junit_report(document, junit)
     _forget_old_reports()
     if document["cause"] is not None:
         told = {**document["cause"], "last_lines": tuple(document["cause"]["last_lines"])}

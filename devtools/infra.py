@@ -1,0 +1,93 @@
+"""`infra/trainwright.yaml` from its template, the catalog's frameworks and the policy of repositories."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from trainwright.catalog import load_catalog
+from trainwright.dlc import load_dlc
+from trainwright.publish.repository import PATH as POLICY
+from trainwright.publish.repository import load_policy
+
+ROOT = Path(__file__).resolve().parent.parent
+TEMPLATE = Path(__file__).with_name("infra.yaml.j2")
+# What builds ask of the repositories of images and cache: whether they exist, layers in both directions, manifests.
+# tests/unit/test_infra.py holds it against the calls of trainwright/publish and of a registry client.
+ACTIONS = (
+    "BatchCheckLayerAvailability",
+    "BatchGetImage",
+    "CompleteLayerUpload",
+    "DescribeImages",
+    "DescribeRepositories",
+    "GetDownloadUrlForLayer",
+    "InitiateLayerUpload",
+    "ListImages",
+    "PutImage",
+    "UploadLayerPart",
+)
+# Which tags cannot be moved. Immutable tags name Python's version (…-py311-…) and moving ones never do
+# (trainwright/publish/tags.py), so one filter tells them apart; ECR takes five at most (the service model's
+# ImageTagMutabilityExclusionFilters), too few for one per CUDA version in a repository that is made once for all.
+MUTABILITY, EXCLUSIONS = "MUTABLE_WITH_EXCLUSION", ("*-py3*",)
+# A cache export leaves the manifest of the one before without a tag.
+CACHE_LIFECYCLE: Mapping[str, Any] = {
+    "rules": [
+        {
+            "rulePriority": 1,
+            "description": "replaced caches",
+            "selection": {
+                "tagStatus": "untagged",
+                "countType": "sinceImagePushed",
+                "countUnit": "days",
+                "countNumber": 1,
+            },
+            "action": {"type": "expire"},
+        },
+        {
+            "rulePriority": 2,
+            "description": "caches that no build renewed",
+            "selection": {"tagStatus": "any", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": 30},
+            "action": {"type": "expire"},
+        },
+    ]
+}
+
+
+def infra_template() -> str:
+    """The CloudFormation template, as text."""
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - YAML, not HTML
+        keep_trailing_newline=True,
+    )
+    environment.filters["logical"] = logical_name
+    environment.filters["rules"] = _lifecycle_text
+    return environment.from_string(TEMPLATE.read_text()).render(
+        frameworks=sorted({entry.line.framework for entry in load_catalog().lines}),
+        policy=load_policy(),
+        source=POLICY.relative_to(ROOT),
+        mutability=MUTABILITY,
+        exclusions=EXCLUSIONS,
+        actions=ACTIONS,
+        compute_types=[f"BUILD_GENERAL1_{size}" for size in ("MEDIUM", "LARGE", "XLARGE", "2XLARGE")],
+        cache_lifecycle=json.dumps(CACHE_LIFECYCLE),
+        dlc_accounts=load_dlc().accounts["dlc"],
+    )
+
+
+def _lifecycle_text(policy: str) -> str:
+    """The JSON of a lifecycle policy, a line for every rule."""
+    rules = ",\n".join(f"  {json.dumps(rule)}" for rule in json.loads(policy)["rules"])
+    return f'{{"rules": [\n{rules}\n]}}'
+
+
+def logical_name(framework: str) -> str:
+    """The name of a resource: CloudFormation allows letters and digits alone."""
+    return "".join(word.capitalize() for word in framework.split("-"))

@@ -1,0 +1,227 @@
+"""Builders that are not the engine's own: images by digest through a registry, registry caches, bake files."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.doubles.packages import unpacked
+from tests.doubles.registry import registry
+from tests.doubles.remote_builder import RELEASE, RemoteBuilder, buildx_configuration, remote_builder
+from tests.loopback import dead_url
+from trainwright import build as building
+from trainwright.engine import connect, find_client
+from trainwright.errors import EngineError, ProofFailed, RegistryRefused
+from trainwright.pipeline.bake import target_name, write_bake
+from trainwright.pipeline.sharing import Image, groups
+from trainwright.plan import Expectation, Plan
+from trainwright.render import render_dockerfile
+from trainwright.request import make_request
+from trainwright.resolve import resolve
+from trainwright.site import load_site
+
+TAG = "trainwright-test/builders:1"
+MANIFESTS = "application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.manifest.v1+json"
+
+
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A client with buildx, for this module."""
+    made = buildx_configuration(tmp_path_factory.mktemp("client"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOCKER_CONFIG", str(made))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def farm(configuration: Path) -> Iterator[RemoteBuilder]:
+    if os.geteuid() != 0 or shutil.which("runc", path=f"{os.environ['PATH']}:/usr/sbin") is None:
+        pytest.skip("a second engine needs root and runc")
+    unpacked("docker.io", release=RELEASE)
+    with remote_builder(Path(tempfile.mkdtemp(prefix="tw-")), configuration) as builder:
+        yield builder
+
+
+@pytest.fixture(scope="module")
+def repositories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a registry."""
+    with registry(tmp_path_factory.mktemp("registry")) as port:
+        yield f"127.0.0.1:{port}"
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: Any) -> Iterator[None]:
+    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("TRAINWRIGHT_REVISION", "0" * 40)  # a commit in the middle of the tests changes no image
+    yield
+    docker("rmi", "--force", TAG, check=False)
+
+
+def small_plan(catalog: Any, **changes: Any) -> Plan:
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
+    return plan.model_copy(update={"tags": (TAG,), **changes})
+
+
+def build(catalog: Any, builder: str | None, *, plan: Plan | None = None, **options: Any) -> tuple[Any, list[str]]:
+    """The record of a build of the small line, and what was said."""
+    site = load_site().model_copy(update={"builder": builder, "build_network": "host"})
+    said: list[str] = []
+    chosen = building.BuildOptions(progress="none", **options)
+    record = building.build(
+        plan or small_plan(catalog), catalog, site, connect(setup=False), options=chosen, say=said.append
+    )
+    return record, said
+
+
+def ask(address: str, path: str) -> tuple[int, Any]:
+    request = urllib.request.Request(f"http://{address}/v2/{path}", headers={"Accept": MANIFESTS})
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as refused:
+        return refused.code, None
+
+
+def tags(address: str, repository: str) -> list[str]:
+    status, document = ask(address, f"{repository}/tags/list")
+    return (document["tags"] or []) if status == 200 else []
+
+
+def test_a_builder_pushes_by_digest_and_the_engine_proves(small_catalog, farm, repositories, docker):
+    cache = f"{repositories}/team/cache"
+    record, said = build(small_catalog, farm.name, registry=f"{repositories}/team/small", cache=(cache,))
+    repository, _, digest = record.pushed.partition("@")
+    assert repository == f"{repositories}/team/small"
+    status, manifest = ask(repositories, f"team/small/manifests/{digest}")
+    assert status == 200
+    assert manifest["config"]["digest"] == record.image_id
+    # No tag in the registry before the proof, and none by this build after it.
+    assert tags(repositories, "team/small") == []
+    assert docker("image", "inspect", "--format", "{{.Id}}", TAG) == record.image_id
+    assert record.probe
+    assert {row.name: row for row in record.ledger}["python"].bytes > 0
+    (cached,) = tags(repositories, "team/cache")
+    assert cached.startswith("pytorch-2.13.0-cpu")
+    assert not any("--cache" in line for line in said), said
+
+    # A new machine: the layers of every stage come from the registry, and the image is the same.
+    farm.forget()
+    again, _ = build(small_catalog, farm.name, registry=f"{repositories}/team/small", cache=(cache,))
+    assert again.cached
+    assert again.image_id == record.image_id
+
+    # An image that is not what its plan says: no tag, here or there.
+    docker("rmi", "--force", TAG)
+    plan = small_plan(small_catalog)
+    other = Expectation(component="python", fact=plan.expect[0].fact, value="another")
+    wrong = plan.model_copy(update={"id": "0" * 64, "expect": (other,)})
+    with pytest.raises(ProofFailed) as failed:
+        build(small_catalog, farm.name, plan=wrong, registry=f"{repositories}/team/small")
+    assert "without any tag" in failed.value.remedy
+    assert tags(repositories, "team/small") == []
+    assert not docker("image", "inspect", TAG, check=False).startswith("[{")
+
+    # Without a registry the image is loaded into the engine.
+    loaded, _ = build(small_catalog, farm.name)
+    assert loaded.pushed is None
+    assert docker("image", "inspect", "--format", "{{.Id}}", TAG) == loaded.image_id
+
+
+def test_a_registry_that_takes_nothing(small_catalog, farm):
+    address = dead_url().removeprefix("http://")
+    with pytest.raises(RegistryRefused) as refused:
+        build(small_catalog, farm.name, registry=f"{address}/team/small")
+    assert refused.value.exit_code == 7
+    assert address in refused.value.remedy
+
+
+def test_a_cache_that_cannot_be_written_is_told_and_fails_nothing(small_catalog, farm):
+    address = dead_url().removeprefix("http://")
+    record, said = build(small_catalog, farm.name, cache=(f"{address}/team/cache",))
+    assert record.image_id
+    assert any(address in line for line in said)
+
+
+def test_what_the_engines_own_builder_cannot_do(small_catalog, configuration, repositories):
+    with pytest.raises(EngineError, match="by its digest"):
+        build(small_catalog, None, registry=f"{repositories}/team/small")
+    record, said = build(small_catalog, None, cache=(f"{repositories}/team/cache",))
+    assert record.image_id
+    assert any("cannot export" in line for line in said)
+
+
+def test_a_misspelt_builder(small_catalog, farm):
+    with pytest.raises(EngineError) as refused:
+        build(small_catalog, farm.name[:-1])
+    assert farm.name in refused.value.message
+
+
+def test_a_bake_file_is_read_and_built_by_buildx(small_catalog, configuration, repositories, tmp_path, docker):
+    plan = small_plan(small_catalog, tags=("trainwright/builders:1", "trainwright/builders:2"))
+    folder = tmp_path / "bake"
+    path = write_bake([plan], small_catalog, load_site(), folder, cache=[f"{repositories}/cache"], say=lambda _: None)
+    client, name = find_client().path, target_name(plan)
+    environment = {**os.environ, "DOCKER_BUILDKIT": "1", "REGISTRY": "trainwright-test", "SOURCE_REVISION": "abc"}
+
+    def bake(*words: str) -> str:
+        argv = [client, "buildx", "bake", "--file", path.name, *words]
+        done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    (shown,) = json.loads(bake("--print", "pytorch"))["target"].values()
+    assert shown["context"] == f"contexts/{name}"
+    assert shown["tags"] == ["trainwright-test/builders:1", "trainwright-test/builders:2"]
+    assert shown["args"]["SOURCE_REVISION"] == "abc"
+    try:
+        # The engine's own builder cannot write a cache.
+        bake("--load", "--set", "*.cache-to=", name)
+        (image,) = json.loads(docker("image", "inspect", "trainwright-test/builders:1"))
+        assert image["Config"]["Labels"]["io.trainwright.plan"] == plan.id
+        assert image["Config"]["Labels"]["org.opencontainers.image.revision"] == "abc"
+    finally:
+        docker("rmi", "--force", "trainwright-test/builders:1", "trainwright-test/builders:2", check=False)
+
+
+def test_stages_that_images_share_are_built_once(small_catalog, farm, repositories):
+    """As the jobs of a batch do it: one machine builds the stages of a group, the others have them of the cache."""
+    plan = small_plan(small_catalog)
+    other = plan.model_copy(update={"id": "1" * 64, "environment": {**plan.environment, "OTHER": "yes"}})
+    images = [Image(name, each, render_dockerfile(each, small_catalog)) for name, each in (("a", plan), ("b", other))]
+    (group,) = groups(images)
+    shared = f"{repositories}/team/cache:{group.name}"
+    site = load_site().model_copy(update={"builder": farm.name, "build_network": "host"})
+    farm.forget()
+
+    def stages_of(each: Plan) -> list[bool]:
+        options = building.BuildOptions(progress="none", cache=(shared,))
+        progress = building.build_stages(
+            each, small_catalog, site, connect(setup=False), names=group.stages, options=options, say=lambda _: None
+        )
+        return [v.cached for v in progress.steps if v.stage in group.stages and not v.text.startswith("FROM ")]
+
+    first = stages_of(plan)
+    assert first
+    assert not all(first)
+    assert tags(repositories, "team/cache")
+    farm.forget()
+    assert all(stages_of(other))
+
+    # An image that is told of its group's cache builds only what is its own.
+    farm.forget()
+    record, _ = build(small_catalog, farm.name, plan=other, cache=(f"{repositories}/team/cache:b", shared))
+    rows = {row.name: row for row in record.ledger}
+    # Not the row of os: the loader's cache, which every image makes for itself, is part of it.
+    assert rows["base"].cached
+    assert rows["tools"].cached
+    assert not rows["ssh"].cached

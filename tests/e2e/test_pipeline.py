@@ -1,0 +1,188 @@
+"""The buildspec of this project, executed: its phases, the real front door, a real image, an emulated AWS.
+
+What stands in for CodeBuild is ``tests/doubles/codebuild.py``. The registry cache is left out here (no CACHE);
+``test_builders.py`` hands shared stages from one builder to another by one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker as sdk
+import pytest
+
+from tests.doubles.aws import EmulatedAws
+from tests.doubles.codebuild import Build, Job, job_runner, run_batch, run_build
+
+ROOT = Path(__file__).resolve().parents[2]
+REPOSITORY = "trainwright/pytorch"
+PLANTED = "templates/components/metis/test_planted.py"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the working tree with an environment of its own, as CodeBuild has a checkout."""
+    folder = tmp_path_factory.mktemp("codebuild") / "src"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name)
+    _lend_environment(folder)
+    return folder
+
+
+def _lend_environment(folder: Path) -> None:
+    """What the front door makes, with the packages of the environment that these tests run in."""
+    ours, theirs = Path(sys.prefix), folder / ".venv"
+    (theirs / "bin").mkdir(parents=True)
+    shutil.copy2(ours / "pyvenv.cfg", theirs)
+    shutil.copy2(folder / "requirements.txt", theirs)
+    (theirs / "checkout").write_text(f"{folder}\n")
+    for name in ("lib", "lib64"):
+        if (ours / name).exists():
+            (theirs / name).symlink_to(ours / name)
+    for path in (ours / "bin").iterdir():
+        (theirs / "bin" / path.name).symlink_to(path.readlink() if path.is_symlink() else path)
+
+
+@pytest.fixture(scope="module")
+def image(docker) -> Iterator[str]:
+    """What the image is called until it is pushed."""
+    name = f"trainwright-test/pipeline:{os.getpid()}"
+    yield name
+    docker("rmi", name, check=False)
+
+
+def environment(source: Path, aws: EmulatedAws, image: str, **more: str) -> dict[str, str]:
+    """Variables of the project: this AWS, and the code and the state of the copy."""
+    own = {"IMAGE": image, "PYTHONPATH": str(source), "TRAINWRIGHT_STATE": str(source / ".trainwright")}
+    return {**aws.environment, **own, **more}
+
+
+@pytest.fixture(scope="module")
+def pushed(source: Path, image: str, aws_of_module: EmulatedAws) -> Build:
+    """A whole build of the CPU image."""
+    aws_of_module.client("ecr").create_repository(repositoryName=REPOSITORY)
+    return run_build(source, environment=environment(source, aws_of_module, image))
+
+
+@pytest.fixture
+def repository(aws: EmulatedAws) -> str:
+    """A repository with nothing in it."""
+    name = f"team/{uuid.uuid4().hex[:8]}"
+    aws.client("ecr").create_repository(repositoryName=name)
+    return name
+
+
+def failures(build: Build, report: str) -> list[str]:
+    return [
+        case.get("name", "")
+        for path in build.reports[report]
+        for case in ET.parse(path).iter("testcase")
+        if case.find("failure") is not None
+    ]
+
+
+def tags(aws: EmulatedAws, repository: str) -> dict[str, str]:
+    rows = aws.client("ecr").describe_images(repositoryName=repository)["imageDetails"]
+    return {tag: row["imageDigest"] for row in rows for tag in row.get("imageTags", ())}
+
+
+def test_the_image_is_built_proven_and_pushed(pushed, aws):
+    assert pushed.succeeded, pushed.log[-4000:]
+    assert set(pushed.phases.values()) == {"succeeded"}
+    uri, digest = pushed.exported["IMAGE_URI"], pushed.exported["IMAGE_DIGEST"]
+    assert uri == f"{aws.host()}/{REPOSITORY}@{digest}"
+    assert set(tags(aws, REPOSITORY).values()) == {digest}
+    assert len(tags(aws, REPOSITORY)) > 1
+    for report in ("smoke", "rehearsal"):
+        assert pushed.reports[report]
+        assert failures(pushed, report) == []
+    engine = sdk.from_env(timeout=600)
+    try:
+        pulled = engine.images.pull(uri, auth_config=aws.login())
+        assert pulled.labels["io.trainwright.cuda"] == "cpu"
+        engine.images.remove(uri)
+    finally:
+        engine.close()
+
+
+@pytest.mark.parametrize("wrong", ["no repository", "no permission", "the upload is refused"])
+def test_a_push_that_is_refused_fails_the_build(pushed, source, image, aws, repository, wrong):
+    """The image of the build before, which is proven; what is looked at is the phase that pushes it elsewhere."""
+    assert pushed.succeeded
+    if wrong == "no repository":
+        aws.client("ecr").delete_repository(repositoryName=repository)
+    elif wrong == "no permission":
+        aws.fail_api("GetAuthorizationToken", "AccessDeniedException", times=9)
+    else:
+        aws.fail_registry("POST", "/blobs/uploads/", 403, times=99)
+    project = environment(source, aws, image, REPOSITORY=repository)
+    refused = run_build(source, environment=project, phases=("post_build",))
+    assert not refused.succeeded
+    assert refused.phases == {"post_build": "failed"}
+    assert refused.exported == {}
+    failure = json.loads((source / "reports" / "push.json").read_text())
+    assert failure["exit_code"] == 7, failure
+    if wrong != "no repository":
+        assert tags(aws, repository) == {}
+
+
+def test_nothing_is_pushed_after_a_failed_smoke_test(source, image, aws, repository):
+    planted = source / PLANTED
+    planted.write_text("def test_planted(host):\n    assert host.file('/not/there').exists\n")
+    shutil.rmtree(source / "reports", ignore_errors=True)
+    try:
+        failed = run_build(source, environment=environment(source, aws, image, REPOSITORY=repository))
+    finally:
+        planted.unlink()
+    assert not failed.succeeded
+    assert failed.phases == {
+        "install": "succeeded",
+        "pre_build": "succeeded",
+        "build": "failed",
+        "post_build": "succeeded",
+    }, failed.log[-4000:]
+    assert failures(failed, "smoke") == ["test_planted"]
+    assert failed.reports["rehearsal"] == ()
+    assert failed.exported == {}
+    assert tags(aws, repository) == {}
+    assert aws.requests == []
+
+
+def test_the_shared_stages_of_a_batch_are_those_of_its_images(source, aws, image, program):
+    """The job before the others runs its file; what it would build is in the cache of an image's build, every step."""
+    builds: dict[str, Build] = {}
+    really = job_runner(source, builds)
+    shared: list[Job] = []
+
+    def run(job: Job) -> bool:
+        if "STAGES" not in job.variables:
+            return True
+        shared.append(job)
+        return really(job)
+
+    ended = run_batch(source, run, environment=environment(source, aws, image))
+    assert ended["batch"] == "succeeded", [build.log[-2000:] for build in builds.values()]
+    assert shared
+    stages = shared[0].variables["STAGES"]
+    program("build", "--framework", "pytorch", "--cuda", "cpu", "--stages", stages, "--progress", "none")
+    done = program("build", "--framework", "pytorch", "--cuda", "cu132", "--stages", stages, "--json")
+    assert done.code == 0, done.err[-2000:]
+    # Of another plan's steps none is built anew but the one that holds them together.
+    assert done.json["steps"] - done.json["cached_steps"] <= 1

@@ -1,0 +1,316 @@
+"""infra/trainwright.yaml, deployed into an AWS on loopback: what exists afterwards, and what its roles may do."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.session
+import cfnlint.decode
+import pytest
+from botocore import xform_name
+
+from devtools.generated import ROOT
+from devtools.infra import logical_name
+from tests.doubles.ministack import ACCOUNT, REGION, ministack
+from trainwright.catalog import Catalog, load_catalog
+from trainwright.publish.repository import FILTERS, load_policy
+from trainwright.publish.settings import may_move
+from trainwright.publish.tags import tags_of
+from trainwright.request import make_request
+from trainwright.resolve import resolve
+
+TEMPLATE = ROOT / "infra" / "trainwright.yaml"
+PROJECT = "trainwright"
+CONNECTION = f"arn:aws:codeconnections:{REGION}:{ACCOUNT}:connection/0aee3b32-9c1d-4f6e-8a57-30a1b6f1d6aa"
+SOURCE = {"SourceLocation": "https://github.com/team/trainwright.git"}
+FRAMEWORKS = sorted({entry.line.framework for entry in load_catalog().lines})
+
+
+class Aws:
+    """Clients of an endpoint, and a stack in it."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.session = boto3.Session("t", "t", region_name=REGION)
+        self.endpoint = endpoint
+
+    def client(self, name: str) -> Any:
+        return self.session.client(name, endpoint_url=self.endpoint)
+
+    def deploy(self, **parameters: str) -> dict[str, str]:
+        """Create the stack; its outputs."""
+        formation = self.client("cloudformation")
+        formation.create_stack(
+            StackName="tw",
+            TemplateBody=TEMPLATE.read_text(),
+            Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in {**SOURCE, **parameters}.items()],
+            Capabilities=["CAPABILITY_IAM"],
+        )
+        self.wait("stack_create_complete")
+        (stack,) = formation.describe_stacks(StackName="tw")["Stacks"]
+        assert stack["StackStatus"] == "CREATE_COMPLETE"
+        return {row["OutputKey"]: row["OutputValue"] for row in stack["Outputs"]}
+
+    def wait(self, what: str) -> None:
+        waiter = self.client("cloudformation").get_waiter(what)
+        waiter.wait(StackName="tw", WaiterConfig={"Delay": 1, "MaxAttempts": 20})
+
+    def delete(self) -> None:
+        self.client("cloudformation").delete_stack(StackName="tw")
+        self.wait("stack_delete_complete")
+
+    def repositories(self) -> dict[str, dict[str, Any]]:
+        return {r["repositoryName"]: r for r in self.client("ecr").describe_repositories()["repositories"]}
+
+    def roles(self) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+        """Trust policy and statements of every role, by its name in the template."""
+        iam, found = self.client("iam"), {}
+        for role in iam.list_roles()["Roles"]:
+            name = role["RoleName"]
+            policies = [
+                iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]
+                for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]
+            ]
+            statements = [statement for policy in policies for statement in policy["Statement"]]
+            found[name.split("-")[1]] = (role["AssumeRolePolicyDocument"], statements)
+        return found
+
+
+def as_list(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def allows(statements: list[dict[str, Any]], action: str, resource: str) -> bool:
+    """What IAM decides for a role with these statements; no statement of ours denies or has a condition."""
+    assert all(set(statement) == {"Effect", "Action", "Resource"} for statement in statements)
+    assert all(statement["Effect"] == "Allow" for statement in statements)
+    return any(
+        any(fnmatch.fnmatchcase(action, pattern) for pattern in as_list(statement["Action"]))
+        and any(fnmatch.fnmatchcase(resource, pattern) for pattern in as_list(statement["Resource"]))
+        for statement in statements
+    )
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    with ministack(tmp_path_factory.mktemp("aws")) as endpoint:
+        yield Aws(endpoint)
+
+
+@pytest.fixture(scope="module")
+def stack(aws: Aws) -> Iterator[dict[str, str]]:
+    yield aws.deploy(Nightly="yes", ConnectionArn=CONNECTION)
+    aws.delete()
+
+
+@pytest.fixture(scope="module")
+def template() -> dict[str, Any]:
+    decoded, faults = cfnlint.decode.decode(str(TEMPLATE))
+    assert not faults
+    return dict(decoded)
+
+
+def arn(service: str, rest: str, account: str = ACCOUNT) -> str:
+    return f"arn:aws:{service}:{REGION}:{account}:{rest}"
+
+
+def test_a_repository_for_every_framework_and_one_for_the_cache(aws, stack, template):
+    found = aws.repositories()
+    assert sorted(found) == sorted(["trainwright/cache", *(f"trainwright/{name}" for name in FRAMEWORKS)])
+    for name in FRAMEWORKS:
+        repository = found[f"trainwright/{name}"]
+        assert repository["imageScanningConfiguration"]["scanOnPush"]
+        assert repository["encryptionConfiguration"]["encryptionType"] == "AES256"
+        assert repository["imageTagMutability"] != "MUTABLE"
+    assert found["trainwright/cache"]["imageTagMutability"] == "MUTABLE"
+    texts = {
+        name: json.loads(aws.client("ecr").get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"])
+        for name in found
+    }
+    for text in texts.values():
+        priorities = [rule["rulePriority"] for rule in text["rules"]]
+        assert priorities == sorted(set(priorities))
+        # ECR wants a rule about any image to be the last.
+        assert [rule["selection"]["tagStatus"] for rule in text["rules"]].index("untagged") == 0
+    policy = json.loads(load_policy().lifecycle_text())
+    assert all(texts[f"trainwright/{name}"] == policy for name in FRAMEWORKS)
+    assert stack["CacheUri"].endswith("/trainwright/cache")
+
+
+def test_only_the_tags_that_say_everything_are_immutable(template):
+    """By the rule of tags that push has, and by its own understanding of what a repository lets it do."""
+    catalog = load_catalog()
+    for entry in catalog.lines:
+        line, made = entry.line, template["Resources"][f"{logical_name(entry.line.framework)}Repository"]["Properties"]
+        filters = [f["ImageTagMutabilityExclusionFilterValue"] for f in made["ImageTagMutabilityExclusionFilters"]]
+        description = {
+            "imageTagMutability": made["ImageTagMutability"],
+            "imageTagMutabilityExclusionFilters": [{"filterType": "WILDCARD", "filter": text} for text in filters],
+        }
+        assert len(filters) <= FILTERS
+        assert all(text.count("*") <= 2 for text in filters)
+        request = make_request(framework=line.framework, cuda=line.cuda, version=line.version)
+        plan = resolve(request, Catalog([entry], catalog.components, catalog.rules))
+        tags = tags_of(plan, datetime(2026, 11, 21, tzinfo=UTC))
+        assert not may_move(description, tags.immutable)
+        assert tags.moving
+        assert all(may_move(description, tag) for tag in tags.moving)
+
+
+def test_the_project(aws, stack):
+    (project,) = aws.client("codebuild").batch_get_projects(names=[PROJECT])["projects"]
+    assert project["source"]["type"] == "GITHUB"
+    assert project["source"]["location"] == SOURCE["SourceLocation"]
+    assert project["source"]["buildspec"] == "buildspec.yml"
+    assert project["source"]["auth"] == {"type": "CODECONNECTIONS", "resource": CONNECTION}
+    assert project["environment"]["privilegedMode"]
+    variables = {v["name"]: v["value"] for v in project["environment"]["environmentVariables"]}
+    assert variables["CACHE"] == stack["CacheUri"]
+    assert project["serviceRole"] == stack["BuildRoleArn"]
+    logs = aws.client("logs").describe_log_groups(logGroupNamePrefix="/aws/codebuild/trainwright")["logGroups"]
+    assert [log["retentionInDays"] for log in logs] == [90]
+
+
+def test_a_build_of_the_project_can_be_started(aws, stack):
+    build = aws.client("codebuild").start_build(projectName=PROJECT)["build"]
+    assert build["projectName"] == PROJECT
+
+
+def test_a_batch_has_a_role_of_its_own_and_a_limit(template):
+    batch = template["Resources"]["Project"]["Properties"]["BuildBatchConfig"]
+    assert batch["ServiceRole"] == {"Fn::GetAtt": ["BatchRole", "Arn"]}
+    machine = template["Parameters"]["ComputeType"]
+    assert machine["Default"] in machine["AllowedValues"] == batch["Restrictions"]["ComputeTypesAllowed"]
+
+
+def test_the_schedule_starts_a_batch_and_may_do_nothing_else(aws, stack):
+    schedule = aws.client("scheduler").get_schedule(Name="trainwright-nightly")
+    service, operation = schedule["Target"]["Arn"].split(":")[-2:]
+    model = botocore.session.get_session().get_service_model(service)
+    names = {name[0].lower() + name[1:]: name for name in model.operation_names}
+    assert names[operation] == "StartBuildBatch"
+    (field,) = json.loads(schedule["Target"]["Input"])
+    # The scheduler spells the members of a request with a capital.
+    assert field[0].lower() + field[1:] in model.operation_model("StartBuildBatch").input_shape.members
+    _, statements = aws.roles()["NightlyRole"]
+    assert allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/trainwright"))
+    assert not allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/another"))
+    assert [as_list(statement["Action"]) for statement in statements] == [["codebuild:StartBuildBatch"]]
+
+
+def test_roles_have_no_stars(aws, stack):
+    roles = aws.roles()
+    assert set(roles) == {"BuildRole", "BatchRole", "NightlyRole"}
+    for trust, statements in roles.values():
+        (who,) = trust["Statement"]
+        assert who["Principal"]["Service"] in ("codebuild.amazonaws.com", "scheduler.amazonaws.com")
+        assert who["Condition"]["StringEquals"] == {"aws:SourceAccount": ACCOUNT}
+        for statement in statements:
+            assert all("*" not in action for action in as_list(statement["Action"]))
+            if "*" in as_list(statement["Resource"]):
+                assert as_list(statement["Action"]) == ["ecr:GetAuthorizationToken"]
+
+
+# What AWS says a docker client's push and pull ask of ECR (AmazonECR user guide, "Pushing an image" and "Pulling").
+PUSH = ("BatchCheckLayerAvailability", "CompleteLayerUpload", "InitiateLayerUpload", "PutImage", "UploadLayerPart")
+PULL = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
+
+
+def test_a_build_may_push_and_pull_its_repositories_alone(aws, stack):
+    _, statements = aws.roles()["BuildRole"]
+    for name in [*FRAMEWORKS, "cache"]:
+        repository = arn("ecr", f"repository/trainwright/{name}")
+        assert all(allows(statements, f"ecr:{action}", repository) for action in (*PUSH, *PULL))
+    assert allows(statements, "ecr:GetAuthorizationToken", "*")
+    for account in ("763104351884",):
+        container = arn("ecr", "repository/pytorch-training", account)
+        assert all(allows(statements, f"ecr:{action}", container) for action in PULL)
+        assert not any(allows(statements, f"ecr:{action}", container) for action in ("PutImage", "UploadLayerPart"))
+    other = arn("ecr", "repository/another/pytorch")
+    assert not any(allows(statements, f"ecr:{action}", other) for action in (*PUSH, *PULL))
+    ours = arn("ecr", "repository/trainwright/pytorch")
+    for action in ("CreateRepository", "DeleteRepository", "BatchDeleteImage", "PutLifecyclePolicy"):
+        assert not allows(statements, f"ecr:{action}", ours)
+
+
+def test_a_build_may_write_its_log_and_reports(aws, stack):
+    _, statements = aws.roles()["BuildRole"]
+    log = arn("logs", "log-group:/aws/codebuild/trainwright:log-stream:1")
+    assert all(allows(statements, f"logs:{action}", log) for action in ("CreateLogStream", "PutLogEvents"))
+    report = arn("codebuild", "report-group/trainwright-smoke")
+    # What CodeBuild asks of the role of a build with test reports (CodeBuild user guide, "Test report permissions").
+    asked = ("CreateReportGroup", "CreateReport", "UpdateReport", "BatchPutTestCases")
+    assert all(allows(statements, f"codebuild:{action}", report) for action in asked)
+    assert not allows(statements, "codebuild:StartBuild", arn("codebuild", "project/trainwright"))
+    assert allows(statements, "codeconnections:GetConnectionToken", CONNECTION)
+
+
+def test_a_batch_may_start_builds_of_its_project_alone(aws, stack):
+    _, statements = aws.roles()["BatchRole"]
+    for action in ("StartBuild", "StopBuild", "RetryBuild"):
+        assert allows(statements, f"codebuild:{action}", arn("codebuild", "project/trainwright"))
+        assert not allows(statements, f"codebuild:{action}", arn("codebuild", "project/another"))
+    assert len(statements) == 1
+
+
+def test_every_call_of_the_package_is_allowed_to_a_build(aws, stack):
+    """Whatever method of an ECR client the package names is one of the role's, but what makes a repository:
+    the stack has made them, and `push --create` is for people."""
+    made_by_the_stack = {"CreateRepository", "PutLifecyclePolicy", "PutImageTagMutability"}
+    operations = botocore.session.get_session().get_service_model("ecr").operation_names
+    methods = {xform_name(name): name for name in operations}
+    nodes = [node for path in (ROOT / "trainwright").rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    words = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    words |= {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    called = {methods[word] for word in words & set(methods)}
+    assert {"PutImage", "BatchGetImage", "CreateRepository"} <= called
+    _, statements = aws.roles()["BuildRole"]
+    repository = arn("ecr", "repository/trainwright/pytorch")
+    refused = {name for name in called if not allows(statements, f"ecr:{name}", repository)}
+    assert refused - made_by_the_stack <= {"GetAuthorizationToken"}
+    assert not any(allows(statements, f"ecr:{name}", repository) for name in made_by_the_stack)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "good", "bad"),
+    [
+        ("SourceLocation", "https://github.com/a/b.git", "https://user:secret@github.com/a/b.git"),
+        ("ConnectionArn", CONNECTION, "arn:aws:iam::000000000000:role/x"),
+        ("ConnectionArn", "", "none"),
+        ("RepositoryPrefix", "ml/training", "ML"),
+        ("RepositoryPrefix", "trainwright", "trainwright/"),
+        ("EncryptionKeyArn", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/0aee3b32-9c1d", "alias/mine"),
+        ("NightlyExpression", "cron(0 2 * * ? *)", "0 2 * * *"),
+    ],
+)
+def test_parameters(template, parameter, good, bad):
+    pattern = template["Parameters"][parameter]["AllowedPattern"]
+    assert re.search(pattern, good)
+    assert not re.search(pattern, bad)
+
+
+def test_images_outlive_the_stack_and_a_second_one_takes_them_over(tmp_path: Path):
+    with ministack(tmp_path) as endpoint:
+        aws = Aws(endpoint)
+        aws.deploy()
+        assert "NightlyRole" not in aws.roles()
+        assert not aws.client("scheduler").list_schedules()["Schedules"]
+        (project,) = aws.client("codebuild").batch_get_projects(names=[PROJECT])["projects"]
+        assert "auth" not in project["source"]
+        for name in ("trainwright/pytorch", "trainwright/cache"):
+            manifest = json.dumps({"schemaVersion": 2, "config": {"digest": name}, "layers": []})
+            aws.client("ecr").put_image(repositoryName=name, imageManifest=manifest, imageTag="t")
+        aws.delete()
+        assert sorted(aws.repositories()) == sorted(f"trainwright/{name}" for name in FRAMEWORKS)
+        assert aws.client("ecr").describe_images(repositoryName="trainwright/pytorch")["imageDetails"]
+        assert not aws.client("codebuild").batch_get_projects(names=[PROJECT])["projects"]
+        assert not aws.roles()
+        aws.deploy(Repositories="existing", RepositoryPrefix="trainwright")
+        assert "trainwright/cache" in aws.repositories()

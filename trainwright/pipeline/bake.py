@@ -1,0 +1,163 @@
+"""A bake file (``docker-bake.json``) with the contexts it names, for any buildx builder: a remote one, Kubernetes.
+
+``docker buildx bake`` builds; it neither probes an image nor writes a record, so what it builds cannot be pushed by
+``./invoke push``. ``./invoke build --builder NAME --registry REF`` on the same builder takes its layers from the cache
+and proves them.
+
+The form of the file: Docker's "Bake file reference". It holds nothing of this machine but the paths of secrets.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainwright import base_images
+from trainwright.caching import cache_options
+from trainwright.catalog import Catalog
+from trainwright.context import write_context
+from trainwright.errors import RequestError
+from trainwright.inputs import Inputs, inputs_of
+from trainwright.paths import write_atomically
+from trainwright.plan import Plan, variant
+from trainwright.site import Site
+
+BAKE_FILE = "docker-bake.json"
+CONTEXTS = "contexts"
+SECRETS = "secrets"
+# Where images go, and what the label of the source says: set in the environment of `docker buildx bake`.
+VARIABLES = {"REGISTRY": "trainwright", "SOURCE_REVISION": "unknown"}
+
+
+def target_name(plan: Plan) -> str:
+    """The name of a plan's target: letters, digits and ``-``, as bake wants it."""
+    return re.sub(r"[^A-Za-z0-9-]+", "-", f"{plan.framework}-{variant(plan)}")
+
+
+def bake_document(
+    plans: Sequence[Plan],
+    *,
+    cache: Sequence[str] = (),
+    secrets: Mapping[str, Mapping[str, str]] | None = None,
+    arguments: Mapping[str, Mapping[str, str]] | None = None,
+) -> dict[str, Any]:
+    """The bake file of several plans: a target for each, a group for each framework, ``default`` for all.
+
+    Args:
+        plans: what is built; each has its context in ``contexts/<target>`` beside the file.
+        cache: references of registry caches, as of ``build --cache``.
+        secrets: by target, the secret files by id, relative to the bake file.
+        arguments: by target, further build arguments.
+
+    Returns:
+        A JSON document. Its variables ``REGISTRY`` and ``SOURCE_REVISION`` come from the environment of bake.
+
+    Raises:
+        RequestError: there are no plans, two give one target, or a cache is no reference.
+    """
+    if not plans:
+        raise RequestError("a bake file needs at least one image", remedy="./invoke list shows the image lines.")
+    targets: dict[str, dict[str, Any]] = {}
+    groups: dict[str, list[str]] = {}
+    for plan in plans:
+        name = target_name(plan)
+        if name in targets:
+            raise RequestError(f"two plans give the target {name}", remedy="Name each image line once.")
+        targets[name] = _target(plan, name, cache, secrets or {}, arguments or {})
+        groups.setdefault(plan.framework, []).append(name)
+    return {
+        "variable": {name: {"default": value} for name, value in VARIABLES.items()},
+        "group": {
+            "default": {"targets": sorted(groups)},
+            **{framework: {"targets": names} for framework, names in sorted(groups.items())},
+        },
+        "target": targets,
+    }
+
+
+def _target(
+    plan: Plan,
+    name: str,
+    cache: Sequence[str],
+    secrets: Mapping[str, Mapping[str, str]],
+    arguments: Mapping[str, Mapping[str, str]],
+) -> dict[str, Any]:
+    imports, exports = cache_options(cache, plan)
+    own = "trainwright/"
+    target: dict[str, Any] = {
+        "context": f"{CONTEXTS}/{name}",
+        "dockerfile": "Dockerfile",
+        "target": "final",
+        "args": {"SOURCE_REVISION": "${SOURCE_REVISION}", **arguments.get(name, {})},
+        "labels": dict(plan.labels),
+        "tags": [f"${{REGISTRY}}/{tag.removeprefix(own)}" for tag in plan.tags],
+        # What the engine that runs the image needs: one image, not an index with attestations.
+        "attest": ["type=provenance,disabled=true"],
+    }
+    if imports:
+        target["cache-from"] = imports
+    if exports:
+        target["cache-to"] = exports
+    if of_target := secrets.get(name):
+        target["secret"] = [f"id={id},src={path}" for id, path in sorted(of_target.items())]
+    return target
+
+
+def write_bake(
+    images: Sequence[Plan | Inputs],
+    catalog: Catalog,
+    site: Site,
+    folder: Path,
+    *,
+    cache: Sequence[str] = (),
+    say: Callable[[str], None],
+) -> Path:
+    """Write a bake file with every context and secret that it names; returns its path.
+
+    Args:
+        images: what is built, plans or plans with their locks.
+        catalog: where the components' files lie.
+        site: where things come from. What may hold a password lies in ``secrets/``, readable by its owner alone and
+            ignored by git.
+        folder: made when missing; contexts of other targets in it go.
+        cache: references of registry caches.
+        say: told of long steps.
+
+    Raises:
+        Failure: as :func:`bake_document` and :func:`trainwright.context.write_context`.
+    """
+    every = [inputs_of(image) for image in images]
+    plans = [inputs.plan for inputs in every]
+    names = [target_name(plan) for plan in plans]
+    bake_document(plans, cache=cache)  # what is wrong with the request is told before gigabytes are written
+    path = folder / BAKE_FILE
+    if folder.is_dir() and any(folder.iterdir()) and not path.is_file():
+        raise RequestError(f"--output {folder}: a folder that holds something else", remedy="Name an empty folder.")
+    secrets, arguments = {}, {}
+    for inputs, name in zip(every, names, strict=True):
+        write_context(inputs, catalog, site, folder / CONTEXTS / name, say=say)
+        secrets[name] = _secrets(inputs.plan, site, folder)
+        wanted = base_images.wanted_images(inputs.plan.base)
+        arguments[name] = {
+            argument: here
+            for argument, here in base_images.pulled_from(inputs.plan.base, site).items()
+            if here != base_images.with_digest(*wanted[argument])
+        }
+    for gone in (folder / CONTEXTS).iterdir():
+        if gone.name not in names:
+            shutil.rmtree(gone)
+    document = bake_document(plans, cache=cache, secrets=secrets, arguments=arguments)
+    write_atomically(path, json.dumps(document, indent=2) + "\n")
+    return path
+
+
+def _secrets(plan: Plan, site: Site, folder: Path) -> dict[str, str]:
+    """The site's secret files for one distribution, by id, relative to the bake file."""
+    place = folder / SECRETS / plan.base.os
+    found = site.secrets(place, plan.base.os)
+    (folder / SECRETS / ".gitignore").write_text("*\n")
+    return {id: str(path.relative_to(folder) if path.is_relative_to(folder) else path) for id, path in found.items()}

@@ -1,0 +1,78 @@
+"""The build graph of a CodeBuild batch: a job per image, and before them a job per group of shared stages.
+
+An image's job depends on the job of its innermost group alone (:mod:`trainwright.pipeline.sharing`), which depends on
+the job of the group around it. So a common stage is built once, and read from the registry cache by the others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from trainwright.lines import cuda_tag
+from trainwright.pipeline.images import Chosen
+from trainwright.pipeline.sharing import Group, group_of
+from trainwright.plan import Plan
+
+# What is rehearsed in an image: the launcher that its framework is trained with, on two hosts.
+REHEARSALS = {
+    "pytorch": {"SOURCE_DIR": "examples/ddp", "DISTRIBUTION": "torch_distributed"},
+    "mpi4py": {"SOURCE_DIR": "examples/mpi", "DISTRIBUTION": "mpi"},
+    "": {"SOURCE_DIR": "examples/two-frameworks", "DISTRIBUTION": ""},
+}
+
+
+def batch(
+    images: Sequence[Chosen], groups: Sequence[Group], *, stages_file: str, phases_file: str | None = None
+) -> dict[str, Any]:
+    """The ``batch`` of a buildspec.
+
+    Args:
+        images: what is built, in order.
+        groups: what they share.
+        stages_file: the buildspec of shared stages, seen from the root of the source.
+        phases_file: the buildspec of an image, where that is not the one which holds the batch.
+    """
+    by_name = {image.name: image for image in images}
+    nodes = [_shared_node(group, by_name[group.images[0]], stages_file) for group in groups]
+    nodes += [_image_node(image, group_of(image.name, groups), phases_file) for image in images]
+    # One line that cannot be built any more is no reason to leave out the others.
+    return {"batch": {"fast-fail": False, "build-graph": nodes}}
+
+
+def identifier(name: str) -> str:
+    """A name as CodeBuild takes it for a job: letters, digits and underscores."""
+    return re.sub(r"[^A-Za-z0-9]+", "_", name)
+
+
+def request_variables(image: Chosen) -> dict[str, str]:
+    """The request of an image as the variables that the phases read."""
+    words = image.request
+    cuda = cuda_tag(image.plan.cuda)
+    found = {"FRAMEWORK": words.framework, "CUDA": cuda, "VERSION": words.version, "BASE": words.base}
+    return {key: value for key, value in found.items() if value}
+
+
+def rehearsal(plan: Plan) -> dict[str, str]:
+    """The job to rehearse in an image, as variables."""
+    names = {component.name for component in plan.components}
+    return next(job for component, job in REHEARSALS.items() if component in names or not component)
+
+
+def _shared_node(group: Group, first: Chosen, stages_file: str) -> dict[str, Any]:
+    variables = {**request_variables(first), "STAGES": ",".join(group.stages), "SHARED": group.name}
+    if group.parent:
+        variables["PARENT"] = group.parent
+    depends = {"depend-on": [group.parent]} if group.parent else {}
+    return {"identifier": group.name, "buildspec": stages_file, **depends, "env": {"variables": variables}}
+
+
+def _image_node(image: Chosen, group: Group | None, phases_file: str | None) -> dict[str, Any]:
+    variables = {**request_variables(image), **rehearsal(image.plan), **({"SHARED": group.name} if group else {})}
+    return {
+        "identifier": identifier(image.name),
+        **({"buildspec": phases_file} if phases_file else {}),
+        **({"depend-on": [group.name]} if group else {}),
+        "env": {"variables": variables},
+    }

@@ -1,0 +1,170 @@
+"""The files of a pipeline: which there are for a format, written or held against what is there."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainwright.catalog import Catalog
+from trainwright.errors import RequestError, did_you_mean
+from trainwright.paths import write_atomically
+from trainwright.pipeline import buildspec
+from trainwright.pipeline.batch import REHEARSALS, batch
+from trainwright.pipeline.images import Chosen, choose
+from trainwright.pipeline.sharing import Group, Image, as_rows, groups
+from trainwright.site import Site
+
+SCHEMA = "trainwright/pipeline/1"
+OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml", "bake": "bake"}
+PHASES_FILE = OUTPUTS["buildspec"]
+STAGES_FILE = "buildspec-stages.yml"
+# What a build is of that is told nothing else: the smallest image, whose job is rehearsed as that of most.
+FIRST = {"FRAMEWORK": "pytorch", "CUDA": "cpu", **REHEARSALS["pytorch"]}
+
+
+def pipeline(
+    words: str | None,
+    catalog: Catalog,
+    *,
+    kind: str,
+    output: str | None,
+    catalog_folder: str | None,
+    check: bool,
+    cache: Sequence[str] = (),
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Write the files of a pipeline, or look whether they are as they would be written.
+
+    Args:
+        words: of ``--images``.
+        catalog: what can be built.
+        kind: ``buildspec``, ``batch`` or ``bake``.
+        output: the file (of ``bake`` the folder), seen from the working folder, which is the root of the source.
+        catalog_folder: the user's own catalog, as the command line names it.
+        check: write nothing.
+        cache: of ``bake``: registry caches, as of ``build --cache``.
+        say: told of long steps.
+
+    Returns:
+        The document of ``pipeline --json``.
+
+    Raises:
+        RequestError: an unknown format or image; with ``check`` a file that is missing or stale.
+    """
+    if kind not in OUTPUTS:
+        raise RequestError(f"--format {kind}: no such format. {did_you_mean(kind, OUTPUTS)}")
+    if kind == "bake":
+        return _bake(words, catalog, output=output or OUTPUTS[kind], check=check, cache=cache, say=say)
+    if cache:
+        raise RequestError(
+            f"--cache: of --format bake alone, not {kind}", remedy="A buildspec has it of the variable CACHE."
+        )
+    # What is written is for other machines: nothing of this one's site may end up in it.
+    images = choose(words, catalog, Site())
+    shared = shared_groups(images, catalog)
+    target = output or OUTPUTS[kind]
+    if Path(target).is_absolute() or ".." in Path(target).parts:
+        raise RequestError(
+            f"--output {target}: CodeBuild reads it out of the source",
+            remedy="Name a file in the working folder, the root of the source.",
+        )
+    flags = "".join(f" --{flag} {value}" for flag, value in (("images", words), ("catalog", catalog_folder)) if value)
+    command = f"./invoke pipeline --format {kind}{flags}" + (f" --output {output}" if output else "")
+    texts = contents(images, shared, kind=kind, target=target, command=command, catalog_folder=catalog_folder or "")
+    stale = [change for name, text in texts.items() if (change := _change(Path(name), text))]
+    if check and stale:
+        raise RequestError("\n".join(stale), remedy=f"{command} writes it anew.")
+    for name, text in () if check else texts.items():
+        write_atomically(Path(name), text)
+    return _document(kind, list(texts), images, shared)
+
+
+def _bake(
+    words: str | None,
+    catalog: Catalog,
+    *,
+    output: str,
+    check: bool,
+    cache: Sequence[str],
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Write a bake file with its contexts; they are of this machine's site, as a build of it would be."""
+    if check:
+        raise RequestError(
+            "--format bake --check: a bake file has its contexts beside it and is no file to commit",
+            remedy="./invoke pipeline --format bake writes both anew.",
+        )
+    from trainwright.inputs import first_use, locked_inputs
+    from trainwright.pipeline.bake import write_bake
+    from trainwright.site import load_site
+
+    site = load_site()
+    images = choose(words, catalog, site)
+    inputs = []
+    for image in images:
+        flags = image.request.flags()
+        inputs.append(first_use(locked_inputs(image.plan, site, flags, strict=False), site, flags, say=say))
+    path = write_bake(inputs, catalog, site, Path(output), cache=cache, say=say)
+    return _document("bake", [str(path)], images, shared_groups(images, catalog))
+
+
+def _document(kind: str, files: list[str], images: Sequence[Chosen], shared: Sequence[Group]) -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "format": kind,
+        "files": files,
+        "images": [{"name": image.name, "request": image.request.flags(), "plan": image.plan.id} for image in images],
+        "groups": as_rows(shared),
+    }
+
+
+def default_files(catalog: Catalog) -> dict[str, str]:
+    """Name and content of the files that this project's own repository holds."""
+    images = choose(None, catalog, Site())
+    shared = shared_groups(images, catalog)
+    command = "./invoke pipeline --format buildspec"
+    return contents(images, shared, kind="buildspec", target=PHASES_FILE, command=command)
+
+
+def shared_groups(images: Sequence[Chosen], catalog: Catalog) -> list[Group]:
+    """What images of a pipeline share."""
+    from trainwright.render import render_dockerfile
+
+    return groups([Image(image.name, image.plan, render_dockerfile(image.plan, catalog)) for image in images])
+
+
+def contents(
+    images: Sequence[Chosen],
+    shared: Sequence[Group],
+    *,
+    kind: str,
+    target: str,
+    command: str,
+    catalog_folder: str = "",
+) -> dict[str, str]:
+    """Name and content of the files of a format; the buildspec of shared stages lies beside the one of images."""
+    stages_file = str(Path(target).with_name(STAGES_FILE))
+    if kind == "batch":
+        graph = batch(images, shared, stages_file=stages_file, phases_file=str(Path(target).with_name(PHASES_FILE)))
+        text = (
+            f"# Made by `{command}`; docs/pipeline.md says what it does.\n{buildspec.dump({'version': 0.2, **graph})}"
+        )
+        buildspec.check(text, target)
+        return {target: text}
+    values = {"command": command, "catalog": catalog_folder, "first": FIRST}
+    graph = batch(images, shared, stages_file=stages_file)
+    return {
+        target: buildspec.render("buildspec.yml.j2", {**values, "batch": buildspec.dump(graph)}),
+        stages_file: buildspec.render("stages.yml.j2", values),
+    }
+
+
+def _change(path: Path, text: str) -> str:
+    current = path.read_text() if path.is_file() else ""
+    if current == text:
+        return ""
+    change = "\n".join(difflib.unified_diff(current.splitlines(), text.splitlines(), lineterm="", n=0))
+    indented = "\n".join(f"    {line}" for line in change[:1500].splitlines())
+    return f"{path} is {'stale' if current else 'missing'}:\n{indented}"

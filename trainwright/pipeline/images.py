@@ -1,0 +1,108 @@
+"""Which images a pipeline builds: the words of ``--images`` as plans.
+
+    pytorch                        every CUDA version of the framework, each in the line that a request for it takes
+    pytorch:cu124                  the line that `--framework pytorch --cuda cu124` takes
+    pytorch-2.6.0-cu124            the line of that version
+    pytorch-2.6.0-cu124-debian     the same, on that kind of base
+    pytorch-*-debian               every line whose name fits
+
+Without words: of every framework and CUDA version the line that a request for it takes, where its upstream supports it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from trainwright.catalog import Catalog
+from trainwright.errors import RequestError, did_you_mean
+from trainwright.lines import ImageLine, cuda_tag
+from trainwright.plan import Plan
+from trainwright.request import Request, make_request, parse_cuda
+from trainwright.resolve import resolve
+from trainwright.site import Site
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An image of a pipeline. ``name`` is that of its line, such as ``pytorch-2.6.0-cu124-debian``."""
+
+    name: str
+    request: Request
+    plan: Plan
+
+
+def line_name(framework: str, version: str, cuda: str, kind: str) -> str:
+    """The name by which ``--images`` knows a line; lines that differ in nothing of it are one to a request, too."""
+    return f"{framework}-{version.partition('+')[0]}-{cuda_tag(cuda)}-{kind}"
+
+
+def choose(words: str | None, catalog: Catalog, site: Site) -> list[Chosen]:
+    """The images that the words of ``--images`` name, each once, in the order of the catalog.
+
+    Args:
+        words: separated by commas; nothing stands for the supported lines.
+        catalog: what can be built.
+        site: base images and region; a file that others use is made with ``Site()``.
+
+    Raises:
+        RequestError: a word names no line; with the nearest that there are.
+        Failure: as :func:`trainwright.resolve.resolve`.
+    """
+    lines: dict[str, ImageLine] = {}
+    for entry in catalog.lines:
+        line = entry.line
+        lines.setdefault(line_name(line.framework, line.version, line.cuda, line.base.kind), line)
+    asked = [word.strip() for word in (words or "").split(",") if word.strip()]
+    if asked:
+        names = {name for word in asked for name in _named(word, lines, catalog)}
+    else:
+        names = {n for n in _taken(catalog, lines.values()) if n in lines and lines[n].status == "supported"}
+    return [_chosen(name, line, catalog, site) for name, line in lines.items() if name in names]
+
+
+def _chosen(name: str, line: ImageLine, catalog: Catalog, site: Site) -> Chosen:
+    version = line.version.partition("+")[0]
+    request = make_request(framework=line.framework, cuda=line.cuda, version=version, base=line.base.kind)
+    return Chosen(name, request, resolve(request, catalog, site.base_image, region=site.aws.region))
+
+
+def _named(word: str, lines: Mapping[str, ImageLine], catalog: Catalog) -> set[str]:
+    """The names that one word of ``--images`` stands for."""
+    framework, colon, cuda = word.partition(":")
+    of_it = [line for line in lines.values() if line.framework == framework]
+    if of_it and not colon:
+        return _taken(catalog, of_it)
+    if any(line.goes_by_cuda(_cuda_tag(cuda)) for line in of_it):
+        return {_name_taken(catalog, framework, cuda, None)}
+    found = {name for name in lines if fnmatchcase(name, word) or name.rpartition("-")[0] == word}
+    if len(found) > 1 and not any(sign in word for sign in "*?["):
+        # A name without its kind of base: the one that a request takes.
+        line = lines[next(iter(found))]
+        return {_name_taken(catalog, line.framework, line.cuda, line.version.partition("+")[0])}
+    if not found:
+        known = {*lines, *(f"{line.framework}:{line.cuda_tag}" for line in lines.values()), *catalog.frameworks()}
+        raise RequestError(
+            f"--images {word}: no image line is called so. {did_you_mean(word, known)}",
+            remedy="For example: --images pytorch:cu124,pytorch-2.6.0-cu124   (./invoke list shows every line)",
+        )
+    return found
+
+
+def _cuda_tag(word: str) -> str:
+    try:
+        return cuda_tag(parse_cuda(word))
+    except RequestError:
+        return ""  # whoever asks for it is told of what there is
+
+
+def _taken(catalog: Catalog, lines: Iterable[ImageLine]) -> set[str]:
+    """Of each framework and CUDA version among these lines, the line that a request for no more than that takes."""
+    pairs = dict.fromkeys((line.framework, line.cuda) for line in lines if line.released)
+    return {_name_taken(catalog, framework, cuda, None) for framework, cuda in pairs}
+
+
+def _name_taken(catalog: Catalog, framework: str, cuda: str, version: str | None) -> str:
+    plan = resolve(make_request(framework=framework, cuda=cuda, version=version), catalog)
+    return line_name(plan.framework, plan.version, plan.cuda, plan.base.kind)
