@@ -7,6 +7,7 @@ train in local mode, on one host and on two. They pull into a second engine, whi
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -124,12 +125,21 @@ def push_image(aws: EmulatedAws, image: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def shipped(program, cloud) -> Shipped:
+def image(program, docker) -> Iterator[str]:
+    """The id of a smoke-tested image, with a name of this test: other runs may move those that the build gave it."""
     built = program(*BUILD)
     assert built.code == 0, built.err[-4000:]
     assert built.json["smoke"]["failed"] == 0
-    digest = push_image(cloud, built.json["image_id"])
-    return Shipped(built.json["image_id"], f"{cloud.host()}/{REPOSITORY}@{digest}", digest)
+    name = f"trainwright-test/proof:{os.getpid()}"
+    docker("tag", built.json["image_id"], name)
+    yield str(built.json["image_id"])
+    docker("rmi", name, check=False)
+
+
+@pytest.fixture(scope="module")
+def shipped(image, cloud) -> Shipped:
+    digest = push_image(cloud, image)
+    return Shipped(image, f"{cloud.host()}/{REPOSITORY}@{digest}", digest)
 
 
 @pytest.fixture(scope="module")
