@@ -57,7 +57,7 @@ IGNORED = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpo
 
 Say = Callable[[str], None]
 Kind = Literal["MPI", "Torchrun"]
-_SMP_FIELDS = (
+SMP_FIELDS = (
     "hybrid_shard_degree",
     "sm_activation_offloading",
     "activation_loading_horizon",
@@ -128,14 +128,14 @@ def driver_of(distribution: Mapping[str, Any] | None, processes_per_host: int | 
     (name, part), kind = next(iter(given.items())), names[next(iter(given)).lower()]
     fields = dict.fromkeys(_FIELDS[kind]) | _translated(kind, part)
     if model.get("enabled"):
-        fields["smp"] = dict.fromkeys(_SMP_FIELDS) | dict(model.get("parameters", {}))
+        fields["smp"] = dict.fromkeys(SMP_FIELDS) | dict(model.get("parameters", {}))
     for field in fields:
         if field not in _FIELDS[kind]:
             raise RequestError(f"distribution.{name}: unknown key {field!r}", remedy=did_you_mean(field, _FIELDS[kind]))
     for field in fields.get("smp") or {}:
-        if field not in _SMP_FIELDS:
+        if field not in SMP_FIELDS:
             raise RequestError(
-                f"distribution.{name}.smp: unknown key {field!r}", remedy=did_you_mean(field, _SMP_FIELDS)
+                f"distribution.{name}.smp: unknown key {field!r}", remedy=did_you_mean(field, SMP_FIELDS)
             )
     if processes_per_host is not None:
         fields["process_count_per_node"] = processes_per_host
