@@ -39,6 +39,8 @@ class PlanRequest(Record):
     version: str | None = None
     python: str | None = None
     base: str | None = None
+    with_: tuple[str, ...] = Field(default=(), alias="with", description="components to add")
+    without: tuple[str, ...] = Field(default=(), description="components to leave out")
 
 
 class InstanceGroup(Record):
@@ -96,7 +98,9 @@ class Channel(Record):
 class Job(Record):
     """A training job."""
 
-    image: str | None = Field(default=None, description="where SageMaker pulls it from; for checks, a local tag will do")
+    image: str | None = Field(
+        default=None, description="where SageMaker pulls it from; for checks, a local tag will do"
+    )
     plan: PlanRequest | None = None
     entry_point: str | None = None
     source_dir: str | None = None

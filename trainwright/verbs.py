@@ -12,7 +12,7 @@ from invoke.exceptions import Exit
 
 from trainwright.cli import CATALOG_HELP, JSON_HELP, REQUEST_FLAGS, print_json, request_verb, say, use_catalog, verb
 from trainwright.errors import EngineError
-from trainwright.job_verbs import diagnose, preflight, rehearse
+from trainwright.job_verbs import diagnose, estimator, preflight, rehearse
 
 if TYPE_CHECKING:
     from trainwright.catalog import Catalog
@@ -302,4 +302,6 @@ def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
         raise Exit(code=EngineError.exit_code)
 
 
-namespace = Collection(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, preflight, diagnose, doctor)
+namespace = Collection(
+    list_, plan, explain, render, lock, build, mirror, smoke, rehearse, estimator, preflight, diagnose, doctor
+)

@@ -114,11 +114,12 @@ def check(subject: Subject) -> Iterator[Finding]:
     """What the numbers say against the job."""
     job, replicas = subject.job, _replicas(subject)
     batch = job.batch
-    if batch and batch.global_ and batch.per_replica and replicas and batch.global_ != replicas * batch.per_replica:
+    product = replicas * batch.per_replica if batch and batch.per_replica and replicas else None
+    if batch and batch.global_ and product and batch.global_ != product:
         yield BATCH.finding(
-            f"{replicas} replicas x {batch.per_replica} samples are {replicas * batch.per_replica}, not {batch.global_}",
+            f"{replicas} replicas x {batch.per_replica} samples are {product}, not {batch.global_}",
             path="batch.global",
-            remedy=f"global: {replicas * batch.per_replica}, or another per_replica.",
+            remedy=f"global: {product}, or another per_replica.",
         )
     elif batch and batch.global_ and replicas and batch.global_ % replicas:
         yield BATCH.finding(

@@ -10,6 +10,7 @@ from trainwright.distribution import INNER, MEANT, STRATEGIES, Key
 from trainwright.errors import did_you_mean
 from trainwright.estimator.subject import MODEL_PARALLEL, Subject, enabled, part
 from trainwright.findings import Finding, Rule
+from trainwright.lines import version_key
 
 SDK = "sagemaker 2.257.7, estimator.py and fw_utils.py"
 TRIED = f"tried with {SDK}: accepted, and without any effect"
@@ -144,7 +145,8 @@ RULES = (
     REFUSED,
 )
 # Where a strategy begins: smdistributed's parts have their switch one level deeper.
-_SWITCHES = tuple(name for name in STRATEGIES if name not in ("smdistributed", "instance_groups")) + (
+_SWITCHES = (
+    *(name for name in STRATEGIES if name not in ("smdistributed", "instance_groups")),
     "smdistributed.dataparallel",
     "smdistributed.modelparallel",
 )
@@ -166,11 +168,15 @@ def check(subject: Subject) -> Iterator[Finding]:
     entry = subject.job.entry_point
     if subject.launcher in ("torchrun", "xla") and entry is not None and not entry.endswith(".py"):
         yield PYTHON_ONLY.finding(f"{entry} is no .py file", path="entry_point")
-    if "multi_worker_mirrored_strategy" in given and subject.framework == "tensorflow" and subject.image:
-        if _release(subject.image.version) < (2, 9):
-            yield MWMS.finding(
-                f"the image has TensorFlow {subject.image.version}", path="distribution.multi_worker_mirrored_strategy"
-            )
+    yield from _tensorflow(subject)
+
+
+def _tensorflow(subject: Subject) -> Iterator[Finding]:
+    asked = "multi_worker_mirrored_strategy" in subject.job.distribution
+    image = subject.image
+    if asked and image and image.family == "tensorflow" and version_key(image.version)[:2] < (2, 9):
+        where = "distribution.multi_worker_mirrored_strategy"
+        yield MWMS.finding(f"the image has TensorFlow {image.version}", path=where)
 
 
 def _keys(table: Mapping[str, Any], keys: Mapping[str, Key], where: str, subject: Subject) -> Iterator[Finding]:
@@ -260,9 +266,3 @@ def _hardware(subject: Subject) -> Iterator[Finding]:
         accelerated = subject.launcher in ("torchrun", "smddp", "xla") or enabled(given, *MODEL_PARALLEL.split(".")[1:])
         if accelerated and kind.accelerator is None:
             yield NO_ACCELERATOR.finding(f"{kind.name} has neither GPU nor NeuronCore", path=path)
-
-
-def _release(version: str) -> tuple[int, ...]:
-    from trainwright.lines import version_key
-
-    return version_key(version)[:2]

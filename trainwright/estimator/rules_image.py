@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from trainwright.distribution import needs_framework_module
 from trainwright.estimator.image import ECR, ImageFacts
 from trainwright.estimator.rules_distribution import TRIED
 from trainwright.estimator.subject import Subject, enabled
@@ -172,9 +173,9 @@ def _components(subject: Subject, image: ImageFacts, where: str) -> Iterator[Fin
     missing = [name for name in needs if not image.has(name)]
     for name in missing:
         yield NO_LAUNCHER.finding(f"{launcher} needs {name}, which the image does not hold", path=where)
-    if launcher in ("smddp", "torchrun", "xla", "parameter-server", "mwms") and subject.sdk == 2:
-        if image.has("sagemaker-toolkit") and image.family is None:
-            yield NO_MODULE.finding(f"{launcher} with an image of {image.framework}", path=where)
+    module = subject.sdk == 2 and needs_framework_module(launcher)
+    if module and image.has("sagemaker-toolkit") and image.family is None:
+        yield NO_MODULE.finding(f"{launcher} with an image of {image.framework}", path=where)
     mpi = image.version_of("openmpi")
     if mpi and launcher in ("mpi", "smddp") and subject.hosts > 1 and version_key(mpi)[:1] != (4,):
         yield OPEN_MPI.finding(f"the image has Open MPI {mpi}", path=where)
@@ -187,8 +188,9 @@ def _code(subject: Subject, image: ImageFacts) -> Iterator[Finding]:
     if job.source_dir:
         yield BAKED.finding(f"{job.source_dir} would never be unpacked", path="source_dir")
     elif job.entry_point and PurePosixPath(job.entry_point) != PurePosixPath(str(image.entry_point)):
-        yield OTHER_ENTRY.finding(f"the image runs {image.entry_point}, the job asks for {job.entry_point}",
-                                  path="entry_point")
+        yield OTHER_ENTRY.finding(
+            f"the image runs {image.entry_point}, the job asks for {job.entry_point}", path="entry_point"
+        )
     elif job.entry_point:
         yield BAKED.finding(f"{job.entry_point} is in the image already", path="entry_point", severity="warning")
     if subject.sdk == 3:

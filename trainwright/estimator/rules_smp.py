@@ -100,22 +100,37 @@ RULES = (
     MICROBATCHES,
 )
 # Version 1's parameters and since when they are there; "0": from the beginning.
+_FROM_THE_BEGINNING = (
+    "partitions",
+    "microbatches",
+    "pipeline",
+    "optimize",
+    "placement_strategy",
+    "auto_partition",
+    "default_partition",
+    "ddp",
+    "horovod",
+    "contiguous",
+    "memory_weight",
+    "load_partition",
+    "partition_file",
+    "ddp_port",
+    "ddp_dist_backend",
+)
+_SINCE_1_6 = (
+    "pipeline_parallel_degree",
+    "tensor_parallel_degree",
+    "offload_activations",
+    "activation_loading_horizon",
+    "shard_optimizer_state",
+    "fp16_params",
+    "prescaled_batch",
+    "skip_tracing",
+)
 SINCE = {
-    **dict.fromkeys(
-        (
-            "partitions microbatches pipeline optimize placement_strategy auto_partition default_partition ddp horovod "
-            "contiguous memory_weight load_partition partition_file ddp_port ddp_dist_backend"
-        ).split(),
-        "0",
-    ),
+    **dict.fromkeys(_FROM_THE_BEGINNING, "0"),
     **dict.fromkeys(("active_microbatches", "deterministic_server"), "1.3"),
-    **dict.fromkeys(
-        (
-            "pipeline_parallel_degree tensor_parallel_degree offload_activations activation_loading_horizon "
-            "shard_optimizer_state fp16_params prescaled_batch skip_tracing"
-        ).split(),
-        "1.6",
-    ),
+    **dict.fromkeys(_SINCE_1_6, "1.6"),
     "fp16": "1.10",
     "sharded_data_parallel_degree": "1.11",
 }
@@ -135,9 +150,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield NO_LAUNCHER.finding("nothing starts its processes", path="distribution")
     if mpi and not torchrun and "processes_per_host" not in part(given, "mpi"):
         gpus = f"processes_per_host: {subject.gpus}" if subject.gpus else None
-        yield NO_COUNT.finding(
-            "mpi has no processes_per_host", path="distribution.mpi.processes_per_host", remedy=gpus
-        )
+        yield NO_COUNT.finding("mpi has no processes_per_host", path="distribution.mpi.processes_per_host", remedy=gpus)
     if not parameters:
         yield NO_PARAMETERS.finding("no parameters", path=SMP_PARAMETERS)
         return

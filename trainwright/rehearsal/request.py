@@ -56,20 +56,25 @@ def make_job(
         requirements=Path(requirements) if requirements else None,
         hosts=hosts,
         processes_per_host=processes_per_host or None,
-        distribution=_distribution(distribution),
+        distribution=distribution_of(distribution),
         instance_type=instance_type,
-        hyperparameters=_table("--hyperparameters", hyperparameters) if hyperparameters else {},
-        inputs={name: Path(folder) for name, folder in _pairs("--input", inputs)},
+        hyperparameters=table_of("--hyperparameters", hyperparameters) if hyperparameters else {},
+        inputs={name: Path(folder) for name, folder in pairs_of("--input", inputs)},
         sdk=version,
         launch_only=launch_only,
         timeout=timeout,
         stop_after=_seconds("--stop-after", stop_after),
         memory=memory,
-        environment=dict(_pairs("--env", environment)),
+        environment=dict(pairs_of("--env", environment)),
     )
 
 
-def _distribution(given: str | None) -> dict[str, Any] | None:
+def distribution_of(given: str | None) -> dict[str, Any] | None:
+    """The ``distribution`` of a flag: a word of :data:`WORDS`, JSON, or a file of JSON.
+
+    Raises:
+        RequestError: it is none of these.
+    """
     if not given:
         return None
     if given in WORDS:
@@ -79,10 +84,10 @@ def _distribution(given: str | None) -> dict[str, Any] | None:
             f"--distribution {given}: neither a file, nor JSON, nor one of {', '.join(WORDS)}. "
             + did_you_mean(given, WORDS)
         )
-    return _table("--distribution", given)
+    return table_of("--distribution", given)
 
 
-def _table(flag: str, given: str) -> dict[str, Any]:
+def table_of(flag: str, given: str) -> dict[str, Any]:
     """A JSON object: the text itself, or the content of the file that it names."""
     text = given
     if not given.lstrip().startswith("{"):
@@ -99,7 +104,12 @@ def _table(flag: str, given: str) -> dict[str, Any]:
     return value
 
 
-def _pairs(flag: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
+def pairs_of(flag: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """The ``NAME=VALUE`` pairs of a flag that may be repeated.
+
+    Raises:
+        RequestError: one has no name or no equals sign.
+    """
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or not name:
