@@ -1,7 +1,7 @@
-"""Runs inside an environment of a SageMaker SDK: takes a program or an estimator per line, gives back what it would send.
+"""Runs inside an environment of a SageMaker SDK: a program or an estimator per line, and back what it would send.
 
-Nothing of the SDK is replaced. Calls are looked at where boto3 makes them; IAM's simulation of policies, which moto does
-not have, says yes.
+Nothing of the SDK is replaced. Calls are looked at where boto3 makes them. IAM's simulation of policies, which moto
+does not have, says yes.
 """
 
 from __future__ import annotations
