@@ -300,6 +300,7 @@ def test_the_script_for_the_aws_command_line_starts_the_job(api, code, tmp_path_
     name = json.loads(done.stdout)["TrainingJobArn"].partition("/")[2]
     there = client.describe_training_job(TrainingJobName=name)
     ours = make_request(Subject(job, PYTORCH, 2, code, True))
+    there["AlgorithmSpecification"].pop("MetricDefinitions", None)
     same = {key: there[key] for key in ours if key in there}
     assert anonymous({**same}) == anonymous({key: ours[key] for key in same})
     assert {"HyperParameters", "InputDataConfig", "ResourceConfig", "StoppingCondition"} <= set(same)
@@ -343,7 +344,7 @@ distributions = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(distribution=distributions)
 def test_a_distribution_means_what_the_sdk_makes_of_it(sdk2, code, distribution):
     arguments = {

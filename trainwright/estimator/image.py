@@ -95,11 +95,13 @@ def facts_of_name(reference: str) -> ImageFacts | None:
     tag = found["tag"] if found else reference.partition(":")[2]
     if repository not in FRAMEWORKS or not tag:
         return None
-    # AWS adds "-sagemaker", a minor version of the image or a date behind the tag that the table has.
-    images = [i for i in load_dlc().images if i.repository == repository and (tag + "-").startswith(i.tag + "-")]
-    if not images:
+    # AWS has shorter names for an image, and longer ones with "-sagemaker", a version of the image or a date behind.
+    known = [each for each in load_dlc().images if each.repository == repository]
+    longer = [each for each in known if f"{tag}-".startswith(f"{each.tag}-")]
+    shorter = [each for each in known if each.tag.startswith(f"{tag}-")]
+    if not longer and len(shorter) != 1:
         return None
-    image = max(images, key=lambda each: len(each.tag))
+    image = max(longer or shorter, key=lambda each: len(each.tag))
     cuda = "cpu" if image.device == "cpu" else None
     if image.cuda is not None:
         cuda = f"{image.cuda[2:-1]}.{image.cuda[-1]}"

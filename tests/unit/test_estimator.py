@@ -1,0 +1,492 @@
+"""``estimator``: what is known of an image, the numbers of a job, the service's limits, generated text, the verb."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.catalog import load_catalog
+from trainwright.distribution import STRATEGIES
+from trainwright.errors import RequestError
+from trainwright.estimator import rules_distribution
+from trainwright.estimator.check import check
+from trainwright.estimator.code import WIDTH, Code, call, literal
+from trainwright.estimator.compare import twins
+from trainwright.estimator.figures import figures, scaled_rates
+from trainwright.estimator.image import ImageFacts, facts_of_labels, facts_of_name, facts_of_plan
+from trainwright.estimator.limits import job_key, violations
+from trainwright.estimator.request import job_name, make_request, raw
+from trainwright.estimator.run import estimate, read_words
+from trainwright.estimator.show import estimator_text
+from trainwright.estimator.subject import Subject
+from trainwright.instances import instance
+from trainwright.job import Job
+from trainwright.request import make_request as image_request
+from trainwright.resolve import resolve
+
+ROOT = Path(__file__).resolve().parents[2]
+IMAGE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/training:1"
+ROLE = "arn:aws:iam::123456789012:role/training"
+ON = {"enabled": True}
+NOW = datetime(2026, 11, 21, 15, 4, 5, 67_000, tzinfo=UTC)
+
+
+def facts(framework: str = "pytorch", version: str = "2.6.0", **more: Any) -> ImageFacts:
+    return ImageFacts(
+        reference=IMAGE,
+        origin="labels",
+        framework=framework,
+        version=version,
+        cuda="12.4",
+        python="3.11",
+        **{"components": None, **more},
+    )
+
+
+def subject(image: ImageFacts | None = None, sdk: Any = 2, **given: Any) -> Subject:
+    job = {"image": IMAGE, "role": ROLE, "instance_type": "ml.p4d.24xlarge", **given}
+    return Subject(Job.model_validate(job), image or facts(), sdk)
+
+
+# --- what is known of an image --------------------------------------------------------------------------------------
+
+
+def test_a_plan_says_of_its_image_what_the_labels_of_the_image_say():
+    plan = resolve(image_request(framework="pytorch", cuda="cu113", version="1.10.2"), load_catalog())
+    of_plan = facts_of_plan(plan)
+    assert of_plan.version_of("smdistributed-modelparallel") == "1.7.0"
+    assert of_plan.family == "pytorch"
+    assert not of_plan.baked
+    of_labels = facts_of_labels("x", plan.labels)
+    assert of_labels is not None
+    assert of_labels.model_copy(update={"reference": of_plan.reference, "origin": "plan"}) == of_plan
+
+
+def test_labels_of_others_say_nothing():
+    assert facts_of_labels("x", {"maintainer": "somebody"}) is None
+    assert facts_of_name("somebody/pytorch-training:2.8.0-gpu-py312") is None
+    assert facts_of_name("123456789012.dkr.ecr.us-west-2.amazonaws.com/team/training:1") is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "framework", "version", "cuda"),
+    [
+        (
+            "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:1.13.1-gpu-py39-cu117-ubuntu20.04-sagemaker",
+            "pytorch",
+            "1.13.1",
+            "11.7",
+        ),
+        (
+            "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-trcomp-training:1.13.1-gpu-py39-cu117-ubuntu20.04",
+            "pytorch-trcomp",
+            "1.13.1",
+            "11.7",
+        ),
+        (
+            "763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.11.0-cpu-py39",
+            "tensorflow",
+            "2.11.0",
+            "cpu",
+        ),
+    ],
+)
+def test_images_of_aws_are_known_by_their_names(reference, framework, version, cuda):
+    found = facts_of_name(reference)
+    assert found is not None
+    assert (found.framework, found.version, found.cuda) == (framework, version, cuda)
+    assert found.has("openmpi") is None
+
+
+# --- the numbers of a job -------------------------------------------------------------------------------------------
+
+
+def test_the_guides_own_examples():
+    # Two ml.p3.8xlarge are a cluster of eight GPUs; 5000 samples in batches of 500 are ten iterations.
+    told = figures(
+        subject(
+            instance_type="ml.p3.8xlarge",
+            instance_count=2,
+            distribution={"torch_distributed": ON},
+            batch={"global": 500, "samples": 5000},
+        )
+    )
+    assert (told.cluster_size, told.processes, told.iterations_per_epoch) == (8, 8, 10)
+    assert instance("ml.p3.8xlarge").gpus == 4
+
+
+def test_replicas_microbatches_and_rates():
+    model = {"enabled": True, "parameters": {"pipeline_parallel_degree": 2, "tensor_parallel_degree": 2}}
+    model["parameters"]["microbatches"] = 4  # type: ignore[index]
+    told = figures(
+        subject(
+            instance_count=2,
+            distribution={"smdistributed": {"modelparallel": model}, "mpi": {**ON, "processes_per_host": 8}},
+            batch={"per_replica": 16, "samples": 1000, "tuned_for": 16},
+            hyperparameters={"lr": 0.1},
+        )
+    )
+    assert (told.processes, told.replicas, told.global_batch) == (16, 4, 64)
+    assert (told.microbatches, told.microbatch) == (4, 4)
+    assert told.iterations_per_epoch == 16  # the last one is not full
+    assert told.learning_rate is not None
+    assert told.learning_rate.linear == pytest.approx(0.4)
+    assert told.learning_rate.square_root == pytest.approx(0.2)
+
+
+@given(base=st.floats(1e-6, 1.0), factor=st.floats(1, 4096))
+def test_rates_grow_with_the_batch(base, factor):
+    linear, root = scaled_rates(base, factor)
+    assert base <= root * (1 + 1e-9) <= linear * (1 + 2e-9)
+    assert root**2 == pytest.approx(base * linear)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "distribution", "shards", "fits"),
+    [
+        (1e9, {"torch_distributed": ON}, 1, True),
+        (7e9, {"torch_distributed": ON}, 1, False),
+        (
+            7e9,
+            {
+                "smdistributed": {"modelparallel": {**ON, "parameters": {"pipeline_parallel_degree": 4}}},
+                "mpi": {**ON, "processes_per_host": 8},
+            },
+            4,
+            True,
+        ),
+        (
+            70e9,
+            {"smdistributed": {"modelparallel": {**ON, "parameters": {"random_seed": 1}}}, "torch_distributed": ON},
+            32,
+            True,
+        ),
+    ],
+)
+def test_a_models_state_against_the_memory_of_a_gpu(parameters, distribution, shards, fits):
+    told = figures(subject(instance_count=4, distribution=distribution, model={"parameters": parameters})).memory
+    assert told is not None
+    assert (told.shards, told.fits) == (shards, fits)
+    assert told.gib_per_gpu == pytest.approx(parameters * 16 / shards / 2**30, rel=0.01)
+
+
+def test_eight_small_instances_are_one_large_one():
+    small = subject(
+        instance_type="ml.p3.2xlarge", instance_count=8, distribution={"mpi": {**ON, "processes_per_host": 1}}
+    )
+    best = figures(small).alternatives[0]
+    # As the guide has it: one ml.p3dn.24xlarge in place of eight ml.p3.2xlarge.
+    assert (best.instance_type, best.instance_count) == ("ml.p3dn.24xlarge", 1)
+    for each in figures(small).alternatives:
+        assert instance(each.instance_type).gpus * each.instance_count == 8
+    assert figures(subject(instance_count=2, distribution={"torch_distributed": ON})).alternatives == ()
+
+
+def test_nothing_known_is_no_number():
+    told = figures(Subject(Job(), None))
+    assert (told.cluster_size, told.instance_type, told.global_batch, told.memory) == (None, None, None, None)
+    assert told.processes == 1  # without a strategy it is one on each host, whatever the host is
+
+
+# --- the service's limits -------------------------------------------------------------------------------------------
+
+
+def request(**changes: Any) -> dict[str, Any]:
+    return {**make_request(subject(entry_point="train.py"), NOW), **changes}
+
+
+def test_a_good_request_is_within_the_limits():
+    assert violations(request()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "where"),
+    [
+        ({"TrainingJobName": "-begins-with-a-hyphen"}, "TrainingJobName"),
+        ({"TrainingJobName": "x" * 64}, "TrainingJobName"),
+        ({"RoleArn": "arn:aws:iam::1234:role/x-role-name"}, "RoleArn"),
+        ({"HyperParameters": {"a": "one\ntwo"}}, "HyperParameters.a"),
+        ({"HyperParameters": {"k" * 257: "1"}}, f"HyperParameters.{'k' * 257}"),
+        ({"Environment": {"A": "x" * 513}}, "Environment.A"),
+        ({"Environment": {"A": 1}}, "Environment.A"),
+        ({"Tags": [{"Key": "a", "Value": "ö/@ x"}, {"Key": "a", "Value": "{}"}]}, "Tags[1].Value"),
+        ({"VpcConfig": {"Subnets": ["s"], "SecurityGroupIds": []}}, "VpcConfig.SecurityGroupIds"),
+        ({"StoppingCondition": {"MaxRuntimeInSeconds": 0}}, "StoppingCondition.MaxRuntimeInSeconds"),
+        ({"ResourceConfig": {"InstanceType": "ml.x", "VolumeSizeInGB": 1}}, "ResourceConfig.InstanceType"),
+        ({"OutputDataConfig": {}}, "OutputDataConfig.S3OutputPath"),
+        ({"OutputDataConfig": {"S3OutputPath": "bucket"}}, "OutputDataConfig.S3OutputPath"),
+    ],
+)
+def test_a_limit_is_found_where_it_is_broken(changes, where):
+    found = violations(request(**changes))
+    assert [path for path, _ in found] == [where], found
+
+
+def test_what_is_missing_counts_only_in_a_complete_request():
+    lacking = {key: value for key, value in request().items() if key != "RoleArn"}
+    assert violations(lacking, complete=False) == []
+    assert [path for path, _ in violations(lacking)] == ["RoleArn"]
+
+
+def test_members_of_the_request_lead_to_keys_of_the_file():
+    assert job_key("HyperParameters.lr") == "hyperparameters.lr"
+    assert job_key("ResourceConfig.InstanceGroups[1].InstanceType") == "instance_groups[1].InstanceType"
+    assert job_key("ResourceConfig.InstanceType") == "instance_type"
+    assert job_key("Unheard.Of") == "Unheard.Of"
+
+
+@given(name=st.text(st.characters(codec="ascii", categories=["L", "N"], include_characters="-_."), max_size=90))
+def test_a_name_of_the_job_is_never_too_long(name):
+    for sdk in (2, 3):
+        made = job_name(subject(sdk=sdk, name=name or None), NOW)
+        assert len(made) <= 63
+        assert made.endswith("20261121150405" if sdk == 3 else "2026-11-21-15-04-05-067")
+
+
+# --- requests and programs ------------------------------------------------------------------------------------------
+
+
+def test_output_goes_to_the_sdks_bucket_in_the_roles_account():
+    made = make_request(subject(entry_point="train.py", source_dir="src"), NOW)
+    name = made["TrainingJobName"]
+    assert made["OutputDataConfig"] == {"S3OutputPath": "s3://sagemaker-us-west-2-123456789012"}
+    archive = f"s3://sagemaker-us-west-2-123456789012/{name}/source/sourcedir.tar.gz"
+    assert json.loads(made["HyperParameters"]["sagemaker_submit_directory"]) == archive
+
+
+@pytest.mark.parametrize(
+    ("expected", "image", "given"),
+    [
+        (False, facts(), {"distribution": {"mpi": ON}, "entry_point": "a.py"}),
+        (True, facts(), {"distribution": {"mpi": ON}}),
+        (True, facts("other"), {"distribution": {"mpi": ON}, "entry_point": "a.py"}),
+        (True, facts(), {"compiler": ON, "entry_point": "a.py"}),
+        (True, facts("tensorflow"), {"distribution": {"multi_worker_mirrored_strategy": ON}, "entry_point": "a.py"}),
+    ],
+)
+def test_hyperparameters_are_spelled_out_where_the_sdk_cannot_say_them(expected, image, given):
+    assert raw(subject(image, **given)) is expected
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=40),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=20), inner, max_size=5),
+    max_leaves=25,
+)
+
+
+@given(value=values, indent=st.sampled_from([0, 4, 8]))
+def test_source_of_a_value_is_that_value(value, indent):
+    source = literal(value, indent)
+    assert ast.literal_eval(source) == value
+    assert literal(ast.literal_eval(source), indent) == source
+
+
+@given(arguments=st.dictionaries(st.from_regex(r"[a-z]{1,8}_", fullmatch=True), values, max_size=6))
+def test_source_of_a_call_parses_and_leaves_out_what_is_empty(arguments):
+    tree = ast.parse(call("f", arguments), mode="eval").body
+    assert isinstance(tree, ast.Call)
+    there = {each.arg: ast.literal_eval(each.value) for each in tree.keywords}
+    assert there == {
+        key: value for key, value in arguments.items() if value is not None and value != [] and value != {}
+    }
+
+
+def test_short_lines_stay_lines():
+    assert literal({"a": Code("b.c"), "d": [1, 2]}) == '{"a": b.c, "d": [1, 2]}'
+    assert all(len(line) <= WIDTH for line in literal({f"key{n}": n for n in range(60)}).splitlines())
+
+
+def test_the_twins_keep_everything_but_the_compiler():
+    given = {"compiler": {"debug": True}, "distribution": {"pytorchxla": ON}, "environment": {"GPU_NUM_DEVICES": "8"}}
+    made = twins(subject(facts("pytorch-trcomp", "1.13.1"), entry_point="a.py", name="bert", **given))
+    baseline, compiled = made["baseline"].job, made["compiled"].job
+    assert (baseline.name, compiled.name) == ("bert-baseline", "bert-compiled")
+    assert baseline.compiler is None
+    assert baseline.distribution == {"torch_distributed": ON}
+    assert baseline.environment == {}
+    assert compiled.compiler is not None
+    assert compiled.compiler.debug
+    same = set(Job.model_fields) - {"name", "compiler", "distribution", "environment"}
+    assert baseline.model_dump(include=same) == compiled.model_dump(include=same)
+
+
+def test_the_twin_of_an_old_pytorch_trains_over_mpi():
+    made = twins(subject(facts("pytorch-trcomp", "1.12.0"), compiler=ON, distribution={"pytorchxla": ON}))
+    assert made["baseline"].job.distribution == {"mpi": {"enabled": True, "processes_per_host": 8}}
+
+
+def test_what_the_compiler_does_not_go_with_is_not_compared():
+    with pytest.raises(RequestError):
+        twins(subject(distribution={"smdistributed": {"dataparallel": ON}}))
+
+
+# --- checks as a whole ----------------------------------------------------------------------------------------------
+
+
+def test_what_only_rehearse_refuses_is_found(monkeypatch):
+    def refuse(*_: Any, **__: Any) -> None:
+        raise RequestError("no such thing")
+
+    monkeypatch.setattr("trainwright.estimator.check.compile_distribution", refuse)
+    job = Job(image=IMAGE, role=ROLE, instance_type="ml.g5.xlarge", entry_point="train.py")
+    found = check(Subject(job, facts(), folder=Path(ROOT, "examples", "ddp")))
+    assert [(each.code, each.severity) for each in found] == [(rules_distribution.REFUSED.code, "error")]
+
+
+tables = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 20) | st.text("abc-x =\"'", max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from([*STRATEGIES, "enabled", "processes_per_host", "custom_mpi_options", "modelparallel"])
+            | st.sampled_from(["dataparallel", "parameters", "microbatches", "pipeline_parallel_degree", "partitions"])
+            | st.text("ab", min_size=1, max_size=2),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@given(
+    distribution=st.dictionaries(st.sampled_from([*STRATEGIES, "torchxla"]), tables, max_size=4),
+    sdk=st.sampled_from([2, 3]),
+    kind=st.sampled_from(["ml.p4d.24xlarge", "ml.trn1.32xlarge", "ml.m5.xlarge", "ml.nothing"]),
+)
+def test_no_distribution_breaks_the_check(distribution, sdk, kind):
+    for each in check(subject(sdk=sdk, instance_type=kind, distribution=distribution)):
+        assert each.message
+
+
+def test_flags_override_the_file(tmp_path):
+    path = tmp_path / "job.yaml"
+    path.write_text(
+        "image: a\nplan: {framework: pytorch, cuda: cu124, python: '3.11'}\nhyperparameters: {lr: 1, epochs: 3}\n"
+        "instance_groups: [{name: g, instance_type: ml.m5.xlarge, instance_count: 2}]\nsource_dir: src\n"
+    )
+    words = {
+        "image": "b",
+        "plan": {"cuda": "cu121"},
+        "hyperparameters": {"lr": 2},
+        "instance_type": "ml.g5.xlarge",
+        "entry_point": "train.py",
+        "spot": False,
+        "role": None,
+    }
+    job, folder = read_words(str(path), words)
+    assert folder == tmp_path
+    assert (job.image, job.instance_type, job.instance_groups) == ("b", "ml.g5.xlarge", ())
+    assert job.hyperparameters == {"lr": 2, "epochs": 3}
+    assert job.plan is not None
+    assert (job.plan.framework, job.plan.cuda, job.plan.python) == ("pytorch", "cu121", "3.11")
+    assert (job.source_dir, job.entry_point) == ("src", "train.py")
+    assert read_words(str(path), {"plan": {"framework": "tensorflow"}})[0].plan.cuda is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ({}, {}),
+        ({"image": IMAGE}, {"sdk": 4}),
+        ({"image": IMAGE}, {"form": "yaml"}),
+        ({"image": IMAGE}, {"sdk": 3, "form": "cli"}),
+    ],
+)
+def test_words_that_mean_nothing_are_refused(given, options):
+    with pytest.raises(RequestError) as refused:
+        estimate(Job.model_validate(given), Path(), look=lambda _: None, **options)
+    assert refused.value.exit_code == 2
+
+
+def test_warnings_count_under_strict():
+    job = Job(image=IMAGE, instance_type="ml.p4d.24xlarge", entry_point="train.py")
+    here = Path(ROOT, "examples", "ddp")
+    assert estimate(job, here, form=None, look=lambda _: facts()).exit_code == 0
+    strict = estimate(job, here, form=None, strict=True, look=lambda _: facts())
+    assert (strict.exit_code, strict.generated) == (2, {})
+    assert "TW275" in estimator_text(strict)
+
+
+# --- the verb -------------------------------------------------------------------------------------------------------
+
+JOB = """\
+plan: {framework: pytorch, cuda: cu124}
+entry_point: train.py
+source_dir: src
+instance_type: ml.p3.16xlarge
+instance_count: 2
+role: arn:aws:iam::123456789012:role/training
+distribution: {torch_distributed: {enabled: true}}
+"""
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "estimator", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    (tmp_path / "job.yaml").write_text(JOB)
+    return tmp_path
+
+
+def test_a_plan_is_checked_without_image_and_engine(place):
+    done = run(place, "--job", "job.yaml", "--check-only", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    schema = json.loads((ROOT / "trainwright/schemas/estimator.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(told)
+    assert told["image"]["origin"] == "plan"
+    assert told["figures"]["processes"] == 16
+    assert told["generated"] == {}
+
+
+def test_errors_end_with_2_and_nothing_is_generated(place):
+    wrong = JOB.replace("torch_distributed: {enabled: true}", "mpi: {enabled: true, process_per_host: 8}")
+    (place / "job.yaml").write_text(wrong)
+    done = run(place, "--job", "job.yaml", "--image", IMAGE, "--json")
+    assert done.returncode == 2
+    told = json.loads(done.stdout)
+    assert [each["code"] for each in told["findings"] if each["severity"] == "error"] == ["TW200"]
+    assert told["generated"] == {}
+
+
+def test_what_is_generated_has_standard_output_for_itself(place):
+    done = run(place, "--job", "job.yaml", "--image", IMAGE)
+    assert done.returncode == 0, done.stderr
+    ast.parse(done.stdout)
+    assert "0 errors" in done.stderr
+    (place / "request.json").unlink(missing_ok=True)
+    done = run(place, "--job", "job.yaml", "--image", IMAGE, "--format", "request", "--output", "request.json")
+    assert done.returncode == 0, done.stderr
+    assert violations(json.loads((place / "request.json").read_text())) == []
+
+
+def test_an_unknown_key_of_the_file_is_refused_with_the_nearest(place):
+    (place / "job.yaml").write_text(JOB + "instance_typ: x\n")
+    done = run(place, "--job", "job.yaml", "--json")
+    assert done.returncode == 2
+    assert "instance_type" in json.loads(done.stdout)["message"]
