@@ -76,6 +76,7 @@ class Figures(Record):
     memory: Memory | None
     alternatives: tuple[Alternative, ...]
     efa_per_host: int | None
+    vcpus_per_process: int | None = Field(description="for the workers of its data loader")
 
 
 def figures(subject: Subject) -> Figures:
@@ -107,6 +108,7 @@ def figures(subject: Subject) -> Figures:
         memory=_memory(subject),
         alternatives=tuple(alternatives(subject)),
         efa_per_host=kind.efa if kind else None,
+        vcpus_per_process=kind.vcpus // (subject.processes_per_host or 1) if kind else None,
     )
 
 

@@ -61,10 +61,6 @@ def program(subject: Subject) -> str:
     imports += ["from sagemaker.inputs import TrainingInput"] if records else []
     imports += ["from sagemaker.instance_group import InstanceGroup"] if groups else []
     lines = [head("Starts a training job with SageMaker SDK 2: pip install 'sagemaker<3'"), *_sorted(imports), ""]
-    if plain and job.distribution:
-        lines += [
-            "# The estimator cannot say this distribution for this image; these hyperparameters are what it means."
-        ]
     lines += [f"session = {call('sagemaker.Session', {'boto_session': session})}"]
     if groups:
         made = {
@@ -72,6 +68,8 @@ def program(subject: Subject) -> str:
             for group in job.instance_groups
         }
         lines += [f"groups = {literal(made)}"]
+    if plain and (job.distribution or subject.compiler):
+        lines += ["# No estimator says this for this image; its hyperparameters are given in full."]
     lines += [
         f"estimator = {call(name, estimator)}",
         f"estimator.fit({literal(inputs) + ', ' if inputs else ''}wait=False)",

@@ -24,6 +24,8 @@ def figures_lines(told: Figures) -> list[str]:
         rows.append(("cluster size", f"{told.cluster_size} GPUs = {told.hosts} x {told.gpus_per_host}"))
     if told.processes:
         rows.append(("processes", f"{told.processes} = {told.hosts} x {told.processes_per_host}"))
+    if told.vcpus_per_process:
+        rows.append(("vCPUs", f"{told.vcpus_per_process} per process"))
     if told.replicas:
         share = told.pipeline_parallel_degree * told.tensor_parallel_degree
         how = f" = {told.processes} / ({told.pipeline_parallel_degree} x {told.tensor_parallel_degree})"
