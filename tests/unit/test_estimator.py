@@ -419,6 +419,34 @@ def test_warnings_count_under_strict():
     assert "TW275" in estimator_text(strict)
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("examples/*/job.yaml")), ids=lambda path: path.parent.name)
+def test_the_examples_have_no_errors_and_no_warnings(path):
+    job, folder = read_words(str(path), {})
+    found = estimate(job, folder, form="hyperparameters", strict=True)
+    assert found.exit_code == 0, found.findings
+    assert found.generated
+
+
+def test_every_example_has_a_job():
+    assert {path.parent for path in ROOT.glob("examples/*/train.py")} == {
+        path.parent for path in ROOT.glob("examples/*/job.yaml")
+    }
+
+
+def test_parameters_of_the_model_parallel_library_may_lie_in_a_file(tmp_path):
+    (tmp_path / "smp.json").write_text('{"pipeline_parallel_degree": 2, "microbatches": 4}')
+    mpi = {"enabled": True, "processes_per_host": 8}
+    distribution = {"smdistributed": {"modelparallel": {**ON, "parameters": "smp.json"}}, "mpi": mpi}
+    job = Job(image=IMAGE, instance_type="ml.p3.16xlarge", entry_point="smp.json", distribution=distribution)
+    made = estimate(job, tmp_path, form="hyperparameters", look=lambda _: facts())
+    assert made.exit_code == 0, made.findings
+    parameters = made.generated["job"]["mp_parameters"]
+    assert json.loads(parameters) == {"pipeline_parallel_degree": 2, "microbatches": 4}
+    (tmp_path / "smp.json").unlink()
+    with pytest.raises(RequestError):
+        estimate(job, tmp_path, form=None, look=lambda _: facts())
+
+
 # --- the verb -------------------------------------------------------------------------------------------------------
 
 JOB = """\

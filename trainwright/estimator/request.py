@@ -182,7 +182,7 @@ def make_request(subject: Subject, now: datetime | None = None) -> dict[str, Any
         request["VpcConfig"] = {"Subnets": list(job.subnets), "SecurityGroupIds": list(job.security_group_ids)}
     if job.network_isolation:
         request["EnableNetworkIsolation"] = True
-    nothing = (None, [], {}, {"S3OutputPath": None})
+    nothing: tuple[Any, ...] = (None, [], {}, {"S3OutputPath": None})
     # SDK 3 sends hyperparameters even where there are none.
     return {k: v for k, v in request.items() if v not in nothing or (subject.sdk == 3 and k == "HyperParameters")}
 

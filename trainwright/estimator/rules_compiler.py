@@ -101,10 +101,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     if subject.sdk == 2:
         yield PLAIN_HYPERPARAMETERS.finding("raw hyperparameters drive the image", path="compiler")
     yield from _image(subject)
-    for name in ("smdistributed", "instance_groups", "torch_distributed", "multi_worker_mirrored_strategy"):
-        if name in given or (name == "instance_groups" and job.instance_groups):
-            where = "instance_groups" if name == "instance_groups" else f"distribution.{name}"
-            yield TOGETHER.finding(f"{name} with the Training Compiler", path=where)
+    yield from _strategies(subject)
     said = job.environment.get("GPU_NUM_DEVICES")
     for path, kind, _ in subject.instances:
         if kind.family not in CLASSES:
@@ -127,6 +124,19 @@ def check(subject: Subject) -> Iterator[Finding]:
             )
         if subject.hosts > 1 and not kind.efa:
             yield SLOW_TYPE.finding(f"{subject.hosts} hosts of {kind.name}", path=path)
+
+
+def _strategies(subject: Subject) -> Iterator[Finding]:
+    """With PyTorch pytorchxla alone goes with it; with TensorFlow what TensorFlow starts by itself."""
+    given = subject.job.distribution
+    if subject.job.instance_groups or "instance_groups" in given:
+        yield TOGETHER.finding("instance groups with the Training Compiler", path="instance_groups")
+    for name in given:
+        refused = name in ("smdistributed", "multi_worker_mirrored_strategy")
+        if subject.framework != "tensorflow":
+            refused = name not in ("pytorchxla", "instance_groups")
+        if refused:
+            yield TOGETHER.finding(f"{name} with the Training Compiler", path=f"distribution.{name}")
 
 
 def _image(subject: Subject) -> Iterator[Finding]:

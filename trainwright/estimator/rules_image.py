@@ -85,12 +85,12 @@ NO_GPU_CODE = Rule(
     source=LABELS,
     remedy="./invoke list shows the lines of the other kind.",
 )
-CUDA_TOO_OLD = Rule(
+CUDA_VERSION = Rule(
     code="TW250",
     severity="warning",
-    title="the GPU is newer than the image's CUDA version",
-    source="NVIDIA's release notes of CUDA: with which version a compute capability came",
-    remedy="An image with that CUDA version or a newer one.",
+    title="the image's CUDA version does not know the GPU yet, or no longer",
+    source="NVIDIA's release notes of CUDA: with which version a compute capability came, and went",
+    remedy="An image with another CUDA version, or another instance type.",
 )
 RULES = (
     UNKNOWN,
@@ -103,7 +103,7 @@ RULES = (
     OTHER_ENTRY,
     PROCESSOR,
     NO_GPU_CODE,
-    CUDA_TOO_OLD,
+    CUDA_VERSION,
 )
 # launcher: components that must be there. The toolkit starts sshd on each host of an MPI job.
 NEEDS = {
@@ -126,6 +126,8 @@ FIRST_CUDA = {
     "RTX PRO 4500": "12.8",
     "B300": "12.9",
 }
+# GPU → the first CUDA version that no longer does.
+GONE_CUDA = {"K80": "12.0", "V100": "13.0"}
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -213,8 +215,15 @@ def _hardware(image: ImageFacts, kind: Instance, path: str) -> Iterator[Finding]
         yield NO_GPU_CODE.finding(
             f"an image with CUDA {image.cuda} on {kind.name}, which has no GPU", path=path, severity="note"
         )
-    first = FIRST_CUDA.get(kind.gpu or "")
-    if first and image.cuda not in (None, "cpu") and version_key(str(image.cuda)) < version_key(first):
-        yield CUDA_TOO_OLD.finding(
+    if image.cuda in (None, "cpu"):
+        return
+    has = version_key(str(image.cuda))
+    first, gone = FIRST_CUDA.get(kind.gpu or ""), GONE_CUDA.get(kind.gpu or "")
+    if first and has < version_key(first):
+        yield CUDA_VERSION.finding(
             f"{kind.gpu} ({kind.name}) came with CUDA {first}; the image has {image.cuda}", path=path
+        )
+    if gone and has >= version_key(gone):
+        yield CUDA_VERSION.finding(
+            f"{kind.gpu} ({kind.name}) went with CUDA {gone}; the image has {image.cuda}", path=path
         )

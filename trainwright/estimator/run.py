@@ -17,7 +17,7 @@ from trainwright.estimator.check import check
 from trainwright.estimator.figures import Figures, figures
 from trainwright.estimator.image import ImageFacts, facts_of_image, facts_of_plan
 from trainwright.estimator.request import launch_hyperparameters, make_request
-from trainwright.estimator.subject import Subject
+from trainwright.estimator.subject import SMP_PARAMETERS, Subject, part
 from trainwright.findings import Finding
 from trainwright.job import Job, PlanRequest, read_job
 from trainwright.records import Record, parse_record
@@ -122,6 +122,7 @@ def estimate(
             "the job has neither image nor plan",
             remedy="--image <address in ECR>, or --framework pytorch --cuda cu124 to check against a plan.",
         )
+    job = with_parameters(job, folder)
     image = facts_of_plan(resolve_plan(job.plan)) if job.plan else look(str(job.image))
     generates = form is not None and form != "hyperparameters"
     subject = Subject(job, image, version, folder, generates)
@@ -146,6 +147,24 @@ def estimate(
         format=form,  # type: ignore[arg-type]
         generated=generated,
     )
+
+
+def with_parameters(job: Job, folder: Path) -> Job:
+    """The job with the model parallel library's parameters in it, which SDK 2 also takes from a file of JSON.
+
+    Raises:
+        RequestError: there is no such file, or it holds no JSON object.
+    """
+    model = part(job.distribution, "smdistributed", "modelparallel")
+    named = model.get("parameters")
+    if not isinstance(named, str):
+        return job
+    try:
+        parameters = json.loads((folder / named).read_text())
+    except (OSError, ValueError) as broken:
+        raise RequestError(f"{SMP_PARAMETERS}: {folder / named} is no file of JSON: {broken}") from None
+    libraries = {**job.distribution["smdistributed"], "modelparallel": {**model, "parameters": parameters}}
+    return job.model_copy(update={"distribution": {**job.distribution, "smdistributed": libraries}})
 
 
 def generate(subject: Subject, form: str) -> Any:
