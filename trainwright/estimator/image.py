@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from typing import Literal
@@ -10,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from trainwright.dlc import FRAMEWORKS, load_dlc
-from trainwright.errors import EngineError, RequestError
+from trainwright.errors import EngineError
 from trainwright.plan import LABEL, Plan
 from trainwright.records import Record
 
@@ -146,41 +145,11 @@ def _engine_labels(reference: str) -> Mapping[str, str] | None:
 
 
 def _registry_labels(reference: str) -> Mapping[str, str] | None:
-    """The labels of an image in a registry, read by the engine's client with its own credentials."""
-    from trainwright.engine import find_client
-    from trainwright.runner import run
+    """The labels of an image in ECR, read with the AWS credentials of this machine."""
+    from trainwright.estimator.registry import ecr_labels
 
-    host = reference.partition("/")[0]
-    if "/" not in reference or not ("." in host or ":" in host):
-        return None  # a local tag; the client would ask Docker Hub
-    try:
-        client = find_client()
-    except EngineError:
-        return None
-    argv = [client.path, "buildx", "imagetools", "inspect", reference, "--format", "{{json .Image}}"]
-    done = run(argv, timeout=30)
-    try:
-        image = json.loads(done.stdout) if done.ok else None
-    except ValueError:
-        return None
-    if not isinstance(image, dict):
-        return None
-    if "config" not in image:  # several platforms: platform → image
-        image = next((each for each in image.values() if isinstance(each, dict) and "config" in each), {})
-    labels = image.get("config", {}).get("Labels")
-    return labels if isinstance(labels, dict) else {}
-
-
-def ecr_address(reference: str) -> re.Match[str]:
-    """The parts of an address in ECR.
-
-    Raises:
-        RequestError: it is none.
-    """
     found = ECR.fullmatch(reference)
     if found is None:
-        raise RequestError(
-            f"{reference} is no image in Amazon ECR, and SageMaker pulls from nowhere else",
-            remedy=f"./invoke push --image {reference}, then the address that it prints.",
-        )
-    return found
+        return None
+    which = found["digest"] or found["tag"] or "latest"
+    return ecr_labels(reference.partition("/")[0], found["region"], found["repository"], which)
