@@ -238,7 +238,7 @@ def estimator(
         write_atomically(Path(output).absolute(), text)
     if json:
         print_json(found.as_json())
-    elif output or not text:
+    elif output or check_only:
         print(estimator_text(found))
     else:
         # What is generated has standard output for itself, as `> start.py` wants it.

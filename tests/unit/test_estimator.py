@@ -11,6 +11,7 @@ import sys
 from base64 import b64encode
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from trainwright.estimator import rules_distribution
 from trainwright.estimator.check import check
 from trainwright.estimator.code import WIDTH, Code, call, literal
 from trainwright.estimator.compare import twins
-from trainwright.estimator.figures import figures, scaled_rates
+from trainwright.estimator.figures import figures, replica_ranks, scaled_rates
 from trainwright.estimator.image import ImageFacts, facts_of_labels, facts_of_name, facts_of_plan
 from trainwright.estimator.limits import job_key, violations
 from trainwright.estimator.registry import ecr_labels, read_labels
@@ -216,6 +217,23 @@ def test_replicas_microbatches_and_rates():
     assert told.learning_rate is not None
     assert told.learning_rate.linear == pytest.approx(0.4)
     assert told.learning_rate.square_root == pytest.approx(0.2)
+
+
+@given(
+    replicas=st.integers(1, 8),
+    pipeline=st.sampled_from([1, 2, 4]),
+    tensor=st.sampled_from([1, 2]),
+    spread=st.booleans(),
+)
+def test_every_rank_belongs_to_one_replica(replicas, pipeline, tensor, spread):
+    groups = replica_ranks(replicas, pipeline, tensor, spread)
+    if pipeline * tensor == 1:
+        assert groups == []
+        return
+    assert sorted(rank for group in groups for rank in group) == list(range(replicas * pipeline * tensor))
+    assert [len(group) for group in groups] == [pipeline * tensor] * replicas
+    step = replicas if spread else 1
+    assert all(b - a == step for group in groups for a, b in pairwise(group))
 
 
 @given(base=st.floats(1e-6, 1.0), factor=st.floats(1, 4096))
@@ -571,6 +589,13 @@ def test_errors_end_with_2_and_nothing_is_generated(place):
     told = json.loads(done.stdout)
     assert [each["code"] for each in told["findings"] if each["severity"] == "error"] == ["TW200"]
     assert told["generated"] == {}
+    # Nor is anything written into a file: `> start.py` stays empty, --output makes none.
+    done = run(place, "--job", "job.yaml", "--image", IMAGE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "TW200" in done.stderr
+    done = run(place, "--job", "job.yaml", "--image", IMAGE, "--output", "start.py")
+    assert done.returncode == 2
+    assert not (place / "start.py").exists()
 
 
 def test_what_is_generated_has_standard_output_for_itself(place):

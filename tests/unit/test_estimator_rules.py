@@ -377,6 +377,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         2,
     ),
     ("TW260", "entry_point", {"entry_point": "/opt/ml/code/train.py"}, image(), 2),
+    ("TW260", "entry_point", {"source_dir": None, "entry_point": "src/my train.py"}, image(), 2),
     ("TW260", "entry_point", {"entry_point": "../train.py"}, image(), 2),
     ("TW260", "entry_point", {"entry_point": "s3://bucket/train.py"}, image(), 2),
     ("TW260", "source_dir", {"source_dir": "s3://bucket/code"}, image(), 2),

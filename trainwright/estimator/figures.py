@@ -66,6 +66,9 @@ class Figures(Record):
     pipeline_parallel_degree: int
     tensor_parallel_degree: int
     replicas: int | None = Field(description="processes / (pipeline degree x tensor degree)")
+    replica_ranks: tuple[tuple[int, ...], ...] = Field(
+        description="which processes hold a replica together; empty where each holds its own"
+    )
     per_replica_batch: int | None
     global_batch: int | None
     microbatches: int | None
@@ -98,6 +101,7 @@ def figures(subject: Subject) -> Figures:
         pipeline_parallel_degree=pipeline,
         tensor_parallel_degree=tensor,
         replicas=replicas,
+        replica_ranks=tuple(replica_ranks(replicas, pipeline, tensor, _spread(subject))) if replicas else (),
         per_replica_batch=each,
         global_batch=total,
         microbatches=count,
@@ -154,6 +158,23 @@ def scaled_rates(base: float, factor: float) -> tuple[float, float]:
     return base * factor, base * sqrt(factor)
 
 
+def replica_ranks(replicas: int, pipeline: int, tensor: int, spread: bool) -> list[tuple[int, ...]]:
+    """The ranks of each replica, as the model parallel library places them.
+
+    Args:
+        replicas: how many there are.
+        pipeline, tensor: the degrees.
+        spread: ``placement_strategy``; ``cluster``, the default, keeps a replica's processes next to each other
+            (the library's DPT), ``spread`` keeps equal parts of different replicas so (TPD).
+    """
+    share = pipeline * tensor
+    if share == 1:
+        return []
+    if not spread:
+        return [tuple(range(first, first + share)) for first in range(0, replicas * share, share)]
+    return [tuple(range(first, replicas * share, replicas)) for first in range(replicas)]
+
+
 def alternatives(subject: Subject) -> list[Alternative]:
     """Larger types with the same GPU whose hosts hold the job's GPUs exactly, the fewest hosts first."""
     if len(subject.instances) != 1 or subject.launcher == "process":
@@ -180,6 +201,10 @@ def alternatives(subject: Subject) -> list[Alternative]:
 
 def _same_gpu(other: Instance, kind: Instance) -> bool:
     return other.gpu == kind.gpu and (other.gpu_memory_gib or 0) >= (kind.gpu_memory_gib or 0)
+
+
+def _spread(subject: Subject) -> bool:
+    return subject.smp_parameters.get("placement_strategy") == "spread"
 
 
 def _replicas(subject: Subject) -> int | None:

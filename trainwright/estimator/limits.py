@@ -48,6 +48,7 @@ _KEYS = (
     ("VpcConfig.Subnets", "subnets"),
     ("HyperParameters", "hyperparameters"),
     ("InputDataConfig", "inputs"),
+    ("OutputDataConfig", "output"),
     ("TrainingJobName", "name"),
     ("Environment", "environment"),
     ("RoleArn", "role"),

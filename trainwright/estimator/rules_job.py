@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import PurePosixPath
 
 from pydantic import ValidationError
 
@@ -189,7 +190,9 @@ def _code(subject: Subject) -> Iterator[Finding]:
         yield ENTRY_NAME.finding("entry_point is a file of this machine, not an S3 address", path="entry_point")
         return
     local = source is None or not source.startswith("s3://")
-    if source is not None and (not _ENTRY.fullmatch(entry) or entry.startswith("/") or ".." in entry.split("/")):
+    # Without a source_dir the file is uploaded alone, under its last name.
+    name = entry if source is not None else PurePosixPath(entry).name
+    if not _ENTRY.fullmatch(name) or name.startswith("/") or ".." in name.split("/"):
         yield ENTRY_NAME.finding(f"{entry!r} is refused", path="entry_point")
         return
     if not local:

@@ -30,6 +30,11 @@ def figures_lines(told: Figures) -> list[str]:
         share = told.pipeline_parallel_degree * told.tensor_parallel_degree
         how = f" = {told.processes} / ({told.pipeline_parallel_degree} x {told.tensor_parallel_degree})"
         rows.append(("replicas", f"{told.replicas}{how if share > 1 else ''}"))
+    if told.replica_ranks:
+        first = [
+            " ".join(str(rank) for rank in ranks[:8]) + " …" * (len(ranks) > 8) for ranks in told.replica_ranks[:3]
+        ]
+        rows.append(("ranks", " | ".join(first) + " | …" * (len(told.replica_ranks) > 3)))
     if told.global_batch and told.per_replica_batch:
         rows.append(("global batch", f"{told.global_batch} = {told.replicas} x {told.per_replica_batch}"))
     if told.microbatches and told.microbatch:
