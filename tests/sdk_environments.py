@@ -43,10 +43,8 @@ def emulated_api() -> Iterator[str]:
         server.stop()
 
 
-def variables(url: str, folder: Path) -> dict[str, str]:
-    """The environment of a program that is to know no other AWS than the emulated one, and to tell nobody of it."""
-    settings = folder / "sagemaker.yaml"
-    settings.write_text("SchemaVersion: '1.0'\nSageMaker: {PythonSDK: {Modules: {TelemetryOptOut: true}}}\n")
+def variables(url: str) -> dict[str, str]:
+    """The environment of a program that is to know no other AWS than the emulated one."""
     kept = {name: os.environ[name] for name in ("HOME", "PATH", "LANG", "TMPDIR") if name in os.environ}
     return kept | {
         "AWS_ENDPOINT_URL": url,
@@ -57,7 +55,6 @@ def variables(url: str, folder: Path) -> dict[str, str]:
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         "AWS_EC2_METADATA_DISABLED": "true",
         "NO_PROXY": "*",
-        "SAGEMAKER_USER_CONFIG_OVERRIDE": str(settings),
         "SAGEMAKER_SUPPRESS_V2_WARNING": "1",
     }
 
@@ -113,7 +110,7 @@ def sdk(programs: Path, url: str, folder: Path) -> Iterator[Sdk]:
             stdout=subprocess.PIPE,
             stderr=errors,
             text=True,
-            env=variables(url, folder),
+            env=variables(url),
             cwd=folder,
         )
         try:
