@@ -14,6 +14,7 @@ from pydantic import Field
 
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.instances import instance
+from trainwright.job_parts import Model
 from trainwright.records import Record, parse_record, read_yaml
 
 Launcher = Literal["process", "mpi", "torchrun", "smddp", "xla", "parameter-server", "mwms"]
@@ -74,25 +75,6 @@ class Batch(Record):
     samples: int | None = Field(default=None, ge=1, description="in the training set")
     learning_rate: float | None = Field(default=None, gt=0, description="that was found for `tuned_for`")
     tuned_for: int | None = Field(default=None, ge=1, description="the global batch that learning_rate was found for")
-
-
-class Model(Record):
-    """What is trained, for the comparison with a GPU's memory."""
-
-    parameters: float = Field(gt=0, description="how many the model has: 7.0e9")
-    optimizer: Literal["adam", "momentum", "sgd"] = "adam"
-
-
-class Channel(Record):
-    """An input channel; the keys are those of SDK 2's ``TrainingInput``."""
-
-    s3_data: str
-    distribution: Literal["FullyReplicated", "ShardedByS3Key"] = "FullyReplicated"
-    s3_data_type: Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"] = "S3Prefix"
-    content_type: str | None = None
-    compression: Literal["None", "Gzip"] | None = None
-    input_mode: Literal["File", "Pipe", "FastFile"] | None = None
-    instance_groups: tuple[str, ...] = ()
 
 
 class Job(Record):

@@ -13,7 +13,7 @@ from trainwright.estimator.rules_distribution import TRIED
 from trainwright.estimator.subject import Subject
 from trainwright.findings import Finding, Rule
 from trainwright.instances import instance
-from trainwright.job import Channel
+from trainwright.job_parts import Channel
 
 TOOLKIT = "sagemaker-training 5.1.4"
 API = "CreateTrainingJob, AWS's API reference"
