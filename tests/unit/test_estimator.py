@@ -435,13 +435,15 @@ def test_what_only_rehearse_refuses_is_found(monkeypatch):
 
 
 tables = st.recursive(
-    st.none() | st.booleans() | st.integers(-2, 20) | st.text("abc-x =\"'", max_size=8),
+    st.none() | st.booleans() | st.integers(-2, 20) | st.text("abc-x =\"'", max_size=8) | st.dates(),
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from([*STRATEGIES, "enabled", "processes_per_host", "custom_mpi_options", "modelparallel"])
             | st.sampled_from(["dataparallel", "parameters", "microbatches", "pipeline_parallel_degree", "partitions"])
-            | st.text("ab", min_size=1, max_size=2),
+            | st.text("ab", min_size=1, max_size=2)
+            | st.integers(0, 2)
+            | st.booleans(),
             inner,
             max_size=4,
         )
@@ -456,8 +458,10 @@ tables = st.recursive(
     kind=st.sampled_from(["ml.p4d.24xlarge", "ml.trn1.32xlarge", "ml.m5.xlarge", "ml.nothing"]),
 )
 def test_no_distribution_breaks_the_check(distribution, sdk, kind):
-    for each in check(subject(sdk=sdk, instance_type=kind, distribution=distribution)):
+    made = subject(sdk=sdk, instance_type=kind, distribution=distribution)
+    for each in check(made):
         assert each.message
+    assert figures(made).hosts == 1
 
 
 def test_flags_override_the_file(tmp_path):

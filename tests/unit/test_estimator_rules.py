@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -434,6 +435,9 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         2,
     ),
     ("TW277", "instance_type", {"distribution": {"smdistributed": {"dataparallel": ON}}}, image(), 2),
+    ("TW278", "hyperparameters.since", {"hyperparameters": {"since": date(2026, 11, 21)}}, image(), 2),
+    ("TW278", "distribution.mpi", dist({"mpi": {**MPI, "custom_mpi_options": date(2026, 1, 1)}}), image(), 2),
+    ("TW200", "distribution.mpi.True", dist({"mpi": {**MPI, True: True}}), image(), 2),
     ("TW280", "distribution", dist({"smdistributed": {"dataparallel": ON}}), image(), 3),
     ("TW280", "distribution", dist(smp(pipeline_parallel_degree=2)), image(), 3),
     ("TW281", "compiler", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, COMPILER, 3),

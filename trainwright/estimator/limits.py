@@ -60,8 +60,8 @@ def check(subject: Subject) -> Iterator[Finding]:
     """The rules of this family."""
     try:
         request = make_request(subject)
-    except RequestError:
-        return  # other families say why
+    except (RequestError, TypeError):
+        return  # other families say why: TypeError is a value that JSON does not have (TW278)
     for where, message in violations(request, complete=subject.generates):
         rule = TOO_MANY_BYTES if where.startswith("HyperParameters.") and "value" in message else LIMIT
         yield rule.finding(message, path=job_key(where))

@@ -182,7 +182,8 @@ def _tensorflow(subject: Subject) -> Iterator[Finding]:
 def _keys(table: Mapping[str, Any], keys: Mapping[str, Key], where: str, subject: Subject) -> Iterator[Finding]:
     framework = subject.framework
     known = {name: key for name, key in keys.items() if framework is None or framework in key.frameworks}
-    for name, value in table.items():
+    for key, value in table.items():
+        name = str(key)  # YAML reads `on` and `8` as something else than texts
         path = f"{where}.{name}"
         if name not in keys:
             meant = MEANT.get(name)

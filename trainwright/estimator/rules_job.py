@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
@@ -143,6 +144,13 @@ SMDDP_TYPE = Rule(
     source=f"sagemaker 2.257.7 has the list and does not use it; {TRIED}",
     remedy="ml.p3.16xlarge, ml.p3dn.24xlarge, ml.p4d.24xlarge or ml.p4de.24xlarge; else torch_distributed.",
 )
+NOT_JSON = Rule(
+    code="TW278",
+    severity="error",
+    title="a value that JSON does not have, such as a date",
+    source="sagemaker 2.257.7: every hyperparameter is sent as JSON",
+    remedy="Write it in quotes.",
+)
 RULES = (
     ENTRY_NAME,
     ENTRY_MISSING,
@@ -162,6 +170,7 @@ RULES = (
     ONE_PROCESS,
     NO_EFFECT,
     SMDDP_TYPE,
+    NOT_JSON,
 )
 SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
 _ENTRY = re.compile(r"[A-Za-z0-9_+./][A-Za-z0-9_+./-]*")
@@ -250,6 +259,12 @@ def _missing(subject: Subject) -> Iterator[Finding]:
 
 
 def _parameters(subject: Subject) -> Iterator[Finding]:
+    for path, values in (("hyperparameters", subject.job.hyperparameters), ("distribution", subject.job.distribution)):
+        for name, value in values.items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError) as wrong:
+                yield NOT_JSON.finding(f"{name}: {wrong}", path=f"{path}.{name}")
     for name, value in subject.job.hyperparameters.items():
         path = f"hyperparameters.{name}"
         if name.startswith("sagemaker_") and name != "sagemaker_s3_output":

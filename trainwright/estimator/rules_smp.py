@@ -166,7 +166,8 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _names(parameters: Mapping[str, Any], version: str | None, torchrun: bool) -> Iterator[Finding]:
     second = torchrun if version is None else version_key(version) >= (2,)
     known = [*SMP_FIELDS] if second else [*SINCE, *_OTHERS]
-    for name in parameters:
+    for key in parameters:
+        name = str(key)
         path = f"{SMP_PARAMETERS}.{name}"
         if name not in known and not (name.startswith("sdp_") and not second) and not name.startswith("_"):
             hint = did_you_mean(name, known)
