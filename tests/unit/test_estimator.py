@@ -17,7 +17,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.loopback import dead_url
@@ -452,6 +452,7 @@ tables = st.recursive(
 )
 
 
+@settings(deadline=None)  # the first call reads the model of the API
 @given(
     distribution=st.dictionaries(st.sampled_from([*STRATEGIES, "torchxla"]), tables, max_size=4),
     sdk=st.sampled_from([2, 3]),
