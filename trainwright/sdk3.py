@@ -114,6 +114,8 @@ def driver_of(distribution: Mapping[str, Any] | None, processes_per_host: int | 
     """
     given = {name: part for name, part in (distribution or {}).items() if _wanted(part)}
     model = given.pop("smdistributed", {}).get("modelparallel", {}) if "torch_distributed" in given else {}
+    if not isinstance(model, Mapping) or not isinstance(model.get("parameters", {}), Mapping):
+        raise RequestError("distribution.smdistributed.modelparallel is a table, and so are its parameters")
     if not given:
         return Driver()
     names: dict[str, Kind] = {"mpi": "MPI", "torchrun": "Torchrun", "torch_distributed": "Torchrun"}
@@ -305,5 +307,9 @@ def _translated(kind: Kind, part: Mapping[str, Any]) -> dict[str, Any]:
     if "processes_per_host" in fields:
         fields["process_count_per_node"] = fields.pop("processes_per_host")
     if kind == "MPI" and "custom_mpi_options" in fields:
-        fields["mpi_additional_options"] = shlex.split(fields.pop("custom_mpi_options")) or None
+        text = fields.pop("custom_mpi_options")
+        try:
+            fields["mpi_additional_options"] = shlex.split(text) or None
+        except (ValueError, AttributeError) as wrong:
+            raise RequestError(f"distribution.mpi.custom_mpi_options is a text of options: {wrong}") from None
     return fields

@@ -452,7 +452,7 @@ tables = st.recursive(
 )
 
 
-@settings(deadline=None)  # the first call reads the model of the API
+@settings(deadline=None, max_examples=300)  # the first call reads the model of the API
 @given(
     distribution=st.dictionaries(st.sampled_from([*STRATEGIES, "torchxla"]), tables, max_size=4),
     sdk=st.sampled_from([2, 3]),
@@ -463,6 +463,24 @@ def test_no_distribution_breaks_the_check(distribution, sdk, kind):
     for each in check(made):
         assert each.message
     assert figures(made).hosts == 1
+
+
+@pytest.mark.parametrize("sdk", [2, 3])
+@pytest.mark.parametrize(
+    "distribution",
+    [
+        {"mpi": {**ON, "custom_mpi_options": 5}},
+        {"mpi": {**ON, "custom_mpi_options": "-x 'A=b"}},
+        {"mpi": {**ON, "processes_per_host": "8"}},
+        {"torch_distributed": ON, "smdistributed": 5},
+        {"torch_distributed": ON, "smdistributed": {"modelparallel": 5}},
+        {"torch_distributed": ON, "smdistributed": {"modelparallel": {**ON, "parameters": [1]}}},
+        {"mpi": ON, "instance_groups": "gpu"},
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_an_error(distribution, sdk):
+    found = check(subject(sdk=sdk, instance_count=2, distribution=distribution))
+    assert any(each.severity == "error" and each.path.startswith("distribution") for each in found)
 
 
 def test_flags_override_the_file(tmp_path):
