@@ -113,9 +113,7 @@ def driver_of(distribution: Mapping[str, Any] | None, processes_per_host: int | 
         RequestError: something that SDK 3 has no driver for, or an unknown field.
     """
     given = {name: part for name, part in (distribution or {}).items() if _wanted(part)}
-    model = given.pop("smdistributed", {}).get("modelparallel", {}) if "torch_distributed" in given else {}
-    if not isinstance(model, Mapping) or not isinstance(model.get("parameters", {}), Mapping):
-        raise RequestError("distribution.smdistributed.modelparallel is a table, and so are its parameters")
+    model = _model(given.pop("smdistributed", {})) if "torch_distributed" in given else {}
     if not given:
         return Driver()
     names: dict[str, Kind] = {"mpi": "MPI", "torchrun": "Torchrun", "torch_distributed": "Torchrun"}
@@ -299,6 +297,14 @@ def _wanted(part: Any) -> bool:
     if not isinstance(part, Mapping):
         raise RequestError('distribution is a table of tables, such as {"Torchrun": {"process_count_per_node": 2}}')
     return part.get("enabled") is not False
+
+
+def _model(libraries: Mapping[str, Any]) -> Mapping[str, Any]:
+    """SDK 2's table of the model parallel library."""
+    model = libraries.get("modelparallel", {})
+    if not isinstance(model, Mapping) or not isinstance(model.get("parameters", {}), Mapping):
+        raise RequestError("distribution.smdistributed.modelparallel is a table, and so are its parameters")
+    return model
 
 
 def _translated(kind: Kind, part: Mapping[str, Any]) -> dict[str, Any]:
