@@ -12,6 +12,7 @@ from trainwright.catalog import Catalog, load_catalog
 from trainwright.diagnose import load_causes
 from trainwright.documents import DOCUMENTS
 from trainwright.errors import RequestError
+from trainwright.estimator.check import RULES as JOB_RULES
 from trainwright.extend import extended
 from trainwright.findings import rules_markdown
 from trainwright.lines import Line
@@ -66,7 +67,11 @@ def _findings_page() -> str:
             for c in load_causes()
         ),
     ]
-    return intro + rules_markdown("What `./invoke preflight` finds", RULES) + "\n" + "\n".join(causes) + "\n"
+    tables = [
+        rules_markdown("What `./invoke preflight` finds", RULES),
+        rules_markdown("What `./invoke estimator` finds", JOB_RULES),
+    ]
+    return intro + "\n".join([*tables, *causes]) + "\n"
 
 
 def _bases(entry: Line) -> list[tuple[str, str | None, str | None]]:

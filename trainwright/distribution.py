@@ -45,39 +45,45 @@ PARTITIONS_RENAMED = "1.6.0"  # SMP: `partitions` became `pipeline_parallel_degr
 
 
 @dataclass(frozen=True)
-class _Key:
+class Key:
     """What may stand under a key: the type of the value, in words, and the frameworks that know it."""
 
     kind: type
     words: str
     frameworks: tuple[str, ...] = ("pytorch", "tensorflow")
 
+    def takes(self, value: object) -> bool:
+        """Whether a value is of this kind; ``true`` is no number here."""
+        right = isinstance(value, Mapping if self.kind is dict else self.kind)
+        return right and not (self.kind is int and isinstance(value, bool))
 
-_ENABLED = {"enabled": _Key(bool, "true or false")}
-_MPI_OPTIONS = {"custom_mpi_options": _Key(str, "a text of mpirun's options")}
+
+_ENABLED = {"enabled": Key(bool, "true or false")}
+_MPI_OPTIONS = {"custom_mpi_options": Key(str, "a text of mpirun's options")}
 _TABLE = 'a table such as {"enabled": true}'
 STRATEGIES = {
-    "smdistributed": _Key(dict, "a table with dataparallel or modelparallel"),
-    "pytorchddp": _Key(dict, _TABLE, ("pytorch",)),
-    "torch_distributed": _Key(dict, _TABLE, ("pytorch",)),
-    "mpi": _Key(dict, _TABLE),
-    "pytorchxla": _Key(dict, _TABLE, ("pytorch",)),
-    "parameter_server": _Key(dict, _TABLE, ("tensorflow",)),
-    "multi_worker_mirrored_strategy": _Key(dict, _TABLE, ("tensorflow",)),
-    "instance_groups": _Key(list, "a list of the names of instance groups"),
+    "smdistributed": Key(dict, "a table with dataparallel or modelparallel"),
+    "pytorchddp": Key(dict, _TABLE, ("pytorch",)),
+    "torch_distributed": Key(dict, _TABLE, ("pytorch",)),
+    "mpi": Key(dict, _TABLE),
+    "pytorchxla": Key(dict, _TABLE, ("pytorch",)),
+    "parameter_server": Key(dict, _TABLE, ("tensorflow",)),
+    "multi_worker_mirrored_strategy": Key(dict, _TABLE, ("tensorflow",)),
+    "instance_groups": Key(list, "a list of the names of instance groups"),
 }
-_INNER: dict[str, dict[str, _Key]] = {
-    "smdistributed": {"dataparallel": _Key(dict, _TABLE), "modelparallel": _Key(dict, _TABLE)},
+INNER: dict[str, dict[str, Key]] = {
+    "smdistributed": {"dataparallel": Key(dict, _TABLE), "modelparallel": Key(dict, _TABLE)},
     "smdistributed.dataparallel": _ENABLED | _MPI_OPTIONS,
-    "smdistributed.modelparallel": _ENABLED | {"parameters": _Key(dict, "a table of SMP's parameters")},
+    "smdistributed.modelparallel": _ENABLED | {"parameters": Key(dict, "a table of SMP's parameters")},
     "pytorchddp": _ENABLED | _MPI_OPTIONS,
-    "mpi": _ENABLED | _MPI_OPTIONS | {"processes_per_host": _Key(int, "a whole number")},
+    "mpi": _ENABLED | _MPI_OPTIONS | {"processes_per_host": Key(int, "a whole number")},
     **dict.fromkeys(
         ("torch_distributed", "pytorchxla", "parameter_server", "multi_worker_mirrored_strategy"), _ENABLED
     ),
 }
 # Words that people use for a key and that are not near enough to it.
-_MEANT = {
+MEANT = {
+    "torchxla": "pytorchxla",
     "torchrun": "torch_distributed",
     "ddp": "torch_distributed",
     "smddp": "smdistributed",
@@ -240,7 +246,7 @@ def _checked(
     if not isinstance(given, Mapping):
         raise RequestError('distribution is a table, such as {"torch_distributed": {"enabled": true}}')
     _check_keys(given, STRATEGIES, "distribution", framework)
-    for name, keys in _INNER.items():
+    for name, keys in INNER.items():
         outer, _, inner = name.partition(".")
         part = given.get(outer, {}) if not inner else given.get(outer, {}).get(inner, {})
         _check_keys(part, keys, f"distribution.{name}", framework)
@@ -256,11 +262,11 @@ def _checked(
     return checked
 
 
-def _check_keys(part: Mapping[str, Any], keys: Mapping[str, _Key], where: str, framework: str) -> None:
+def _check_keys(part: Mapping[str, Any], keys: Mapping[str, Key], where: str, framework: str) -> None:
     known = {name: key for name, key in keys.items() if framework in key.frameworks}
     for name, value in part.items():
         if name not in keys:
-            meant = _MEANT.get(name)
+            meant = MEANT.get(name)
             hint = f"Did you mean {meant}?" if meant in keys else did_you_mean(name, known)
             raise RequestError(f"{where}: unknown key {name!r}; the SDK would drop it without a word", remedy=hint)
         if name not in known:
@@ -268,8 +274,7 @@ def _check_keys(part: Mapping[str, Any], keys: Mapping[str, _Key], where: str, f
                 f"{where}: {name} is for {' and '.join(keys[name].frameworks)}; a {framework} image ignores it",
                 remedy=f"Known for {framework}: {', '.join(sorted(known))}.",
             )
-        right = isinstance(value, Mapping if keys[name].kind is dict else keys[name].kind)
-        if not right or (keys[name].kind is int and isinstance(value, bool)):
+        if not keys[name].takes(value):
             raise RequestError(f"{where}.{name} is {keys[name].words}, not {json.dumps(value, default=str)}")
 
 
@@ -364,13 +369,14 @@ def _whole(least: int) -> tuple[Callable[[Any], bool], str]:
 
 
 # What the SDK checks of SMP's parameters (fw_utils.validate_mp_config), and the degrees, which it does not.
-_SMP: dict[str, tuple[Callable[[Any], bool], str]] = {
+SMP_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "pipeline": _choice("simple", "interleaved", "_only_forward"),
     "placement_strategy": _choice("spread", "cluster"),
     "optimize": _choice("speed", "memory"),
     "partition_file": (lambda value: isinstance(value, str), "a path"),
     "memory_weight": (lambda value: isinstance(value, int | float) and 0 <= value <= 1, "a number from 0 to 1"),
     "ddp_port": _whole(0),
+    "hybrid_shard_degree": _whole(0),  # 0: as PyTorch's FSDP would
     **dict.fromkeys(
         ("auto_partition", "contiguous", "load_partition", "horovod", "ddp", "deterministic_server"),
         _choice(True, False),
@@ -383,7 +389,6 @@ _SMP: dict[str, tuple[Callable[[Any], bool], str]] = {
             "pipeline_parallel_degree",
             "tensor_parallel_degree",
             "sharded_data_parallel_degree",
-            "hybrid_shard_degree",
             "context_parallel_degree",
             "expert_parallel_degree",
         ),
@@ -395,7 +400,7 @@ _SMP: dict[str, tuple[Callable[[Any], bool], str]] = {
 def _check_smp(parameters: Mapping[str, Any], version: str | None) -> None:
     where = "distribution.smdistributed.modelparallel.parameters"
     for name, value in parameters.items():
-        right, words = _SMP.get(name, (lambda _: True, ""))
+        right, words = SMP_VALUES.get(name, (lambda _: True, ""))
         if not right(value):
             raise RequestError(f"{where}.{name} is {words}, not {json.dumps(value, default=str)}")
     if parameters.get("auto_partition") is False and "default_partition" not in parameters:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from trainwright.diagnose import DiagnosisDocument
+from trainwright.estimator.run import EstimatorDocument
 from trainwright.findings import FindingsDocument
 from trainwright.job import Job
 from trainwright.ledger import LedgerRow
@@ -425,6 +426,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,
     "findings": FindingsDocument,
+    "estimator": EstimatorDocument,
     "diagnosis": DiagnosisDocument,
     "job": Job,  # not printed but read: the job file
 }

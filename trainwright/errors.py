@@ -103,7 +103,8 @@ class RehearsalFailed(Failure):
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most like ``word``, best first (possibly none)."""
-    return difflib.get_close_matches(word, list(known), n=count, cutoff=0.5)
+    # A key of YAML need not be a text: `on` is read as true.
+    return difflib.get_close_matches(str(word), list(known), n=count, cutoff=0.5)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

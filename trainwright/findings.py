@@ -1,7 +1,8 @@
 """What checks find: one shape for a training script, a job file and whatever is looked at next.
 
 A rule is the unchanging part (code, severity, what it is about, how that is known, the mend), a finding is a rule at a
-place. Codes: TW1xx are of ``preflight``. ``docs/findings.md`` is made from the rules.
+place. Codes: TW1xx are of ``preflight``, TW2xx of
+``estimator``. ``docs/findings.md`` is made from the rules.
 """
 
 from __future__ import annotations
@@ -131,21 +132,28 @@ def document(
     )
 
 
+def finding_lines(finding: Finding) -> list[str]:
+    """A finding for a person: its place as compilers write it, then the mend and why."""
+    place = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
+    return [
+        f"{place}: {finding.severity} {finding.code}: {finding.message}",
+        f"    mend: {finding.remedy}",
+        f"    why:  {finding.source}",
+    ]
+
+
+def tally(errors: int, warnings: int, notes: int) -> str:
+    """``1 error, 0 warnings, 2 notes``."""
+    counts = ((errors, "error"), (warnings, "warning"), (notes, "note"))
+    return ", ".join(f"{number} {kind}{'s' if number != 1 else ''}" for number, kind in counts)
+
+
 def findings_text(found: FindingsDocument) -> str:
-    """The findings for a person: a place per line, as compilers write it, then why and the mend."""
-    lines: list[str] = []
-    for finding in found.findings:
-        place = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
-        lines.append(f"{place}: {finding.severity} {finding.code}: {finding.message}")
-        lines.append(f"    mend: {finding.remedy}")
-        lines.append(f"    why:  {finding.source}")
+    """The findings for a person, and how many there are."""
+    lines = [line for finding in found.findings for line in finding_lines(finding)]
     lines += [f"{kept.path}:{kept.line}: silenced {kept.code}: {kept.reason}" for kept in found.silenced]
     read = f"{len(found.files)} file{'s' if len(found.files) != 1 else ''} read"
-    tally = ", ".join(
-        f"{number} {kind}{'s' if number != 1 else ''}"
-        for number, kind in ((found.errors, "error"), (found.warnings, "warning"), (found.notes, "note"))
-    )
-    lines.append(f"{found.subject}: {tally} ({read})")
+    lines.append(f"{found.subject}: {tally(found.errors, found.warnings, found.notes)} ({read})")
     return "\n".join(lines)
 
 

@@ -16,6 +16,7 @@ from trainwright import distribution as distributions
 from trainwright.distribution import ONE_PER_HOST, STRATEGIES, launcher_named, processes_per_host, ranks_per_host
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.instances import instance
+from trainwright.job_parts import Model
 from trainwright.records import Record, parse_record, read_yaml
 
 Launcher = distributions.Launcher
@@ -30,6 +31,8 @@ class PlanRequest(Record):
     version: str | None = None
     python: str | None = None
     base: str | None = None
+    with_: tuple[str, ...] = Field(default=(), alias="with", description="components to add")
+    without: tuple[str, ...] = Field(default=(), description="components to leave out")
 
 
 class InstanceGroup(Record):
@@ -60,12 +63,17 @@ class Batch(Record):
     global_: int | None = Field(default=None, alias="global", ge=1)
     per_replica: int | None = Field(default=None, ge=1)
     micro: int | None = Field(default=None, ge=1)
+    samples: int | None = Field(default=None, ge=1, description="in the training set")
+    learning_rate: float | None = Field(default=None, gt=0, description="that was found for `tuned_for`")
+    tuned_for: int | None = Field(default=None, ge=1, description="the global batch that learning_rate was found for")
 
 
 class Job(Record):
     """A training job."""
 
-    image: str | None = None
+    image: str | None = Field(
+        default=None, description="where SageMaker pulls it from; for checks, a local tag will do"
+    )
     plan: PlanRequest | None = None
     entry_point: str | None = None
     source_dir: str | None = None
@@ -82,6 +90,17 @@ class Job(Record):
     spot: bool = False
     compiler: Compiler | None = None
     batch: Batch | None = None
+    model: Model | None = None
+    name: str | None = Field(default=None, description="what the job's name begins with (default: the repository's)")
+    output: str | None = Field(default=None, description="S3 address for models and code (default: the SDK's bucket)")
+    volume_gb: int = Field(default=30, ge=1, description="GB of the disk of each instance")
+    max_run: int = Field(default=86400, ge=1, description="seconds that the job may run")
+    max_wait: int | None = Field(default=None, ge=1, description="seconds from its request to its end, with spot")
+    subnets: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+    network_isolation: bool = False
+    tags: dict[str, str] = {}
+    metrics: dict[str, str] = Field(default={}, description="name of a metric: regular expression for the log")
 
     @property
     def launcher(self) -> Launcher:
@@ -123,13 +142,22 @@ class Job(Record):
         return None if name is None or name.startswith("local") else instance(name).gpus
 
 
-def load_job(path: Path) -> Job:
-    """The job in a YAML or JSON file.
+def read_job(path: Path) -> Job:
+    """The job in a YAML or JSON file; its ``distribution`` is not looked at.
 
     Raises:
         RequestError: no such file; an unknown key (with the nearest valid one); a value of the wrong type.
     """
-    job = parse_record(Job, read_yaml(path) or {}, str(path))
+    return parse_record(Job, read_yaml(path) or {}, str(path))
+
+
+def load_job(path: Path) -> Job:
+    """The job in a YAML or JSON file, with a ``distribution`` whose keys are known.
+
+    Raises:
+        RequestError: no such file; an unknown key (with the nearest valid one); a value of the wrong type.
+    """
+    job = read_job(path)
     for key in job.distribution:
         if key not in STRATEGIES:
             hint = "It is pytorchxla." if key == "torchxla" else did_you_mean(key, STRATEGIES)

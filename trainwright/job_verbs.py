@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from trainwright.cli import JSON_HELP, print_json, say, verb
+from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, say, use_catalog, verb
 
 
 @verb(
@@ -136,3 +137,118 @@ def diagnose(c: Context, log: str, json: bool = False) -> None:
         print_json(found.as_json())
     else:
         print(clinic.diagnosis_text(found))
+
+
+@verb(
+    help={
+        "job": "the job file; flags override it",
+        "image": "the image: its address in Amazon ECR (for --check-only, a tag that the engine has will do)",
+        "framework": "check against a plan in place of an image: its framework",
+        "cuda": "CUDA of that plan",
+        "version": "framework version of that plan",
+        "python": "Python version of that plan",
+        "base": "kind of base image of that plan",
+        "entry-point": "the script, relative to --source-dir",
+        "source-dir": "the folder that is uploaded",
+        "instance-type": "such as ml.p4d.24xlarge",
+        "instance-count": "how many instances",
+        "distribution": "in SDK 2's form: a file or a text of JSON, or mpi or torch_distributed",
+        "hyperparameters": "a file or a text of JSON, added to those of the file",
+        "input": "a channel and its S3 address, as train=s3://bucket/prefix (may be repeated)",
+        "env": "a variable of the containers, as NAME=VALUE (may be repeated)",
+        "role": "the ARN of the job's role",
+        "region": "the job's region (default: the image's)",
+        "name": "what the job's name begins with",
+        "output-path": "S3 address for models and code (default: the SDK's bucket)",
+        "spot": "on spot capacity",
+        "sdk": "2 or 3",
+        "format": "python, request (of CreateTrainingJob), cli (a script for the AWS command line) or hyperparameters",
+        "output": "write what is generated into this file; default: standard output",
+        "check-only": "check, and write nothing",
+        "compare": "two jobs, without and with the Training Compiler",
+        "strict": "warnings count as errors",
+        "catalog": CATALOG_HELP,
+        "json": JSON_HELP,
+    },
+    iterable=["input", "env"],
+)
+def estimator(
+    c: Context,
+    *,
+    job: str | None = None,
+    image: str | None = None,
+    framework: str | None = None,
+    cuda: str | None = None,
+    version: str | None = None,
+    python: str | None = None,
+    base: str | None = None,
+    entry_point: str | None = None,
+    source_dir: str | None = None,
+    instance_type: str | None = None,
+    instance_count: int = 0,
+    distribution: str | None = None,
+    hyperparameters: str | None = None,
+    input: list[str] | None = None,
+    env: list[str] | None = None,
+    role: str | None = None,
+    region: str | None = None,
+    name: str | None = None,
+    output_path: str | None = None,
+    spot: bool = False,
+    sdk: int = 2,
+    format: str = "python",
+    output: str | None = None,
+    check_only: bool = False,
+    compare: bool = False,
+    strict: bool = False,
+    catalog: str | None = None,
+    json: bool = False,
+) -> None:
+    """Check a training job against its image, and write the code or request that starts it; exit code 2 for errors."""
+    from trainwright.estimator import run
+    from trainwright.estimator.show import estimator_text
+    from trainwright.paths import write_atomically
+    from trainwright.rehearsal.request import distribution_of, pairs_of, table_of
+
+    use_catalog(catalog)
+    plan = {"framework": framework, "cuda": cuda, "version": version, "python": python, "base": base}
+    words = {
+        "image": image,
+        "plan": {key: value for key, value in plan.items() if value},
+        "entry_point": entry_point,
+        "source_dir": source_dir,
+        "instance_type": instance_type,
+        "instance_count": instance_count or None,
+        "distribution": distribution_of(distribution),
+        "hyperparameters": table_of("--hyperparameters", hyperparameters) if hyperparameters else {},
+        "inputs": dict(pairs_of("--input", input or [])),
+        "environment": dict(pairs_of("--env", env or [])),
+        "role": role,
+        "region": region,
+        "name": name,
+        "output": output_path,
+        "spot": spot,
+    }
+    made, folder = run.read_words(job, words)
+    found = run.estimate(
+        made,
+        folder,
+        title=job or run.COMMAND_LINE,
+        sdk=sdk,
+        form=None if check_only else format,
+        compared=compare,
+        strict=strict,
+    )
+    text = run.texts(found) if found.generated else ""
+    if output and text:
+        write_atomically(Path(output).absolute(), text)
+    if json:
+        print_json(found.as_json())
+    elif output or check_only:
+        print(estimator_text(found))
+    else:
+        # What is generated has standard output for itself, as `> start.py` wants it.
+        sys.stderr.write(f"{estimator_text(found)}\n")
+        print(text, end="")
+    if found.exit_code:
+        raise Exit(code=found.exit_code)

@@ -57,7 +57,7 @@ IGNORED = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpo
 
 Say = Callable[[str], None]
 Kind = Literal["MPI", "Torchrun"]
-_SMP_FIELDS = (
+SMP_FIELDS = (
     "hybrid_shard_degree",
     "sm_activation_offloading",
     "activation_loading_horizon",
@@ -113,7 +113,7 @@ def driver_of(distribution: Mapping[str, Any] | None, processes_per_host: int | 
         RequestError: something that SDK 3 has no driver for, or an unknown field.
     """
     given = {name: part for name, part in (distribution or {}).items() if _wanted(part)}
-    model = given.pop("smdistributed", {}).get("modelparallel", {}) if "torch_distributed" in given else {}
+    model = _model(given.pop("smdistributed", {})) if "torch_distributed" in given else {}
     if not given:
         return Driver()
     names: dict[str, Kind] = {"mpi": "MPI", "torchrun": "Torchrun", "torch_distributed": "Torchrun"}
@@ -128,14 +128,14 @@ def driver_of(distribution: Mapping[str, Any] | None, processes_per_host: int | 
     (name, part), kind = next(iter(given.items())), names[next(iter(given)).lower()]
     fields = dict.fromkeys(_FIELDS[kind]) | _translated(kind, part)
     if model.get("enabled"):
-        fields["smp"] = dict.fromkeys(_SMP_FIELDS) | dict(model.get("parameters", {}))
+        fields["smp"] = dict.fromkeys(SMP_FIELDS) | dict(model.get("parameters", {}))
     for field in fields:
         if field not in _FIELDS[kind]:
             raise RequestError(f"distribution.{name}: unknown key {field!r}", remedy=did_you_mean(field, _FIELDS[kind]))
     for field in fields.get("smp") or {}:
-        if field not in _SMP_FIELDS:
+        if field not in SMP_FIELDS:
             raise RequestError(
-                f"distribution.{name}.smp: unknown key {field!r}", remedy=did_you_mean(field, _SMP_FIELDS)
+                f"distribution.{name}.smp: unknown key {field!r}", remedy=did_you_mean(field, SMP_FIELDS)
             )
     if processes_per_host is not None:
         fields["process_count_per_node"] = processes_per_host
@@ -299,11 +299,23 @@ def _wanted(part: Any) -> bool:
     return part.get("enabled") is not False
 
 
+def _model(libraries: Mapping[str, Any]) -> Mapping[str, Any]:
+    """SDK 2's table of the model parallel library."""
+    model = libraries.get("modelparallel", {})
+    if not isinstance(model, Mapping) or not isinstance(model.get("parameters", {}), Mapping):
+        raise RequestError("distribution.smdistributed.modelparallel is a table, and so are its parameters")
+    return model
+
+
 def _translated(kind: Kind, part: Mapping[str, Any]) -> dict[str, Any]:
     """SDK 2's fields in SDK 3's words."""
     fields = {name: value for name, value in part.items() if name != "enabled"}
     if "processes_per_host" in fields:
         fields["process_count_per_node"] = fields.pop("processes_per_host")
     if kind == "MPI" and "custom_mpi_options" in fields:
-        fields["mpi_additional_options"] = shlex.split(fields.pop("custom_mpi_options")) or None
+        text = fields.pop("custom_mpi_options")
+        try:
+            fields["mpi_additional_options"] = shlex.split(text) or None
+        except (ValueError, AttributeError) as wrong:
+            raise RequestError(f"distribution.mpi.custom_mpi_options is a text of options: {wrong}") from None
     return fields

@@ -12,7 +12,7 @@ from invoke.exceptions import Exit
 
 from trainwright.cli import CATALOG_HELP, JSON_HELP, REQUEST_FLAGS, print_json, request_verb, say, use_catalog, verb
 from trainwright.errors import EngineError
-from trainwright.job_verbs import diagnose, preflight, rehearse
+from trainwright.job_verbs import diagnose, estimator, preflight, rehearse
 from trainwright.pipeline_verbs import pipeline
 from trainwright.ship_verbs import push
 
@@ -366,5 +366,21 @@ def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    *(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, push, pipeline, preflight, diagnose, doctor)
+    *(
+        list_,
+        plan,
+        explain,
+        render,
+        lock,
+        build,
+        mirror,
+        smoke,
+        rehearse,
+        push,
+        pipeline,
+        estimator,
+        preflight,
+        diagnose,
+        doctor,
+    )
 )

@@ -52,7 +52,7 @@ def make_job(
     version: Literal[2, 3] = 2 if sdk == 2 else 3
     if sdk not in (2, 3):
         raise RequestError(f"--sdk {sdk}: 2 or 3")
-    told = _distribution(distribution)
+    told = distribution_of(distribution)
     groups = _groups(instance_groups) if instance_groups else ()
     if groups and (hosts != 1 or instance_type != DEFAULT_INSTANCE):
         raise RequestError(
@@ -71,18 +71,23 @@ def make_job(
         distribution=told,
         instance_type=ranked.instance_type if ranked else instance_type,
         groups=groups,
-        hyperparameters=_table("--hyperparameters", hyperparameters) if hyperparameters else {},
-        inputs={name: Path(folder) for name, folder in _pairs("--input", inputs)},
+        hyperparameters=table_of("--hyperparameters", hyperparameters) if hyperparameters else {},
+        inputs={name: Path(folder) for name, folder in pairs_of("--input", inputs)},
         sdk=version,
         launch_only=launch_only,
         timeout=timeout,
         stop_after=_seconds("--stop-after", stop_after),
         memory=memory,
-        environment=dict(_pairs("--env", environment)),
+        environment=dict(pairs_of("--env", environment)),
     )
 
 
-def _distribution(given: str | None) -> dict[str, Any] | None:
+def distribution_of(given: str | None) -> dict[str, Any] | None:
+    """The ``distribution`` of a flag: a word of :data:`WORDS`, JSON, or a file of JSON.
+
+    Raises:
+        RequestError: it is none of these.
+    """
     if not given:
         return None
     if given in WORDS:
@@ -92,7 +97,7 @@ def _distribution(given: str | None) -> dict[str, Any] | None:
             f"--distribution {given}: neither a file, nor JSON, nor one of {', '.join(WORDS)}. "
             + did_you_mean(given, WORDS)
         )
-    return _table("--distribution", given)
+    return table_of("--distribution", given)
 
 
 def _groups(given: str) -> tuple[InstanceGroup, ...]:
@@ -132,7 +137,7 @@ def _group_of_ranks(groups: tuple[InstanceGroup, ...], distribution: Mapping[str
     return next((group for group in groups if not named or group.name in named), None)
 
 
-def _table(flag: str, given: str) -> dict[str, Any]:
+def table_of(flag: str, given: str) -> dict[str, Any]:
     """A JSON object: the text itself, or the content of the file that it names."""
     value = _json(flag, given)
     if not isinstance(value, dict):
@@ -154,7 +159,12 @@ def _json(flag: str, given: str) -> Any:
         raise RequestError(f"{flag}: not JSON: {wrong}") from None
 
 
-def _pairs(flag: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
+def pairs_of(flag: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
+    """The ``NAME=VALUE`` pairs of a flag that may be repeated.
+
+    Raises:
+        RequestError: one has no name or no equals sign.
+    """
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or not name:

@@ -1,0 +1,72 @@
+"""A job held against every family of rules."""
+
+from __future__ import annotations
+
+from trainwright import findings
+from trainwright.distribution import compile_distribution
+from trainwright.errors import RequestError
+from trainwright.estimator import (
+    figures,
+    limits,
+    rules_compiler,
+    rules_distribution,
+    rules_image,
+    rules_job,
+    rules_launch,
+    rules_sdk3,
+    rules_smp,
+)
+from trainwright.estimator.subject import Subject
+from trainwright.findings import Finding, Rule
+
+FAMILIES = (
+    rules_distribution,
+    rules_smp,
+    rules_launch,
+    rules_image,
+    rules_compiler,
+    rules_job,
+    rules_sdk3,
+    figures,
+    limits,
+)
+RULES: tuple[Rule, ...] = (
+    *rules_distribution.RULES,
+    *rules_smp.RULES,
+    *rules_launch.RULES,
+    *rules_image.RULES,
+    *rules_compiler.RULES,
+    *rules_job.RULES,
+    *rules_sdk3.RULES,
+    *limits.RULES,
+)
+CODES = findings.table(RULES)
+
+
+def check(subject: Subject) -> list[Finding]:
+    """Everything that is wrong with a job, each thing once, in the order of the families."""
+    found: list[Finding] = []
+    for family in FAMILIES:
+        # The limits look at the request, and there is none where the distribution is wrong already.
+        if family is limits and any(f.severity == "error" and f.path.startswith("distribution") for f in found):
+            continue
+        found += family.check(subject)
+    if not any(f.severity == "error" for f in found):
+        found += _compiled(subject)
+    return list(dict.fromkeys(found))
+
+
+def _compiled(subject: Subject) -> list[Finding]:
+    """The reading of a distribution that rehearse has; whatever it alone refuses is not to leave the desk either."""
+    kind = subject.types[0][1] if subject.types else ""
+    try:
+        compile_distribution(
+            subject.job.distribution,
+            framework=subject.framework or "pytorch",
+            instance_type=kind,
+            entry_point=subject.job.entry_point,
+            smp_version=subject.smp_version,
+        )
+    except RequestError as refused:
+        return [rules_distribution.REFUSED.finding(refused.message, path="distribution", remedy=refused.remedy or None)]
+    return []

@@ -1,0 +1,269 @@
+"""``distribution``: its keys, their values, and sets of which one would win in silence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainwright.distribution import INNER, MEANT, STRATEGIES, Key
+from trainwright.errors import did_you_mean
+from trainwright.estimator.subject import MODEL_PARALLEL, Subject, enabled, part
+from trainwright.findings import Finding, Rule
+from trainwright.lines import version_key
+
+SDK = "sagemaker 2.257.7, estimator.py and fw_utils.py"
+TRIED = f"tried with {SDK}: accepted, and without any effect"
+UNKNOWN = Rule(
+    code="TW200",
+    severity="error",
+    title="a key of distribution that nobody reads",
+    source=TRIED,
+    remedy="Correct the key, or take it out.",
+)
+VALUE = Rule(
+    code="TW201",
+    severity="error",
+    title="a value of distribution is of the wrong kind",
+    source=SDK,
+    remedy="Write it as the message says.",
+)
+FOREIGN = Rule(
+    code="TW202",
+    severity="error",
+    title="a strategy of another framework than the image's",
+    source="sagemaker-pytorch-training 3.0.0 and sagemaker-tensorflow-training 20.4.1, training.py",
+    remedy="Take a strategy that the image's framework knows.",
+)
+SWITCHED_OFF = Rule(
+    code="TW203",
+    severity="warning",
+    title="a strategy is configured and not switched on, so the script starts as a single process",
+    source=f'{SDK}: without "enabled": true a strategy is off',
+    remedy='Add "enabled": true, or take the strategy out.',
+)
+EXACTLY_ONE = Rule(
+    code="TW204",
+    severity="error",
+    title="smdistributed has not exactly one of dataparallel and modelparallel",
+    source=f"{SDK}: refused; AWS guide for model parallelism: the two libraries do not go together",
+    remedy="Keep one of the two.",
+)
+TOGETHER = Rule(
+    code="TW205",
+    severity="error",
+    title="two strategies of which one is dropped in silence",
+    source=f"{TRIED}; sagemaker-pytorch-training 3.0.0 takes the first that it knows",
+    remedy="Name one of them.",
+)
+REFUSED_TOGETHER = Rule(
+    code="TW206",
+    severity="error",
+    title="two strategies that the SDK refuses together",
+    source=SDK,
+    remedy="Name one of them.",
+)
+GROUPS = Rule(
+    code="TW207",
+    severity="error",
+    title="distribution.instance_groups does not fit the groups of the job",
+    source=SDK,
+    remedy="List one group of instance_groups, by its name, beside mpi or smdistributed.",
+)
+TRAINIUM = Rule(
+    code="TW208",
+    severity="error",
+    title="Trainium instances know torch_distributed alone",
+    source=SDK,
+    remedy='distribution: {"torch_distributed": {"enabled": true}}',
+)
+PYTHON_ONLY = Rule(
+    code="TW209",
+    severity="error",
+    title="torchrun and xla_spawn start Python files only",
+    source=f"{SDK}; sagemaker-pytorch-training 3.0.0",
+    remedy="Name a .py file as entry_point.",
+)
+P5 = Rule(
+    code="TW210",
+    severity="error",
+    title="smdistributed on ml.p5.48xlarge, or on AWS's PyTorch 2.0.1 image for CUDA 12.1, without torch_distributed",
+    source=SDK,
+    remedy='Add "torch_distributed": {"enabled": true}.',
+)
+PARAMETER_SERVER = Rule(
+    code="TW211",
+    severity="warning",
+    title="a parameter server on instances with several GPUs: each host trains with one process",
+    source=f"{SDK}, which warns of it",
+    remedy="mpi with Horovod, or multi_worker_mirrored_strategy.",
+)
+MWMS = Rule(
+    code="TW212",
+    severity="error",
+    title="multi_worker_mirrored_strategy needs TensorFlow 2.9 or newer",
+    source=SDK,
+    remedy="Take an image with a newer TensorFlow, or mpi with Horovod.",
+)
+NO_ACCELERATOR = Rule(
+    code="TW213",
+    severity="warning",
+    title="a strategy for accelerators on an instance type without any: one process per host",
+    source=f"{TRIED} on what is started: one process per GPU or NeuronCore, and one where there is none",
+    remedy="Take a GPU or Trainium type, or leave the strategy out.",
+)
+ONE_HOST = Rule(
+    code="TW214",
+    severity="warning",
+    title="a strategy over several hosts, and the job has one",
+    source="sagemaker-tensorflow-training 20.4.1: parameter servers are started on two hosts or more",
+    remedy="instance_count: 2 or more.",
+)
+REFUSED = Rule(
+    code="TW219",
+    severity="error",
+    title="the distribution does not hold together",
+    source="trainwright's own reading of the SDK, also that of rehearse",
+    remedy="Correct what the message names.",
+)
+RULES = (
+    UNKNOWN,
+    VALUE,
+    FOREIGN,
+    SWITCHED_OFF,
+    EXACTLY_ONE,
+    TOGETHER,
+    REFUSED_TOGETHER,
+    GROUPS,
+    TRAINIUM,
+    PYTHON_ONLY,
+    P5,
+    PARAMETER_SERVER,
+    MWMS,
+    NO_ACCELERATOR,
+    ONE_HOST,
+    REFUSED,
+)
+# Where a strategy begins: smdistributed's parts have their switch one level deeper.
+_SWITCHES = (
+    *(name for name in STRATEGIES if name not in ("smdistributed", "instance_groups")),
+    "smdistributed.dataparallel",
+    "smdistributed.modelparallel",
+)
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """The rules of this family."""
+    given = subject.job.distribution
+    yield from _keys(given, STRATEGIES, "distribution", subject)
+    for name, keys in INNER.items():
+        yield from _keys(part(given, *name.split(".")), keys, f"distribution.{name}", subject)
+    for name in _SWITCHES:
+        table = part(given, *name.split("."))
+        if table and "enabled" not in table:
+            yield SWITCHED_OFF.finding(f'{name} lacks "enabled": true', path=f"distribution.{name}.enabled")
+    yield from _together(given)
+    yield from _groups(subject)
+    yield from _hardware(subject)
+    entry = subject.job.entry_point
+    if subject.launcher in ("torchrun", "xla") and entry is not None and not entry.endswith(".py"):
+        yield PYTHON_ONLY.finding(f"{entry} is no .py file", path="entry_point")
+    yield from _tensorflow(subject)
+
+
+def _tensorflow(subject: Subject) -> Iterator[Finding]:
+    asked = "multi_worker_mirrored_strategy" in subject.job.distribution
+    image = subject.image
+    if asked and image and image.family == "tensorflow" and version_key(image.version)[:2] < (2, 9):
+        where = "distribution.multi_worker_mirrored_strategy"
+        yield MWMS.finding(f"the image has TensorFlow {image.version}", path=where)
+
+
+def _keys(table: Mapping[str, Any], keys: Mapping[str, Key], where: str, subject: Subject) -> Iterator[Finding]:
+    framework = subject.framework
+    known = {name: key for name, key in keys.items() if framework is None or framework in key.frameworks}
+    for key, value in table.items():
+        name = str(key)  # YAML reads `on` and `8` as something else than texts
+        path = f"{where}.{name}"
+        if name not in keys:
+            meant = MEANT.get(name)
+            hint = f"Did you mean {meant}?" if meant in keys else did_you_mean(name, known)
+            yield UNKNOWN.finding(
+                f"{name!r} is no key of {where}; the SDK drops it without a word. {hint}", path=path, remedy=hint
+            )
+        elif name not in known:
+            yield FOREIGN.finding(
+                f"{name} is for {' and '.join(keys[name].frameworks)}; the image has {framework}", path=path
+            )
+        elif not keys[name].takes(value):
+            # "enabled": "true" is a text, and every text but the empty one switches on, "false" too.
+            yield VALUE.finding(f"{name} is {keys[name].words}, not {json.dumps(value, default=str)}", path=path)
+
+
+def _together(given: Mapping[str, Any]) -> Iterator[Finding]:
+    libraries = [name for name in part(given, "smdistributed") if name in ("dataparallel", "modelparallel")]
+    if "smdistributed" in given and len(libraries) != 1:
+        both = "both dataparallel and modelparallel" if libraries else "neither dataparallel nor modelparallel"
+        yield EXACTLY_ONE.finding(f"smdistributed has {both}", path="distribution.smdistributed")
+    torchrun, mpi = enabled(given, "torch_distributed"), enabled(given, "mpi")
+    smddp = enabled(given, "smdistributed", "dataparallel") or enabled(given, "pytorchddp")
+    for a, b, names, winner, path in (
+        (torchrun, mpi, "torch_distributed and mpi", "the SDK drops mpi", "mpi"),
+        (mpi, smddp, "mpi and smdistributed.dataparallel", "the container takes mpi", "smdistributed"),
+        (torchrun, smddp, "torch_distributed and dataparallel", "the container takes torchrun", "smdistributed"),
+    ):
+        if a and b:
+            yield TOGETHER.finding(f"{names} are both on, and {winner} without a word", path=f"distribution.{path}")
+    if "pytorchddp" in given and "smdistributed" in given:
+        yield REFUSED_TOGETHER.finding("pytorchddp is another name of dataparallel", path="distribution.pytorchddp")
+    others = [name for name in ("smdistributed", "parameter_server") if name in given]
+    if enabled(given, "multi_worker_mirrored_strategy") and others:
+        yield REFUSED_TOGETHER.finding(
+            f"multi_worker_mirrored_strategy with {' and '.join(others)}",
+            path="distribution.multi_worker_mirrored_strategy",
+        )
+
+
+def _groups(subject: Subject) -> Iterator[Finding]:
+    job, path = subject.job, "distribution.instance_groups"
+    names = [group.name for group in job.instance_groups]
+    given = job.distribution
+    strategy = [name for name in given if name != "instance_groups" and name in STRATEGIES]
+    if "instance_groups" not in given:
+        if len(names) > 1 and strategy:
+            yield GROUPS.finding(f"the job has {len(names)} groups, and distribution names none of them", path=path)
+        return
+    listed = [name for name in subject.listed_groups if isinstance(name, str)]
+    if len(listed) != len(subject.listed_groups):
+        yield VALUE.finding("instance_groups is a list of names", path=path)
+    for name in listed:
+        if name not in names:
+            hint = did_you_mean(name, names) if names else "The job has instance_type instead of groups."
+            yield GROUPS.finding(f"there is no instance group {name!r}. {hint}", path=path, remedy=hint)
+    if len(names) > 1 and len(listed) != 1:
+        yield GROUPS.finding(f"{len(listed)} groups are listed; one can train together", path=path)
+    mpi = enabled(given, "mpi") or enabled(given, "smdistributed", "dataparallel") or enabled(given, "pytorchddp")
+    if not mpi:
+        yield GROUPS.finding("neither mpi nor dataparallel is on, and nothing else heeds the list", path=path)
+
+
+def _hardware(subject: Subject) -> Iterator[Finding]:
+    given = subject.job.distribution
+    strategies = [name for name in given if name != "instance_groups"]
+    smdistributed = "smdistributed" in given and not enabled(given, "torch_distributed")
+    for path, name in subject.types:
+        if name.startswith("ml.trn") and strategies not in ([], ["torch_distributed"]):
+            yield TRAINIUM.finding(f"{name} with {', '.join(strategies)}", path="distribution")
+        if smdistributed and "p5.48xlarge" in name:
+            yield P5.finding(f"the SDK refuses {name} with smdistributed alone", path=path)
+    if smdistributed and "2.0.1-gpu-py310-cu121" in (subject.job.image or ""):
+        yield P5.finding("the SDK refuses this image with smdistributed alone", path="image")
+    for path, kind, count in subject.instances:
+        if enabled(given, "parameter_server"):
+            if kind.gpus > 1:
+                yield PARAMETER_SERVER.finding(f"{kind.name} has {kind.gpus} GPUs", path=path)
+            if count == 1 and not subject.job.instance_groups:
+                yield ONE_HOST.finding("parameter_server with one host starts none", path="instance_count")
+        accelerated = subject.launcher in ("torchrun", "smddp", "xla") or enabled(given, *MODEL_PARALLEL.split(".")[1:])
+        if accelerated and kind.accelerator is None:
+            yield NO_ACCELERATOR.finding(f"{kind.name} has neither GPU nor NeuronCore", path=path)

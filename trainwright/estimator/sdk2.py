@@ -1,0 +1,132 @@
+"""The Python program that starts a job with SageMaker SDK 2."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from trainwright.estimator.code import Code, call, entry_of, folder_of, head, literal
+from trainwright.estimator.request import MODEL_DIR, base_name, launch_hyperparameters, output_of, raw, region_of
+from trainwright.estimator.rules_job import channel
+from trainwright.estimator.subject import Subject
+
+CLASSES = {"pytorch": ("sagemaker.pytorch", "PyTorch"), "tensorflow": ("sagemaker.tensorflow", "TensorFlow")}
+GENERIC = ("sagemaker.estimator", "Estimator")
+
+
+def program(subject: Subject) -> str:
+    """The source of the program.
+
+    The framework's own class wherever it can say the distribution; else the generic one with every hyperparameter.
+    """
+    job = subject.job
+    plain = raw(subject)
+    module, name = GENERIC if plain else CLASSES[str(subject.framework)]
+    values, more = _hyperparameters(subject, plain)
+    groups = {group.name: f"groups[{literal(group.name)}]" for group in job.instance_groups}
+    distribution: dict[str, Any] = {} if plain else dict(job.distribution)
+    if "instance_groups" in distribution:
+        distribution["instance_groups"] = [Code(groups[each]) for each in subject.listed_groups]
+    region = region_of(subject)
+    session = call("boto3.Session", {"region_name": region}) if region else Code("boto3.Session()")
+    estimator = {
+        "image_uri": job.image,
+        "role": job.role,
+        "entry_point": entry_of(subject) if job.entry_point else None,
+        "source_dir": _source(subject),
+        **_where(subject),
+        "distribution": distribution,
+        "hyperparameters": values,
+        **more,
+        "environment": dict(job.environment),
+        "metric_definitions": [{"Name": key, "Regex": regex} for key, regex in job.metrics.items()],
+        "base_job_name": base_name(subject),
+        "output_path": output_of(subject),
+        "code_location": output_of(subject),
+        "volume_size": job.volume_gb,
+        "max_run": job.max_run,
+        **_spot(subject),
+        "subnets": list(job.subnets),
+        "security_group_ids": list(job.security_group_ids),
+        "enable_network_isolation": True if job.network_isolation else None,
+        "tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
+        # Both cost time, and nothing in an own image reads what they write.
+        "debugger_hook_config": False,
+        "disable_profiler": True,
+        "sagemaker_session": Code("session"),
+    }
+    inputs = {key: _input(key, given) for key, given in job.inputs.items()}
+    records = any(not isinstance(given, str) for given in job.inputs.values())
+    imports = ["import boto3", "import sagemaker", f"from {module} import {name}"]
+    imports += ["from sagemaker.inputs import TrainingInput"] if records else []
+    imports += ["from sagemaker.instance_group import InstanceGroup"] if groups else []
+    lines = [head("Starts a training job with SageMaker SDK 2: pip install 'sagemaker<3'"), *_sorted(imports), ""]
+    lines += [f"session = {call('sagemaker.Session', {'boto_session': session})}"]
+    if groups:
+        made = {
+            group.name: call("InstanceGroup", {}, 4, [group.name, group.instance_type, group.instance_count])
+            for group in job.instance_groups
+        }
+        lines += [f"groups = {literal(made)}"]
+    if plain and (job.distribution or subject.compiler):
+        lines += ["# No estimator says this for this image; its hyperparameters are given in full."]
+    lines += [
+        f"estimator = {call(name, estimator)}",
+        f"estimator.fit({literal(inputs) + ', ' if inputs else ''}wait=False)",
+        "print(estimator.latest_training_job.name)",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _sorted(imports: list[str]) -> list[str]:
+    """Modules first, then names out of modules, as import sorters have them."""
+    return sorted(imports, key=lambda line: (line.startswith("from"), line))
+
+
+def _hyperparameters(subject: Subject, plain: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The hyperparameters, and what the framework's class wants beside them."""
+    job = subject.job
+    values: dict[str, Any] = dict(job.hyperparameters)
+    more: dict[str, Any] = {}
+    if subject.framework == "tensorflow" and job.entry_point:
+        model_dir = values.pop("model_dir", MODEL_DIR)
+        (values if plain else more)["model_dir"] = model_dir
+    if not plain:
+        return values, more
+    launch = launch_hyperparameters(subject)
+    if job.entry_point is None:
+        # Without code of its own the estimator sends texts as they are, so they are JSON already.
+        return {key: json.dumps(value) for key, value in values.items()} | launch, more
+    return values | {key: json.loads(text) for key, text in launch.items()}, more
+
+
+def _source(subject: Subject) -> str | None:
+    source = subject.job.source_dir
+    if source is None or subject.job.entry_point is None:
+        return None
+    return source if source.startswith("s3://") else folder_of(subject)
+
+
+def _where(subject: Subject) -> dict[str, Any]:
+    job = subject.job
+    if job.instance_groups:
+        return {"instance_groups": Code("list(groups.values())")}
+    return {"instance_type": job.instance_type, "instance_count": job.instance_count}
+
+
+def _spot(subject: Subject) -> dict[str, Any]:
+    job = subject.job
+    made: dict[str, Any] = {}
+    if job.spot:
+        made = {"use_spot_instances": True, "max_wait": job.max_wait or job.max_run}
+    if job.checkpoint:
+        made |= {"checkpoint_s3_uri": job.checkpoint.s3_uri, "checkpoint_local_path": job.checkpoint.local_path}
+    return made
+
+
+def _input(name: str, given: Any) -> Any:
+    if isinstance(given, str):
+        return given
+    record = channel(name, given)
+    arguments = record.model_dump(exclude_defaults=True, exclude={"s3_data"})
+    return call("TrainingInput", {"s3_data": record.s3_data, **arguments}, 4)

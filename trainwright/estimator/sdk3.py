@@ -1,0 +1,148 @@
+"""The Python program that starts a job with SageMaker SDK 3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trainwright.estimator.code import Code, call, folder_of, head, literal
+from trainwright.estimator.request import base_name, output_of, region_of
+from trainwright.estimator.rules_job import channel
+from trainwright.estimator.rules_sdk3 import driver_of
+from trainwright.estimator.subject import Subject
+
+CONFIGS = "sagemaker.train.configs"
+SHAPES = "sagemaker.core.shapes"
+
+
+def program(subject: Subject) -> str:
+    """The source of the program."""
+    job = subject.job
+    output = output_of(subject) or ""
+    bucket, _, prefix = output.removeprefix("s3://").partition("/")
+    used: dict[str, set[str]] = {
+        "sagemaker.core.helper.session_helper": {"Session"},
+        "sagemaker.train.model_trainer": {"ModelTrainer"},
+        CONFIGS: set(),
+        SHAPES: set(),
+        "sagemaker.train.distributed": set(),
+    }
+
+    def config(name: str, arguments: dict[str, Any], indent: int = 4, module: str = CONFIGS) -> Code | None:
+        if all(value in (None, [], {}) for value in arguments.values()):
+            return None
+        used[module].add(name)
+        return call(name, arguments, indent)
+
+    region = region_of(subject)
+    session = {
+        "boto_session": call("boto3.Session", {"region_name": region}) if region else None,
+        "default_bucket": bucket or None,
+        "default_bucket_prefix": prefix or None,
+    }
+    trainer = {
+        "training_image": job.image,
+        "role": job.role,
+        "source_code": config("SourceCode", {"source_dir": folder_of(subject), "entry_script": job.entry_point}),
+        "compute": config("Compute", _compute(subject, config)),
+        "distributed": _distributed(subject, config),
+        "hyperparameters": dict(job.hyperparameters),
+        "environment": dict(job.environment),
+        "base_job_name": base_name(subject),
+        "output_data_config": config("OutputDataConfig", {"s3_output_path": output or None}),
+        "stopping_condition": config(
+            "StoppingCondition",
+            {
+                "max_runtime_in_seconds": job.max_run,
+                "max_wait_time_in_seconds": (job.max_wait or job.max_run) if job.spot else None,
+            },
+        ),
+        "checkpoint_config": config("CheckpointConfig", job.checkpoint.model_dump() if job.checkpoint else {}),
+        "networking": config(
+            "Networking",
+            {
+                "subnets": list(job.subnets),
+                "security_group_ids": list(job.security_group_ids),
+                "enable_network_isolation": True if job.network_isolation else None,
+            },
+        ),
+        "tags": [config("Tag", {"key": key, "value": value}, 8) for key, value in job.tags.items()],
+        "sagemaker_session": Code("session"),
+    }
+    inputs = [_input(key, given, config) for key, given in job.inputs.items()]
+    lines = [f"session = {call('Session', session)}", f"trainer = {call('ModelTrainer', trainer)}"]
+    if job.metrics:
+        metrics = [config("MetricDefinition", {"name": name, "regex": regex}) for name, regex in job.metrics.items()]
+        lines += [f"trainer = trainer.with_metric_definitions({literal(metrics)})"]
+    lines += [f"trainer.train({'input_data_config=' + literal(inputs) + ', ' if inputs else ''}wait=False)"]
+    lines += ["print(trainer._latest_training_job.training_job_name)"]
+    imports = ["import boto3"] if region else []
+    imports += [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(used.items()) if names]
+    title = head("Starts a training job with SageMaker SDK 3: pip install 'sagemaker>=3'")
+    return "\n".join([title, *imports, "", *lines]) + "\n"
+
+
+def _compute(subject: Subject, config: Any) -> dict[str, Any]:
+    job = subject.job
+    made: dict[str, Any] = {"instance_type": job.instance_type, "instance_count": job.instance_count}
+    if job.instance_groups:
+        made = {
+            "instance_groups": [
+                config(
+                    "InstanceGroup",
+                    {
+                        "instance_group_name": group.name,
+                        "instance_type": group.instance_type,
+                        "instance_count": group.instance_count,
+                    },
+                    8,
+                )
+                for group in job.instance_groups
+            ]
+        }
+    return {**made, "volume_size_in_gb": job.volume_gb, "enable_managed_spot_training": True if job.spot else None}
+
+
+def _distributed(subject: Subject, config: Any) -> Code | None:
+    driver = driver_of(subject)
+    if driver.kind is None:
+        return None
+    fields = dict(driver.fields or {})
+    module = "sagemaker.train.distributed"
+    if fields.get("smp"):
+        given = {name: value for name, value in fields["smp"].items() if value is not None}
+        fields["smp"] = config("SMP", given, 8, module)
+    if all(value is None for value in fields.values()):
+        fields["process_count_per_node"] = Code("None")  # the driver counts the GPUs
+    made: Code | None = config(driver.kind, fields, 4, module)
+    return made
+
+
+def _input(name: str, given: Any, config: Any) -> Code:
+    if isinstance(given, str):
+        made: Code = config("InputData", {"channel_name": name, "data_source": given}, 4)
+        return made
+    record = channel(name, given)
+    source = config(
+        "S3DataSource",
+        {
+            "s3_data_type": record.s3_data_type,
+            "s3_uri": record.s3_data,
+            "s3_data_distribution_type": record.distribution,
+            "instance_group_names": list(record.instance_groups),
+        },
+        12,
+        SHAPES,
+    )
+    channel_: Code = config(
+        "Channel",
+        {
+            "channel_name": name,
+            "data_source": config("DataSource", {"s3_data_source": source}, 8, SHAPES),
+            "content_type": record.content_type,
+            "compression_type": record.compression,
+            "input_mode": record.input_mode or "File",
+        },
+        4,
+        SHAPES,
+    )
+    return channel_
