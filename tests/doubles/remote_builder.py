@@ -25,7 +25,7 @@ from trainwright.engine import find_client
 
 RELEASE = "trixie"
 NAME = "trainwright-test-farm"
-BRIDGE = "twfarm0"
+BRIDGE = f"twfarm{os.getpid()}"  # two runs of the tests side by side; 15 characters at most
 # What an engine answers with when a connection becomes one to its BuildKit (moby, /grpc).
 _UPGRADE = b"POST /grpc HTTP/1.1\r\nHost: engine\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
 

@@ -53,10 +53,13 @@ def farm(configuration: Path) -> Iterator[RemoteBuilder]:
 
 
 @pytest.fixture(scope="module")
-def repositories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a registry."""
+def repositories(tmp_path_factory: pytest.TempPathFactory, docker: Any) -> Iterator[str]:
+    """The address of a registry; what was pulled from it is gone on the way out."""
     with registry(tmp_path_factory.mktemp("registry")) as port:
         yield f"127.0.0.1:{port}"
+        pulled = docker("images", "--digests", "--format", "{{.Repository}}@{{.Digest}}", f"127.0.0.1:{port}/*/*")
+        for reference in pulled.split():
+            docker("rmi", reference, check=False)
 
 
 @pytest.fixture(autouse=True)
