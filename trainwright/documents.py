@@ -131,6 +131,51 @@ class SmokeCounts(Record):
     skipped: int
 
 
+class PushedTag(Record):
+    """A tag after a push. ``kept``: it points where it pointed, and ``says`` why."""
+
+    tag: str
+    kind: Literal["immutable", "own", "moving"]
+    state: Literal["made", "moved", "there already", "kept"]
+    says: str
+
+
+class PushedImage(Record):
+    """An image in one registry.
+
+    ``uri`` names it by digest. ``sent_bytes`` counts what was sent, before compression; ``layers_present`` is null
+    where the whole image was there. ``sbom_digest`` is the manifest of the attached bill of materials.
+    """
+
+    image: str
+    image_id: str
+    plan: str
+    uri: str
+    digest: str
+    account: str
+    region: str
+    repository: str
+    proven: bool
+    cuda: str
+    entry_point: str | None
+    tags: tuple[PushedTag, ...]
+    sent_bytes: int
+    layers_sent: int
+    layers_present: int | None
+    seconds: float
+    sbom: str
+    sbom_digest: str | None
+    record: str
+
+
+class PushDocument(Record):
+    """``push --json``: a row per image and region."""
+
+    schema_: Literal["trainwright/push/1"] = Field(alias="schema")
+    images: tuple[PushedImage, ...]
+    notices: tuple[str, ...]
+
+
 class BuildDocument(Record):
     """``build --json``."""
 
@@ -145,6 +190,7 @@ class BuildDocument(Record):
     probe: dict[str, Any]
     smoke: SmokeCounts | None
     record: str
+    push: PushDocument | None
 
 
 class SmokeDocumentRow(Record):
@@ -324,6 +370,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "explain": ExplainDocument,
     "build": BuildDocument,
     "smoke": SmokeDocument,
+    "push": PushDocument,
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,
     "findings": FindingsDocument,

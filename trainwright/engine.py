@@ -30,6 +30,9 @@ DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
 ANSWER_SECONDS = 20.0  # an engine that is silent for longer does not answer
 SDK_SECONDS = 3600  # the SDK's 60 s also bound the pause between two events of a slow push
 
+# An image with an attestation is an index of two, which not every service of AWS takes.
+CLIENT_ENVIRONMENT = {"DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
+
 BUILTIN_SINCE, BUILTIN_UNTIL = (18, 9), (23, 0)  # clients with BuildKit built in: [since, until)
 RAWJSON_SINCE = (0, 13)  # buildx: --progress=rawjson
 
@@ -77,7 +80,7 @@ class Engine:
 
     client: Client
     server_version: str
-    cli_env: Mapping[str, str] = field(default_factory=lambda: {"DOCKER_BUILDKIT": "1"})
+    cli_env: Mapping[str, str] = field(default_factory=lambda: dict(CLIENT_ENVIRONMENT))
     gpus: bool = False
     endpoint: str = DEFAULT_ENDPOINT
     context: str = "default"

@@ -13,10 +13,12 @@ from invoke.exceptions import Exit
 from trainwright.cli import CATALOG_HELP, JSON_HELP, REQUEST_FLAGS, print_json, request_verb, say, use_catalog, verb
 from trainwright.errors import EngineError
 from trainwright.job_verbs import diagnose, preflight, rehearse
+from trainwright.ship_verbs import push
 
 if TYPE_CHECKING:
     from trainwright.catalog import Catalog
     from trainwright.plan import Plan
+    from trainwright.publish.references import Target
     from trainwright.request import Request
     from trainwright.site import Site
 
@@ -194,6 +196,7 @@ def lock(
         "locked": "use only what the lock of the plan names; refuse to build without a whole one",
         "skip-source-check": "build without asking first whether every source answers",
         "smoke": "run the smoke tests, too, unless this image has passed them",
+        "push": "push the image to this ECR repository, once it has passed its smoke tests (more flags: ./invoke push)",
         "json": JSON_HELP,
     },
     iterable=["tag"],
@@ -209,22 +212,46 @@ def build(
     locked: bool = False,
     skip_source_check: bool = False,
     smoke: bool = False,
+    push: str | None = None,
     json: bool = False,
 ) -> None:
     """Build the image through BuildKit, probe it against the plan, tag it."""
     from trainwright import show, workflow
 
     resolved, catalog, site = _resolve(words, to_build=True)
+    target = _push_target(push, site)
     options = workflow.build_options(
         tuple(tag or ()), progress, no_cache=no_cache, fresh_base=fresh_base, skip_source_check=skip_source_check
     )
     document = workflow.build_image(
-        resolved, catalog, site, options, flags=_flags(words), locked=locked, smoke=smoke, say=say
+        resolved, catalog, site, options, flags=_flags(words), locked=locked, smoke=smoke or target is not None, say=say
     )
+    shipped = _push(document, target, site, progress) if target is not None else None
     if json:
-        print_json(document)
-    else:
-        print(show.build_text(document))
+        print_json({**document, "push": shipped})
+        return
+    print(show.build_text(document))
+    if shipped is not None:
+        from trainwright.publish.show import push_text
+
+        print(f"\n{push_text(shipped)}")
+
+
+def _push_target(repository: str | None, site: Site) -> Target | None:
+    """Where ``--push`` leads to: known before a build begins, as a mistake in it would come out at its end."""
+    if repository is None:
+        return None
+    from trainwright.publish.references import find_target
+
+    return find_target(repository, (), None, site.aws)
+
+
+def _push(document: Mapping[str, Any], target: Target, site: Site, progress: str) -> dict[str, Any]:
+    """Push what was just built; the document of ``push --json``."""
+    from trainwright.publish.push import push_images, push_options
+
+    options = push_options(progress=progress)
+    return push_images([document["tags"][0]], target, site, options, say=say)
 
 
 @verb(
@@ -302,4 +329,6 @@ def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
         raise Exit(code=EngineError.exit_code)
 
 
-namespace = Collection(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, preflight, diagnose, doctor)
+namespace = Collection(
+    *(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, push, preflight, diagnose, doctor)
+)

@@ -33,14 +33,24 @@ def _context(bundle: Path | None) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=bundle)
 
 
-def open_url(url: str, site: Site, headers: Mapping[str, str], seconds: float) -> http.client.HTTPResponse:
-    """The answer to a GET; the caller closes it.
+def open_url(
+    url: str,
+    site: Site,
+    headers: Mapping[str, str],
+    seconds: float,
+    *,
+    method: str = "GET",
+    data: bytes | None = None,
+) -> http.client.HTTPResponse:
+    """The answer to a question; the caller closes it.
 
     Args:
         url: http or https; a user and a password in it go to that host alone.
         site: whose proxies, authorities and credentials are used.
         headers: of the request.
         seconds: for each wait on the server.
+        method: of the request.
+        data: its body.
 
     Raises:
         urllib.error.HTTPError: a status that is no success.
@@ -49,7 +59,9 @@ def open_url(url: str, site: Site, headers: Mapping[str, str], seconds: float) -
     parts = urlsplit(url)
     host = parts.hostname or ""
     address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
-    request = urllib.request.Request(address, headers={"User-Agent": "trainwright", **headers})  # noqa: S310
+    request = urllib.request.Request(  # noqa: S310
+        address, data=data, headers={"User-Agent": "trainwright", **headers}, method=method
+    )
     if credentials := _credentials(parts.username, parts.password, host, site):
         # Not sent on to where a redirection leads.
         request.add_unredirected_header("Authorization", f"Basic {credentials}")

@@ -157,6 +157,22 @@ def smoke_image(image: str, *, select: str | None, say: Callable[[str], None]) -
         ProofFailed: a check failed.
     """
     engine = connect(say=say)
+    record = built_record(image, engine)
+    done = _smoke(record, image, engine, select, say)
+    assert done.smoke is not None
+    return done.smoke
+
+
+def built_record(image: str, engine: Engine) -> BuildRecord:
+    """The record of an image that was built here.
+
+    Args:
+        image: tag or id.
+        engine: has the image.
+
+    Raises:
+        RequestError: no such image, or none that was built here.
+    """
     found = run([engine.client.path, "image", "inspect", "--format", "{{.Id}}", image], env=engine.cli_env)
     built = store.all_records()
     known = [tag for record in built for tag in record.tags]
@@ -171,9 +187,7 @@ def smoke_image(image: str, *, select: str | None, say: Callable[[str], None]) -
             f"--image {image}: not built here, so there is no plan to hold it to",
             remedy="./invoke build makes the image and its record; ./invoke list --built shows what there is.",
         )
-    done = _smoke(record, image, engine, select, say)
-    assert done.smoke is not None
-    return done.smoke
+    return record
 
 
 def _smoke(

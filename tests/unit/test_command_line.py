@@ -289,3 +289,20 @@ def test_the_locks_of_the_lines_are_the_developers_business():
     assert done.returncode == 0, done.stderr
     assert "lock-lines" not in program("--list").stdout
     assert "mirror" in program("--list").stdout
+
+
+def test_a_repository_that_ecr_would_not_take_is_refused_before_the_build(tmp_path):
+    words = ("build", "--framework", "pytorch", "--cuda", "cpu", "--json", "--push")
+    wrong = invoke(*words, "Team/Training", cwd=tmp_path, AWS_REGION="us-west-2")
+    assert wrong.returncode == 2
+    assert "team/training" in json.loads(wrong.stdout)["remedy"]
+    nowhere = invoke(*words, "team/training", cwd=tmp_path, AWS_REGION="", AWS_DEFAULT_REGION="")
+    assert nowhere.returncode == 2
+    assert "region" in json.loads(nowhere.stdout)["message"]
+
+
+@pytest.mark.parametrize("words", [[], ["--progress", "loud"], ["--stall", "0"], ["--revision", "0"], ["--tag", "a b"]])
+def test_words_of_push_are_checked_before_anybody_is_asked(tmp_path, words):
+    done = invoke("push", "--repository", "team/x", "--region", "us-west-2", *words, "--json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["remedy"] or words

@@ -1,0 +1,32 @@
+"""What was pushed of an image: ``push.json`` beside its build record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainwright.paths import locked, write_atomically
+from trainwright.store import BuildRecord
+
+FILE = "push.json"
+
+
+def remember(record: BuildRecord, row: Mapping[str, Any]) -> Path:
+    """Add one push to those of an image; returns the file. The newest comes last, one row per address."""
+    path = record.folder / FILE
+    with locked(path.with_suffix(".lock")):
+        rows = [one for one in pushes(record) if one.get("uri") != row["uri"]]
+        document = {"schema": "trainwright/pushes/1", "image_id": record.image_id, "pushes": [*rows, dict(row)]}
+        write_atomically(path, json.dumps(document, indent=1) + "\n")
+    return path
+
+
+def pushes(record: BuildRecord) -> list[dict[str, Any]]:
+    """Every push of an image that is remembered; none where the file is missing or broken."""
+    try:
+        found = json.loads((record.folder / FILE).read_text())["pushes"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -1,0 +1,77 @@
+"""How a repository is to be that ``push --create`` makes: a record, from a YAML file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trainwright.records import Record, parse_record, read_yaml
+
+PATH = Path(__file__).with_name("repository.yaml")
+FILTERS = 5  # that a repository may have: ECR's service model, ImageTagMutabilityExclusionFilters
+
+
+class Encryption(Record):
+    """At rest. ``key`` is a KMS key's ARN, id or alias."""
+
+    type: Literal["AES256", "KMS"]
+    key: str | None = None
+
+
+class RepositoryPolicy(Record):
+    """How a repository is made. Counts of 0 leave the rule out."""
+
+    tag_mutability: Literal["IMMUTABLE_WITH_EXCLUSION", "IMMUTABLE", "MUTABLE"]
+    scan_on_push: bool
+    encryption: Encryption
+    tags: dict[str, str] = {}
+    keep_images: int = Field(ge=0)
+    expire_untagged_days: int = Field(ge=0)
+
+    def arguments(self, filters: list[str]) -> dict[str, Any]:
+        """The arguments of ECR's CreateRepository.
+
+        Args:
+            filters: wildcards of tags that may move; used where tags are immutable with exclusions.
+        """
+        encryption: dict[str, str] = {"encryptionType": self.encryption.type}
+        if self.encryption.key:
+            encryption["kmsKey"] = self.encryption.key
+        given: dict[str, Any] = {
+            "imageTagMutability": self.tag_mutability,
+            "imageScanningConfiguration": {"scanOnPush": self.scan_on_push},
+            "encryptionConfiguration": encryption,
+            "tags": [{"Key": key, "Value": value} for key, value in self.tags.items()],
+        }
+        if self.tag_mutability == "IMMUTABLE_WITH_EXCLUSION":
+            given["imageTagMutabilityExclusionFilters"] = [{"filterType": "WILDCARD", "filter": one} for one in filters]
+        return given
+
+    def lifecycle_text(self) -> str:
+        """The lifecycle policy as ECR takes it; empty where nothing expires."""
+        rules = []
+        if self.expire_untagged_days:
+            selection: dict[str, Any] = {"tagStatus": "untagged", "countType": "sinceImagePushed"}
+            selection |= {"countUnit": "days", "countNumber": self.expire_untagged_days}
+            rules.append((f"untagged images after {self.expire_untagged_days} days", selection))
+        if self.keep_images:
+            selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": self.keep_images}
+            rules.append((f"the newest {self.keep_images} images stay", selection))
+        numbered = [
+            {"rulePriority": number, "description": says, "selection": what, "action": {"type": "expire"}}
+            for number, (says, what) in enumerate(rules, 1)
+        ]
+        return json.dumps({"rules": numbered}) if numbered else ""
+
+
+def load_policy(path: Path | None = None) -> RepositoryPolicy:
+    """The shipped policy, or the one in a file.
+
+    Raises:
+        RequestError: the file is missing, no YAML, or has an unknown key or a wrong value.
+    """
+    path = path or PATH
+    return parse_record(RepositoryPolicy, read_yaml(path), str(path))
