@@ -21,7 +21,7 @@ from tests.doubles.certificates import make_certificates
 from tests.doubles.ecr_front import Backing, ecr_front
 from tests.doubles.faults import Asked, Faults, Wrong
 from tests.doubles.images import Images
-from tests.doubles.machine import WAIT_SECONDS, claimed, known_to_this_machine, scratch_folder
+from tests.doubles.machine import HOSTS, WAIT_SECONDS, claimed, known_to_this_machine, scratch_folder
 from tests.doubles.names import Registry
 from tests.doubles.registry import registry
 from tests.doubles.tokens import HALF_A_DAY, Tokens
@@ -133,7 +133,9 @@ class EmulatedAws:
 
 def why_not() -> str:
     """Why no AWS can be emulated here; empty where it can."""
-    return "" if os.geteuid() == 0 else "port 443 and /etc/hosts need root"
+    if os.geteuid() != 0:
+        return "port 443 and /etc/hosts need root"
+    return "" if os.access(HOSTS, os.W_OK) else f"{HOSTS} cannot be written"
 
 
 @contextmanager

@@ -23,13 +23,13 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.doubles.bodies import PIECE, Answered, Body, Cut
 from tests.doubles.certificates import Certificates
 from tests.doubles.faults import Asked, Faults
 from tests.doubles.images import Images, Refused, digest_of
 from tests.doubles.names import Registry, registry_of
 from tests.doubles.tokens import Standing, Tokens
 
-PIECE = 256 * 1024  # bytes that are passed on at a time
 LARGEST_MANIFEST = 4 * 1024 * 1024  # bytes, of the distribution specification
 IDLE_SECONDS = 300.0
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "authorization", "te", "upgrade"}
@@ -47,20 +47,6 @@ class Backing:
     images: Images
     tokens: Tokens
     faults: Faults
-
-
-class Answered(Exception):
-    """The request ends with this error."""
-
-    def __init__(self, status: int, code: str, message: str, **headers: str) -> None:
-        super().__init__(message)
-        self.status = status
-        self.body = json.dumps({"errors": [{"code": code, "message": message}]}).encode()
-        self.headers = headers
-
-
-class Cut(Exception):
-    """The connection ends here, in the middle of whatever it carries."""
 
 
 @contextmanager
@@ -110,60 +96,6 @@ def _bind(backing: Backing) -> _Server:
     raise OSError("port 443 is taken on every address of 127.0.0.0/24")
 
 
-class _Body:
-    """The body of a request, read once, as it came: by its length or in chunks."""
-
-    def __init__(self, handler: http.server.BaseHTTPRequestHandler) -> None:
-        self._file = handler.rfile
-        self.chunked = "chunked" in handler.headers.get("Transfer-Encoding", "").lower()
-        self.length = int(handler.headers.get("Content-Length") or 0)
-        self.received = 0
-        self._left = 0 if self.chunked else self.length
-        self._ended = not self.chunked and not self.length
-
-    def pieces(self) -> Iterator[bytes]:
-        """The rest of the body."""
-        while piece := self.piece():
-            yield piece
-
-    def piece(self) -> bytes:
-        """The next bytes; none at the end."""
-        if self.chunked and not self._left and not self._ended:
-            self._left = int(self._line().split(b";")[0], 16)
-            if not self._left:
-                while self._line():  # trailers
-                    pass
-                self._ended = True
-        if self._ended:
-            return b""
-        read = self._file.read(min(self._left, PIECE))
-        if not read:
-            raise Cut
-        self.received += len(read)
-        self._left -= len(read)
-        if not self._left:
-            if self.chunked:
-                self._line()
-            else:
-                self._ended = True
-        return read
-
-    def whole(self, limit: int) -> bytes:
-        """All of it, where it may not be large."""
-        content = b""
-        for piece in self.pieces():
-            content += piece
-            if len(content) > limit:
-                raise Answered(413, "SIZE_INVALID", f"more than {limit} bytes")
-        return content
-
-    def _line(self) -> bytes:
-        line = self._file.readline(1000)
-        if not line.endswith(b"\n"):
-            raise Cut
-        return line.strip()
-
-
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = IDLE_SECONDS
@@ -171,7 +103,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def handle_request(self) -> None:
         """Answer one request, whatever its method."""
-        self.body = _Body(self)
+        self.body = Body(self)
         self.status = self.sent = 0
         self.cut_answer = False
         host = self.headers.get("Host", "")

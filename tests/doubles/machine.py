@@ -6,6 +6,7 @@ Every change carries :data:`MARK` and the process that made it, so that the next
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -48,6 +49,8 @@ def claimed(names: Sequence[str], wait_s: float = WAIT_SECONDS) -> Iterator[None
                     lock.bind(f"\0trainwright-{name}")
                     break
                 except OSError as taken:
+                    if taken.errno != errno.EADDRINUSE:
+                        raise
                     if time.monotonic() > end:
                         raise TimeoutError(f"{name} is emulated by another process for {wait_s:.0f} s") from taken
                     time.sleep(0.2)
@@ -62,19 +65,17 @@ def known_to_this_machine(address: str, names: Sequence[str], authority: Path, f
         folder: of this emulated AWS; it is named in the mark, so that a later start can remove it.
     """
     mark = f"{MARK}, process {os.getpid()}, {folder}"
-    with _hosts() as lines:
-        remove_leftovers(lines, names)
-        for name in names:
-            if (CERTIFICATES / name).exists():
-                raise FileExistsError(
-                    f"{CERTIFICATES / name} is not of these tests: is this registry in real use here?"
-                )
-        lines.append(f"{address} {' '.join(names)} {mark}")
-        for name in names:
-            (CERTIFICATES / name).mkdir(parents=True)
-            # Text before the first PEM block is a comment.
-            (CERTIFICATES / name / "ca.crt").write_text(f"{mark}\n{authority.read_text()}")
     try:
+        with _hosts() as lines:
+            remove_leftovers(lines, names)
+            for name in names:
+                if (CERTIFICATES / name).exists():
+                    raise FileExistsError(f"{CERTIFICATES / name} is not of these tests: is this registry in use here?")
+            for name in names:
+                (CERTIFICATES / name).mkdir(parents=True)
+                # Text before the first PEM block is a comment.
+                (CERTIFICATES / name / "ca.crt").write_text(f"{mark}\n{authority.read_text()}")
+            lines.append(f"{address} {' '.join(names)} {mark}")
         yield
     finally:
         with _hosts() as lines:

@@ -79,7 +79,7 @@ class Sdk:
         """
         (folder / "sdk.py").write_text(script)
         (folder / "sagemaker.yaml").write_text(NO_TELEMETRY)
-        foreign = ("AWS_", "SAGEMAKER_", "DOCKER_", "PYTHONPATH", "VIRTUAL_ENV")
+        foreign = ("AWS_", "SAGEMAKER_", "PYTHONPATH", "VIRTUAL_ENV")
         environment = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
         environment |= {
             "PATH": f"{self.programs}:/usr/bin:/bin",
