@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,12 +23,15 @@ import pytest
 from invoke.context import Context
 from invoke.exceptions import Exit
 
+from tests.doubles.aws import emulated_aws
 from tests.doubles.tiny import tiny_image
 from tests.publishing import record_of
 from trainwright import store
 from trainwright.catalog import load_catalog
 from trainwright.plan import Plan
 from trainwright.publish import ecr, upload
+from trainwright.publish.registry import moment
+from trainwright.publish.tags import tags_of as tags_of_plan
 from trainwright.request import make_request
 from trainwright.resolve import resolve
 from trainwright.ship_verbs import push as push_verb
@@ -204,9 +208,10 @@ def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, wor
 
 
 def test_the_same_again_sends_nothing_and_says_how_to_use_it(program, aws, image, push, words):
-    first = one(push(image))
+    first = one(push(image, more=("--create", "--attach-sbom")))
     aws.requests.clear()
-    second = one(push(image))
+    second = one(push(image, more=("--attach-sbom",)))
+    assert second["sbom_digest"] == first["sbom_digest"]
     assert second["uri"] == first["uri"]
     assert {tag["state"] for tag in second["tags"]} == {"there already"}
     assert second["layers_present"] is None
@@ -391,6 +396,69 @@ def test_an_immutable_tag_belongs_to_one_image_and_others_move_forward_only(aws,
     assert set(moving(tags_of(aws, words), plan).values()) == {row["digest"]}
 
 
+@pytest.mark.parametrize("other", [0, 1])
+def test_who_comes_second_finds_the_tag_taken(engine, aws, plan, images, push, words, other):
+    """Two pushes at a time: the other one is done while this one waits for its manifest to be taken."""
+    name = f"{aws.host()}/{words[1]}"
+    created = engine.images.get(images[0]).attrs["Created"]
+    tag = tags_of_plan(plan, moment(created)).immutable
+    aws.fail_registry("PUT", "/manifests/", "hang")
+
+    def overtake() -> None:
+        while not any(asked.method == "PUT" and "/uploads/" in asked.path for asked in aws.requests):
+            time.sleep(0.05)
+        quicker = engine.images.get(images[other])
+        quicker.tag(f"{name}-quicker", tag)
+        try:
+            push_by_api(aws, engine, quicker, name, tag)
+        finally:
+            engine.images.remove(f"{name}-quicker:{tag}")
+            aws.release()
+
+    thread = threading.Thread(target=overtake)
+    thread.start()
+    try:
+        done = push(images[0])
+    finally:
+        thread.join()
+    if other:
+        assert refused(done, "immutable")["uri"].endswith(tags_of(aws, words)[tag])
+        assert moving(tags_of(aws, words), plan) == {}
+    else:
+        assert one(done)["digest"] == tags_of(aws, words)[tag]
+
+
+def push_by_api(aws, engine, image, name: str, tag: str) -> None:
+    """Push an image to another repository, and give it the tag in the first one by PutImage alone."""
+    api, repository = aws.client("ecr"), name.partition("/")[2]
+    api.create_repository(repositoryName=f"{repository}-quicker")
+    for event in engine.images.push(f"{name}-quicker", tag, stream=True, decode=True, auth_config=aws.login()):
+        assert "error" not in event, event
+    asked = [{"imageTag": tag}]
+    found = api.batch_get_image(repositoryName=f"{repository}-quicker", imageIds=asked)["images"][0]
+    api.put_image(
+        repositoryName=repository,
+        imageManifest=found["imageManifest"],
+        imageDigest=found["imageId"]["imageDigest"],
+        imageManifestMediaType=found["imageManifestMediaType"],
+        imageTag=tag,
+    )
+
+
+def test_an_image_without_a_name_is_still_there_afterwards(engine, make, images, push):
+    """The engine deletes an image with its last name."""
+    name = make(os.urandom(OWN))
+    image = engine.images.get(name).id
+    repository, _, tag = name.partition(":")
+    engine.images.get(images[0]).tag(repository, tag)  # as when an image is built anew: its name moves on
+    try:
+        assert engine.images.get(image).tags == []
+        assert one(push(image))["image_id"] == image
+        assert engine.images.get(image).id == image
+    finally:
+        engine.images.remove(image, force=True)
+
+
 def test_a_tag_of_ones_own_is_moved_as_told_or_refused(aws, images, push, words):
     first, second = images
     one(push(first, more=("--create", "--tag", "production")))
@@ -426,6 +494,20 @@ def test_regions_get_copies(aws, plan, images, push, words):
     assert there["digest"] == here["digest"]
     assert there["uri"].startswith(aws.host("eu-central-1"))
     assert set(moving(tags_of(aws, words, "eu-central-1"), plan).values()) == {there["digest"]}
+
+
+def test_the_registry_of_another_account_in_china(program, image):
+    """A host name of another form, and a registry that is not the caller's."""
+    caller, owner = (f"{uuid.uuid4().int % 10**12:012d}" for _ in range(2))
+    with emulated_aws(caller, ("cn-north-1",), (owner,)) as china:
+        repository = f"{china.host(account=owner)}/team/shared"
+        words = ("--image", image, "--repository", repository, "--create", "--progress", "none", "--json")
+        row = one(program("push", *words, **china.environment))
+        assert row["uri"].startswith(f"{owner}.dkr.ecr.cn-north-1.amazonaws.com.cn/team/shared@sha256:")
+        api = china.client("ecr")
+        named = {"registryId": owner, "repositoryName": "team/shared"}
+        assert api.describe_images(**named)["imageDetails"][0]["imageDigest"] == row["digest"]
+        assert api.describe_repositories()["repositories"] == []  # none in the caller's own
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])

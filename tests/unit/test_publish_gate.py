@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.publishing import record_of
-from trainwright.catalog import load_catalog
+from trainwright.catalog import Catalog, load_catalog
 from trainwright.errors import ProofFailed
 from trainwright.plan import Plan
 from trainwright.publish.history import pushes, remember
@@ -82,6 +82,8 @@ def changed(record: BuildRecord, *path: str, value: Any) -> BuildRecord:
         (("facts", "pytorch", "version"), "2.6.1"),
         (("facts", "pytorch", "version"), "2.6.01"),
         (("facts", "pytorch", "cuda"), "12.1"),
+        (("facts", "cuda", "version"), "12.1"),
+        (("image", "labels", "io.trainwright.cuda"), "12.6"),
         (("facts", "nccl", "version"), "2.20.5"),
         (("interpreter", "version"), "3.12.1"),
         (("os", "VERSION_ID"), "13"),
@@ -98,6 +100,15 @@ def test_what_labels_and_tags_would_say_has_to_be_true(record, path, value):
         with pytest.raises(ProofFailed) as refused:
             gate(changed(record, *path, value=value), "x", unproven=unproven)
         assert refused.value.details["differences"]
+
+
+def test_every_line_of_the_catalog_passes_where_its_probe_finds_what_is_expected():
+    catalog = load_catalog()
+    for entry in catalog.lines:
+        line = entry.line
+        request = make_request(framework=line.framework, cuda=line.cuda, version=line.version)
+        plan = resolve(request, Catalog([entry], catalog.components, catalog.rules))
+        assert gate(record_of(plan, IMAGE), "x", unproven=False).proven, entry.path
 
 
 # --- moving tags ------------------------------------------------------------------------------------------------------

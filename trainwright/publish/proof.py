@@ -94,10 +94,14 @@ def told_otherwise(record: BuildRecord) -> Iterator[Difference]:
         if fact is not None and not _is_version(str(fact), told):
             yield Difference("labels", f"component.{component.name}", str(fact), told or "nothing", _REBUILD)
     main = facts.get(plan.framework) or {}
+    # A line goes by the CUDA version of its framework or of its image, and these may differ by a minor one.
+    versions = [str(one) for one in (main.get("cuda"), facts.get("cuda", {}).get("version")) if one]
+    named = labels.get(f"{LABEL}.cuda", "")
+    cuda = next((one for one in versions if _is_version(one, named)), " and ".join(versions))
     rows = [
         ("framework-version", main.get("version")),
         ("python", found.get("interpreter", {}).get("version")),
-        ("cuda", main.get("cuda")),
+        ("cuda", cuda),
         ("base", _distribution(found.get("os", {}))),
     ]
     for name, fact in rows:

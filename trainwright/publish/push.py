@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from trainwright.engine import connect, sdk
-from trainwright.errors import Failure, RegistryRefused, RequestError, did_you_mean
+from trainwright.errors import EngineError, Failure, RegistryRefused, RequestError, did_you_mean
 from trainwright.paths import write_atomically
 from trainwright.plan import Plan
 from trainwright.publish import history
@@ -143,6 +143,9 @@ def push_images(
         RegistryRefused: AWS or a registry refused or did not answer. ``pushed`` has what was finished before.
         EngineError: there is no engine, or it went away.
     """
+    from docker.errors import DockerException
+    from requests.exceptions import RequestException
+
     if not images:
         raise RequestError("--image is missing", remedy="./invoke list --built shows the images that were built here.")
     if options.tags and len(set(images)) > 1:
@@ -167,6 +170,12 @@ def push_images(
     except Failure as failed:
         failed.details = {**failed.details, "pushed": rows}
         raise
+    except (DockerException, RequestException) as broken:
+        raise EngineError(
+            f"the engine refused or went away: {' '.join(str(broken).split())}; no tag moved since",
+            remedy="./invoke doctor says what is wrong with it; then run the same command again.",
+            pushed=rows,
+        ) from None
     except OSError as refused:
         if refused.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urljoin
+from urllib.parse import quote, urljoin, urlsplit
 
 from pydantic import Field
 
@@ -104,7 +104,8 @@ class Registry:
             self._put_blob(blob, descriptor["digest"])
         text = json.dumps(manifest, separators=(",", ":")).encode()
         digest = f"sha256:{hashlib.sha256(text).hexdigest()}"
-        self._ask(f"manifests/{digest}", method="PUT", data=text, kind=_MANIFEST)
+        if self._ask(f"manifests/{digest}", method="HEAD", missing=True) is None:
+            self._ask(f"manifests/{digest}", method="PUT", data=text, kind=_MANIFEST)
         return digest
 
     def _put_blob(self, blob: bytes, digest: str) -> None:
@@ -113,6 +114,9 @@ class Registry:
         # Not in two calls where one would do: ECR takes no monolithic POST.
         answer = self._ask("blobs/uploads/", method="POST", data=b"")
         location = urljoin(f"https://{self._ecr.place.host}/", (answer or {}).get("Location", ""))
+        if urlsplit(location).netloc != self._ecr.place.host:
+            # The token goes to the registry alone.
+            raise RegistryRefused(f"{self._name}: the registry sends uploads to {urlsplit(location).netloc}")
         mark = "&" if "?" in location else "?"
         self._ask(f"{location}{mark}digest={quote(digest, safe='')}", method="PUT", data=blob)
 
