@@ -7,6 +7,7 @@ train in local mode, on one host and on two. They pull into a second engine, whi
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -106,10 +107,19 @@ def cloud() -> Iterator[EmulatedAws]:
 
 
 @pytest.fixture(scope="module")
-def shipped(program, cloud) -> Shipped:
+def image(program, docker) -> Iterator[str]:
+    """The id of a smoke-tested image, with a name of this test: other runs may move those that the build gave it."""
     built = program(*BUILD)
     assert built.code == 0, built.err[-4000:]
-    image = built.json["image_id"]
+    assert built.json["smoke"]["failed"] == 0
+    name = f"trainwright-test/proof:{os.getpid()}"
+    docker("tag", built.json["image_id"], name)
+    yield str(built.json["image_id"])
+    docker("rmi", name, check=False)
+
+
+@pytest.fixture(scope="module")
+def shipped(program, image, cloud) -> Shipped:
     words = ("--image", image, "--repository", REPOSITORY, "--create", "--json", "--progress", "plain")
     pushed = program("push", *words, **cloud.environment)
     assert pushed.code == 0, pushed.err[-4000:]
