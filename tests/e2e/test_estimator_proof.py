@@ -106,24 +106,6 @@ def cloud() -> Iterator[EmulatedAws]:
         yield aws
 
 
-def push_image(aws: EmulatedAws, image: str) -> str:
-    """Push an image of the engine to :data:`REPOSITORY`; returns its digest, as ECR's API has it."""
-    ecr = aws.client("ecr")
-    ecr.create_repository(repositoryName=REPOSITORY, imageTagMutability="IMMUTABLE")
-    engine = docker_sdk.from_env(timeout=900)
-    name = f"{aws.host()}/{REPOSITORY}"
-    try:
-        engine.images.get(image).tag(name, "proof")
-        try:
-            for event in engine.images.push(name, tag="proof", stream=True, decode=True, auth_config=aws.login()):
-                assert "error" not in event, event["error"]
-        finally:
-            engine.images.remove(f"{name}:proof")
-    finally:
-        engine.close()
-    return str(ecr.describe_images(repositoryName=REPOSITORY)["imageDetails"][0]["imageDigest"])
-
-
 @pytest.fixture(scope="module")
 def image(program, docker) -> Iterator[str]:
     """The id of a smoke-tested image, with a name of this test: other runs may move those that the build gave it."""
@@ -137,9 +119,13 @@ def image(program, docker) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def shipped(image, cloud) -> Shipped:
-    digest = push_image(cloud, image)
-    return Shipped(image, f"{cloud.host()}/{REPOSITORY}@{digest}", digest)
+def shipped(program, image, cloud) -> Shipped:
+    words = ("--image", image, "--repository", REPOSITORY, "--create", "--json", "--progress", "plain")
+    pushed = program("push", *words, **cloud.environment)
+    assert pushed.code == 0, pushed.err[-4000:]
+    (row,) = pushed.json["images"]
+    assert row["uri"] == f"{cloud.host()}/{REPOSITORY}@{row['digest']}"
+    return Shipped(image, row["uri"], row["digest"])
 
 
 @pytest.fixture(scope="module")
