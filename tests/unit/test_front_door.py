@@ -202,12 +202,12 @@ def test_a_set_up_that_was_cut_short_is_redone(checkout: Checkout, number: signa
     os.killpg(process.pid, number)
     process.communicate(timeout=20)
     assert process.returncode != 0
-    assert (checkout.root / ".venv" / ".lock").exists() == (number == signal.SIGKILL)
+    assert (checkout.root / ".venv" / ".set-up").exists() == (number == signal.SIGKILL)
     checkout.switch("pip-hangs", on=False)
     again = checkout.run()
     assert again.returncode == 0, again.stderr
     assert checkout.calls == ["venv", "pip"] * 2
-    assert not (checkout.root / ".venv" / ".lock").exists()
+    assert not (checkout.root / ".venv" / ".set-up").exists()
 
 
 def test_two_at_once_set_up_once(checkout: Checkout) -> None:
@@ -222,7 +222,7 @@ def test_two_at_once_set_up_once(checkout: Checkout) -> None:
 def test_many_take_over_the_lock_of_a_dead_one_once(checkout: Checkout) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
-    lock = checkout.root / ".venv" / ".lock"
+    lock = checkout.root / ".venv" / ".set-up"
     lock.mkdir(parents=True)
     (lock / "pid").write_text(f"{dead.pid}\n")
     many = [checkout.begin() for _ in range(5)]
@@ -233,7 +233,14 @@ def test_many_take_over_the_lock_of_a_dead_one_once(checkout: Checkout) -> None:
 
 
 def test_a_lock_that_nobody_signed_is_taken_over(checkout: Checkout) -> None:
-    (checkout.root / ".venv" / ".lock").mkdir(parents=True)
+    (checkout.root / ".venv" / ".set-up").mkdir(parents=True)
+    assert checkout.run().returncode == 0
+    assert checkout.calls == ["venv", "pip"]
+
+
+def test_a_file_that_uv_left_in_the_environment_is_no_lock(checkout: Checkout) -> None:
+    (checkout.root / ".venv").mkdir()
+    (checkout.root / ".venv" / ".lock").touch()
     assert checkout.run().returncode == 0
     assert checkout.calls == ["venv", "pip"]
 
@@ -296,7 +303,7 @@ def test_a_failed_apt_shows_its_words(checkout: Checkout) -> None:
     refused = checkout.run()
     assert refused.returncode == 4
     assert "E: no such mirror" in refused.stderr
-    assert not (checkout.root / ".venv" / ".lock").exists()
+    assert not (checkout.root / ".venv" / ".set-up").exists()
 
 
 def test_the_real_thing_without_a_network(checkout: Checkout, tmp_path: Path) -> None:
