@@ -30,10 +30,6 @@ ACTIONS = (
     "PutImage",
     "UploadLayerPart",
 )
-# Which tags cannot be moved. Immutable tags name Python's version (…-py311-…) and moving ones never do
-# (trainwright/publish/tags.py), so one filter tells them apart; ECR takes five at most (the service model's
-# ImageTagMutabilityExclusionFilters), too few for one per CUDA version in a repository that is made once for all.
-MUTABILITY, EXCLUSIONS = "MUTABLE_WITH_EXCLUSION", ("*-py3*",)
 # A cache export leaves the manifest of the one before without a tag.
 CACHE_LIFECYCLE: Mapping[str, Any] = {
     "rules": [
@@ -73,8 +69,6 @@ def infra_template() -> str:
         frameworks=sorted({entry.line.framework for entry in load_catalog().lines}),
         policy=load_policy(),
         source=POLICY.relative_to(ROOT),
-        mutability=MUTABILITY,
-        exclusions=EXCLUSIONS,
         actions=ACTIONS,
         compute_types=[f"BUILD_GENERAL1_{size}" for size in ("MEDIUM", "LARGE", "XLARGE", "2XLARGE")],
         cache_lifecycle=json.dumps(CACHE_LIFECYCLE),

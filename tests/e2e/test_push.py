@@ -31,6 +31,7 @@ from trainwright.catalog import load_catalog
 from trainwright.plan import Plan
 from trainwright.publish import ecr, upload
 from trainwright.publish.registry import moment
+from trainwright.publish.settings import may_move
 from trainwright.publish.tags import tags_of as tags_of_plan
 from trainwright.request import make_request
 from trainwright.resolve import resolve
@@ -182,8 +183,9 @@ def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, wor
 
     # The repository is as the policy has it, and protects the immutable tag.
     described = api.describe_repositories(repositoryNames=[words[1]])["repositories"][0]
-    assert described["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
-    assert [one["filter"] for one in described["imageTagMutabilityExclusionFilters"]] == ["*-cpu"]
+    assert described["imageTagMutability"] == "MUTABLE_WITH_EXCLUSION"
+    assert not may_move(described, immutable)
+    assert all(may_move(described, tag) for tag in others)
     assert described["imageScanningConfiguration"] == {"scanOnPush": True}
     assert described["encryptionConfiguration"]["encryptionType"] == "AES256"
     policy = json.loads(api.get_lifecycle_policy(repositoryName=words[1])["lifecyclePolicyText"])
@@ -462,17 +464,24 @@ def test_an_image_without_a_name_is_still_there_afterwards(engine, make, images,
 def test_a_tag_of_ones_own_is_moved_as_told_or_refused(aws, images, push, words):
     first, second = images
     one(push(first, more=("--create", "--tag", "production")))
-    document = refused(push(second, more=("--revision", "2", "--tag", "production")), "immutable")
-    assert tags_of(aws, words)["production"] not in document["uri"]
-    api = aws.client("ecr")
-    filters = [{"filterType": "WILDCARD", "filter": one} for one in ("*-cpu", "production")]
-    api.put_image_tag_mutability(
-        repositoryName=words[1],
-        imageTagMutability="IMMUTABLE_WITH_EXCLUSION",
-        imageTagMutabilityExclusionFilters=filters,
-    )
     row = one(push(second, more=("--revision", "2", "--tag", "production")))
     assert tags_of(aws, words)["production"] == row["digest"]
+    may_be_moved(aws, words, "*-cpu")
+    document = refused(push(first, more=("--tag", "production")), "immutable")
+    assert tags_of(aws, words)["production"] == row["digest"]
+    assert row["digest"] not in document["uri"]
+    may_be_moved(aws, words, "*-cpu", "production")
+    row = one(push(first, more=("--tag", "production")))
+    assert tags_of(aws, words)["production"] == row["digest"]
+
+
+def may_be_moved(aws, words, *wildcards):
+    """From now on tags of the repository are immutable, but for these."""
+    aws.client("ecr").put_image_tag_mutability(
+        repositoryName=words[1],
+        imageTagMutability="IMMUTABLE_WITH_EXCLUSION",
+        imageTagMutabilityExclusionFilters=[{"filterType": "WILDCARD", "filter": one} for one in wildcards],
+    )
 
 
 @pytest.mark.parametrize("mutability", ["IMMUTABLE", "MUTABLE"])

@@ -73,7 +73,9 @@ def test_a_repository_is_made_as_the_policy_has_it(ecr, policy):
     found = settle(ecr, policy, ["*-cpu"], create=True, say=said.append)
     assert found == ecr.repository()
     assert said
-    assert describe()["imageTagMutability"] == "IMMUTABLE_WITH_EXCLUSION"
+    assert describe()["imageTagMutability"] == "MUTABLE_WITH_EXCLUSION"
+    assert may_move(found, "pytorch-2.6.0-cu124")
+    assert not may_move(found, "pytorch-2.6.0-cu124-py311-debian12-20261121-0123456789ab")
     rules = json.loads(
         boto3.client("ecr", REGION).get_lifecycle_policy(repositoryName="team/x")["lifecyclePolicyText"]
     )["rules"]
@@ -83,6 +85,7 @@ def test_a_repository_is_made_as_the_policy_has_it(ecr, policy):
 
 
 def test_create_adds_the_filters_that_are_missing_and_no_more_than_there_may_be(ecr, policy):
+    policy = policy.model_copy(update={"tag_mutability": "IMMUTABLE_WITH_EXCLUSION", "immutable_tags": ()})
     for number, cuda in enumerate(["cpu", "cu118", "cu121", "cu124", "cu126"], 1):
         settle(ecr, policy, [f"*-{cuda}"], create=True, say=print)
         assert len(describe()["imageTagMutabilityExclusionFilters"]) == number

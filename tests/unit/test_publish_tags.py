@@ -15,6 +15,7 @@ from trainwright.dlc import load_dlc
 from trainwright.errors import RequestError
 from trainwright.plan import Plan
 from trainwright.publish.references import check_repository, find_target, parse_host, registry_host
+from trainwright.publish.repository import load_policy
 from trainwright.publish.tags import Tags, check_tag, order, tags_of
 from trainwright.request import make_request
 from trainwright.resolve import resolve
@@ -84,6 +85,9 @@ def test_tags_of_any_plan(plan, framework, version, cuda, flavour, built, digest
     # The immutable tag says which plan and day, cannot move, and nobody may give it by hand.
     assert digest[:12] in tags.immutable
     assert f"{built:%Y%m%d}" in tags.immutable
+    [protected] = load_policy().immutable_tags
+    assert fnmatchcase(tags.immutable, protected)
+    assert not any(fnmatchcase(tag, protected) for tag in tags.moving)
     assert not fnmatchcase(tags.immutable, tags.filter)
     assert all(fnmatchcase(tag, tags.filter) for tag in tags.moving)
     with pytest.raises(RequestError):

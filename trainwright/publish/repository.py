@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from trainwright.records import Record, parse_record, read_yaml
 
@@ -22,14 +22,24 @@ class Encryption(Record):
 
 
 class RepositoryPolicy(Record):
-    """How a repository is made. Counts of 0 leave the rule out."""
+    """How a repository is made. Counts of 0 leave the rule out.
 
-    tag_mutability: Literal["IMMUTABLE_WITH_EXCLUSION", "IMMUTABLE", "MUTABLE"]
+    ``immutable_tags`` are the wildcards of tags that never move where the others may (``MUTABLE_WITH_EXCLUSION``).
+    """
+
+    tag_mutability: Literal["MUTABLE_WITH_EXCLUSION", "IMMUTABLE_WITH_EXCLUSION", "IMMUTABLE", "MUTABLE"]
+    immutable_tags: tuple[str, ...] = Field(default=(), max_length=FILTERS)
     scan_on_push: bool
     encryption: Encryption
     tags: dict[str, str] = {}
     keep_images: int = Field(ge=0)
     expire_untagged_days: int = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _exclusions_have_filters(self) -> Self:
+        if (self.tag_mutability == "MUTABLE_WITH_EXCLUSION") != bool(self.immutable_tags):
+            raise ValueError('immutable_tags says which, such as ["*-py3*"], where MUTABLE_WITH_EXCLUSION wants some')
+        return self
 
     def arguments(self, filters: list[str]) -> dict[str, Any]:
         """The arguments of ECR's CreateRepository.
@@ -37,6 +47,7 @@ class RepositoryPolicy(Record):
         Args:
             filters: wildcards of tags that may move; used where tags are immutable with exclusions.
         """
+        excluded = {"IMMUTABLE_WITH_EXCLUSION": filters, "MUTABLE_WITH_EXCLUSION": list(self.immutable_tags)}
         encryption: dict[str, str] = {"encryptionType": self.encryption.type}
         if self.encryption.key:
             encryption["kmsKey"] = self.encryption.key
@@ -46,8 +57,10 @@ class RepositoryPolicy(Record):
             "encryptionConfiguration": encryption,
             "tags": [{"Key": key, "Value": value} for key, value in self.tags.items()],
         }
-        if self.tag_mutability == "IMMUTABLE_WITH_EXCLUSION":
-            given["imageTagMutabilityExclusionFilters"] = [{"filterType": "WILDCARD", "filter": one} for one in filters]
+        if wildcards := excluded.get(self.tag_mutability):
+            given["imageTagMutabilityExclusionFilters"] = [
+                {"filterType": "WILDCARD", "filter": one} for one in wildcards
+            ]
         return given
 
     def lifecycle_text(self) -> str:

@@ -7,8 +7,11 @@ An image gets one *immutable* tag, which names all that it is, and *moving* ones
     pytorch-2.6-cu124                                            moving: the newest build of the newest 2.6.x
 
 What sets an image apart from its image line (``--with compiler``) is part of both, so the plain image and the one with
-a compiler do not take turns under one name. Moving tags end with the CUDA version and immutable ones never do, so one
-filter per CUDA version tells ECR which tags of an immutable repository may move.
+a compiler do not take turns under one name.
+
+ECR tells tags apart by wildcards. Immutable tags name Python's version and moving ones never do: ``*-py3*`` protects
+them in a repository whose tags may move. Moving tags end with the CUDA version and immutable ones never do, so one
+filter per CUDA version lets them move where tags are immutable.
 """
 
 from __future__ import annotations
