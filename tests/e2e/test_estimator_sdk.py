@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.sdk_environments import ACCOUNT, BUCKET, REGION, ROLE, Sdk, emulated_api, environment, sdk, variables
+from tests.doubles.sagemaker_sdk import SDK2, SDK3, interpreter_with
+from tests.doubles.sdk_requests import ACCOUNT, BUCKET, REGION, ROLE, Sdk, emulated_api, sdk, variables
 from trainwright.distribution import compile_distribution
 from trainwright.estimator.image import ImageFacts
 from trainwright.estimator.request import make_request
@@ -211,15 +212,13 @@ def api() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def sdk2(api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sdk]:
-    folder = tmp_path_factory.mktemp("sdk2")
-    with sdk(environment(folder / "venv", "sagemaker==2.257.7"), api, folder / "work") as worker:
+    with sdk(interpreter_with(SDK2), api, tmp_path_factory.mktemp("sdk2")) as worker:
         yield worker
 
 
 @pytest.fixture(scope="module")
 def sdk3(api: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sdk]:
-    folder = tmp_path_factory.mktemp("sdk3")
-    with sdk(environment(folder / "venv", "sagemaker==3.27.0"), api, folder / "work") as worker:
+    with sdk(interpreter_with(SDK3), api, tmp_path_factory.mktemp("sdk3")) as worker:
         yield worker
 
 
@@ -280,11 +279,10 @@ def test_the_compared_jobs_differ_in_the_compiler_alone(sdk2, code):
     assert launch["baseline"]["sagemaker_torch_distributed_enabled"] == "true"
 
 
-def test_the_script_for_the_aws_command_line_starts_the_job(api, code, tmp_path_factory):
+def test_the_script_for_the_aws_command_line_starts_the_job(api, code):
     import boto3
 
-    folder = tmp_path_factory.mktemp("awscli")
-    programs = environment(folder / "venv", "awscli")
+    programs = interpreter_with("awscli==1.46.3").parent
     # The emulated API answers with metrics of its own.
     changes = {**P4D, **EVERYTHING, **SPOT, "metrics": None, "distribution": {"mpi": MPI}, "inputs": CHANNELS}
     job = make_job(changes)

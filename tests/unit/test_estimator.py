@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.doubles.sdk_requests import emulated_api
 from tests.loopback import dead_url
-from tests.sdk_environments import emulated_api
 from trainwright.catalog import load_catalog
 from trainwright.distribution import STRATEGIES
 from trainwright.errors import RequestError

@@ -1,13 +1,12 @@
-"""SageMaker's SDKs and AWS's command line in environments of their own, against an emulated API on loopback."""
+"""What SageMaker's SDKs ask of AWS: programs run by them against an emulated API on loopback, their requests kept."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,10 +33,12 @@ def emulated_api() -> Iterator[str]:
         url = f"http://{host}:{port}"
         session = boto3.Session(aws_access_key_id="none", aws_secret_access_key="none", region_name=REGION)
         place = {"LocationConstraint": REGION}
-        session.client("s3", endpoint_url=url).create_bucket(Bucket=BUCKET, CreateBucketConfiguration=place)
-        session.client("iam", endpoint_url=url).create_role(
-            RoleName=ROLE_NAME, AssumeRolePolicyDocument=json.dumps(TRUST)
-        )
+        s3, iam = session.client("s3", endpoint_url=url), session.client("iam", endpoint_url=url)
+        # What moto knows is the process's, not the server's: an earlier server may have made both.
+        with suppress(s3.exceptions.BucketAlreadyOwnedByYou):
+            s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration=place)
+        with suppress(iam.exceptions.EntityAlreadyExistsException):
+            iam.create_role(RoleName=ROLE_NAME, AssumeRolePolicyDocument=json.dumps(TRUST))
         yield url
     finally:
         server.stop()
@@ -57,18 +58,6 @@ def variables(url: str) -> dict[str, str]:
         "NO_PROXY": "*",
         "SAGEMAKER_SUPPRESS_V2_WARNING": "1",
     }
-
-
-def environment(folder: Path, *packages: str) -> Path:
-    """The programs' folder of a new environment with packages in it."""
-    uv = str(Path(sys.executable).with_name("uv"))
-    for argv in (
-        [uv, "venv", "--quiet", "--python", sys.executable, str(folder)],
-        [uv, "pip", "install", "--quiet", "--python", str(folder / "bin" / "python"), *packages],
-    ):
-        done = subprocess.run(argv, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-3000:]
-    return folder / "bin"
 
 
 @dataclass
@@ -99,13 +88,13 @@ class Sdk:
 
 
 @contextmanager
-def sdk(programs: Path, url: str, folder: Path) -> Iterator[Sdk]:
+def sdk(python: Path, url: str, folder: Path) -> Iterator[Sdk]:
     """A worker in an environment that has an SDK."""
     folder.mkdir(parents=True, exist_ok=True)
     log = folder / "worker.log"
     with log.open("w") as errors:
         process = subprocess.Popen(
-            [str(programs / "python"), str(WORKER)],
+            [str(python), str(WORKER)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
