@@ -28,14 +28,17 @@ from tests.doubles.tiny import tiny_image
 from tests.publishing import record_of
 from trainwright import store
 from trainwright.catalog import load_catalog
+from trainwright.estimator.registry import ecr_labels
 from trainwright.plan import Plan
 from trainwright.publish import ecr, upload
+from trainwright.publish.references import Place
 from trainwright.publish.registry import moment
 from trainwright.publish.settings import may_move
 from trainwright.publish.tags import tags_of as tags_of_plan
 from trainwright.request import make_request
 from trainwright.resolve import resolve
 from trainwright.ship_verbs import push as push_verb
+from trainwright.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "trainwright" / "schemas" / "push.schema.json"
@@ -225,6 +228,33 @@ def test_the_same_again_sends_nothing_and_says_how_to_use_it(program, aws, image
     assert lines[0].startswith("from sagemaker")
     assert f'image_uri="{first["uri"]}"' in lines[1]
     compile("\n".join(lines), "usage", "exec")
+
+
+def test_labels_are_read_in_the_registry(aws, engine, image, push, words, monkeypatch):
+    """As ``estimator`` reads them, without a pull; an index leads to its image for x86-64."""
+    row = one(push(image))
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    place, labels = Place(row["account"], row["region"], row["repository"]), engine.images.get(image).labels
+    assert labels["io.trainwright.framework"] == "pytorch"
+    assert ecr_labels(place, Site(), digest=row["digest"]) == labels
+    arm, amd = ({"architecture": name, "os": "linux"} for name in ("arm64", "amd64"))
+    kind, size = "application/vnd.docker.distribution.manifest.v2+json", 1000
+    images = [
+        {"mediaType": kind, "size": size, "digest": f"sha256:{'0' * 64}", "platform": arm},
+        {"mediaType": kind, "size": size, "digest": row["digest"], "platform": amd},
+    ]
+    index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": images}
+    aws.client("ecr").put_image(
+        repositoryName=row["repository"],
+        imageManifest=json.dumps(index),
+        imageManifestMediaType=index["mediaType"],
+        imageTag="several",
+    )
+    assert ecr_labels(place, Site(), tag="several") == labels
+    assert ecr_labels(place, Site(), tag="absent") is None
+    aws.fail_registry("GET", "/blobs/", 404)
+    assert ecr_labels(place, Site(), digest=row["digest"]) is None
 
 
 def test_only_what_was_proven_leaves(engine, aws, plan, make, images, push, words):

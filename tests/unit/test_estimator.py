@@ -8,9 +8,7 @@ import os
 import re
 import subprocess
 import sys
-from base64 import b64encode
 from datetime import UTC, datetime
-from hashlib import sha256
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,8 +18,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.doubles.sdk_requests import emulated_api
-from tests.loopback import dead_url
 from trainwright.catalog import load_catalog
 from trainwright.distribution import STRATEGIES
 from trainwright.errors import RequestError
@@ -32,13 +28,14 @@ from trainwright.estimator.compare import twins
 from trainwright.estimator.figures import figures, replica_ranks, scaled_rates
 from trainwright.estimator.image import ImageFacts, facts_of_labels, facts_of_name, facts_of_plan
 from trainwright.estimator.limits import job_key, violations
-from trainwright.estimator.registry import ecr_labels, read_labels
+from trainwright.estimator.registry import ecr_labels
 from trainwright.estimator.request import job_name, make_request, raw
 from trainwright.estimator.run import estimate, read_words
 from trainwright.estimator.show import estimator_text
 from trainwright.estimator.subject import Subject
 from trainwright.instances import instance
 from trainwright.job import Job
+from trainwright.publish.references import Place
 from trainwright.request import make_request as image_request
 from trainwright.resolve import resolve
 from trainwright.site import Site
@@ -117,70 +114,13 @@ def test_images_of_aws_are_known_by_their_names(reference, framework, version, c
     assert found.has("openmpi") is None
 
 
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-
-
-def digest(content: bytes) -> str:
-    return f"sha256:{sha256(content).hexdigest()}"
-
-
-@pytest.mark.parametrize("several", [False, True])
-def test_labels_are_read_from_a_registry(server, several):
-    labels = {"io.trainwright.framework": "pytorch", "io.trainwright.component.openmpi": "4.1.4 (debian)"}
-    config = json.dumps({"architecture": "amd64", "config": {"Labels": labels}}).encode()
-    manifest = json.dumps({"mediaType": MANIFEST, "config": {"digest": digest(config)}, "layers": []}).encode()
-    arm = {"digest": "sha256:0", "platform": {"architecture": "arm64"}}
-    amd = {"digest": digest(manifest), "platform": {"architecture": "amd64"}}
-    named = json.dumps({"manifests": [arm, amd]}).encode() if several else manifest
-    server.pages |= {
-        "/v2/team/training/manifests/1": named,
-        f"/v2/team/training/manifests/{digest(manifest)}": manifest,
-        f"/v2/team/training/blobs/{digest(config)}": config,
-    }
-    registry = server.url.replace("http://", "http://AWS:a%2Fb@")
-    assert read_labels(registry, "team/training", "1", Site()) == labels
-    assert server.headers[0]["Authorization"] == f"Basic {b64encode(b'AWS:a/b').decode()}"
-    found = facts_of_labels("x", labels)
-    assert found is not None
-    assert found.version_of("openmpi") == "4.1.4"
-
-
-def test_what_a_registry_does_not_have_or_garbles_is_unknown(server):
-    assert read_labels(server.url, "team/training", "1", Site()) is None
-    config = b'{"config": {"Labels": {"a": "b"}}}'
-    server.pages |= {
-        "/v2/team/training/manifests/1": json.dumps({"config": {"digest": digest(config)}}).encode(),
-        f"/v2/team/training/blobs/{digest(config)}": config + b" ",
-        "/v2/team/training/manifests/2": b"<html>",
-        "/v2/team/training/manifests/3": b"[]",
-    }
-    for tag in ("1", "2", "3"):
-        assert read_labels(server.url, "team/training", tag, Site()) is None
-    assert read_labels(dead_url(), "team/training", "1", Site()) is None
-
-
-def test_the_registry_is_asked_with_the_token_that_aws_gives(monkeypatch):
-    asked = []
-    monkeypatch.setattr("trainwright.estimator.registry.read_labels", lambda *words: asked.append(words) or {"a": "b"})
-    for name, value in (("AWS_ACCESS_KEY_ID", "none"), ("AWS_SECRET_ACCESS_KEY", "none"), ("NO_PROXY", "*")):
-        monkeypatch.setenv(name, value)
-    host = IMAGE.partition("/")[0]
-    with emulated_api() as url:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        assert ecr_labels(host, "us-west-2", "team/training", "1") == {"a": "b"}
-    registry, repository, which, _ = asked[0]
-    assert registry.startswith("https://AWS:")
-    assert registry.endswith(f"@{host}")
-    assert (repository, which) == ("team/training", "1")
-
-
 def test_without_credentials_nothing_is_known_of_a_private_registry(monkeypatch):
     for name in [name for name in os.environ if name.startswith("AWS_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, os.devnull)
-    assert ecr_labels(IMAGE.partition("/")[0], "us-west-2", "team/training", "1") is None
+    assert ecr_labels(Place("123456789012", "us-west-2", "team/training"), Site(), tag="1") is None
 
 
 # --- the numbers of a job -------------------------------------------------------------------------------------------

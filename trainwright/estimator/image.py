@@ -147,9 +147,11 @@ def _engine_labels(reference: str) -> Mapping[str, str] | None:
 def _registry_labels(reference: str) -> Mapping[str, str] | None:
     """The labels of an image in ECR, read with the AWS credentials of this machine."""
     from trainwright.estimator.registry import ecr_labels
+    from trainwright.publish.references import Place
+    from trainwright.site import load_site
 
     found = ECR.fullmatch(reference)
     if found is None:
         return None
-    which = found["digest"] or found["tag"] or "latest"
-    return ecr_labels(reference.partition("/")[0], found["region"], found["repository"], which)
+    place = Place(found["account"], found["region"], found["repository"])
+    return ecr_labels(place, load_site(), tag=found["tag"] or "latest", digest=found["digest"])

@@ -36,7 +36,8 @@ def figures_lines(told: Figures) -> list[str]:
         ]
         rows.append(("ranks", " | ".join(first) + " | …" * (len(told.replica_ranks) > 3)))
     if told.global_batch and told.per_replica_batch:
-        rows.append(("global batch", f"{told.global_batch} = {told.replicas} x {told.per_replica_batch}"))
+        parts = f" = {told.replicas} x {told.per_replica_batch}" if told.replicas else ""
+        rows.append(("global batch", f"{told.global_batch}{parts}"))
     if told.microbatches and told.microbatch:
         rows.append(("microbatches", f"{told.microbatches} of {told.microbatch}"))
     if told.iterations_per_epoch:

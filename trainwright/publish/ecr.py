@@ -46,8 +46,14 @@ class Manifest:
     media_type: str
 
 
-def aws_client(service: str, region: str, site: Site) -> Any:
+def aws_client(service: str, region: str, site: Site, tries: int | None = None) -> Any:
     """A boto3 client with bounded retries, the site's proxies and certificate authorities.
+
+    Args:
+        service: of AWS.
+        region: of the service.
+        site: proxies and authorities.
+        tries: of one call (default: ``TRIES``).
 
     Raises:
         RegistryRefused: the profile that the environment names does not exist.
@@ -60,7 +66,7 @@ def aws_client(service: str, region: str, site: Site) -> Any:
 
     proxies = {kind: url for kind in ("http", "https") if (url := getattr(site.proxies, kind))}
     config = Config(
-        retries={"mode": "standard", "total_max_attempts": TRIES},
+        retries={"mode": "standard", "total_max_attempts": tries or TRIES},
         connect_timeout=10,
         read_timeout=60,
         proxies=None if site.origins.get("proxies") == "environment" or not proxies else proxies,
@@ -92,9 +98,9 @@ def caller_account(region: str, site: Site) -> str:
 class Ecr:
     """One repository. Every call raises :class:`RegistryRefused` where AWS refuses or does not answer."""
 
-    def __init__(self, place: Place, site: Site) -> None:
+    def __init__(self, place: Place, site: Site, tries: int | None = None) -> None:
         self.place = place
-        self._client = aws_client("ecr", place.region, site)
+        self._client = aws_client("ecr", place.region, site, tries)
         self._token: Token | None = None
         self._used = False
 

@@ -53,8 +53,8 @@ class Registry:
         bundle = os.environ.get("AWS_CA_BUNDLE")
         self._site = site.model_copy(update={"ca_bundle": Path(bundle)}) if bundle else site
 
-    def published(self, manifest: Manifest) -> Published | None:
-        """What the image of a manifest says of itself; nothing where it is no single image (an index, an artifact)."""
+    def configuration(self, manifest: Manifest) -> Mapping[str, Any] | None:
+        """The configuration of the image of a manifest; nothing where it is no single image (an index, an artifact)."""
         digest = (json.loads(manifest.text).get("config") or {}).get("digest")
         if digest is None:
             return None
@@ -62,8 +62,18 @@ class Registry:
         if f"sha256:{hashlib.sha256(config).hexdigest()}" != digest:
             raise RegistryRefused(f"{self._name}: the configuration {digest} has another checksum")
         try:
-            data: Mapping[str, Any] = json.loads(config)
-            labels: Mapping[str, str] = (data.get("config") or {}).get("Labels") or {}
+            data = json.loads(config)
+        except ValueError:
+            return None
+        return data if isinstance(data, dict) else None
+
+    def published(self, manifest: Manifest) -> Published | None:
+        """What the image of a manifest says of itself; nothing where it is no single image."""
+        data = self.configuration(manifest)
+        if data is None:
+            return None
+        try:
+            labels = labels_of(data)
             return Published(
                 built=moment(labels.get(BUILT_LABEL) or data["created"]),
                 plan=labels.get(f"{LABEL}.plan", ""),
@@ -157,16 +167,23 @@ class Registry:
             except FAILURES as error:
                 said = error
         assert said is not None
+        why = _text(said)
         raise RegistryRefused(
-            f"{self._name}: {method} {path.partition('?')[0]}: {_text(said)}",
+            f"{self._name}: {method} {path.partition('?')[0]}: {why}",
             remedy="Run the same command again; what is there is not sent again. A certificate that is not trusted: "
             "ca_bundle of the site, or SSL_CERT_FILE, names its authority.",
-            cause=read_refusal(_text(said)).kind,
+            cause=read_refusal(why).kind,
         )
 
     @property
     def _name(self) -> str:
         return f"{self._ecr.place.host}/{self._ecr.place.repository}"
+
+
+def labels_of(configuration: Mapping[str, Any]) -> Mapping[str, str]:
+    """The labels of an image's configuration."""
+    labels: Mapping[str, str] = (configuration.get("config") or {}).get("Labels") or {}
+    return labels
 
 
 def moment(text: str) -> datetime:
