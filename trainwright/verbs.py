@@ -280,7 +280,7 @@ def _push(document: Mapping[str, Any], target: Target, site: Site, progress: str
     from trainwright.publish.push import push_images, push_options
 
     options = push_options(progress=progress)
-    return push_images([document["tags"][0]], target, site, options, say=say)
+    return push_images([document["image_id"]], target, site, options, say=say)
 
 
 @verb(
