@@ -27,6 +27,9 @@ from trainwright.engine import connect, find_client
 from trainwright.errors import EngineError
 from trainwright.paths import images_dir, templates_dir
 
+# A plugin of some test modules, that import from it first: what its assertions compare is told as in the modules.
+pytest.register_assert_rewrite("tests.pushing")
+
 ROOT = Path(__file__).resolve().parents[2]
 SMALL_LINE = """\
 framework: pytorch

@@ -458,7 +458,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW290", "image", {"image": REFERENCE + "x" * 200}, image(), 2),
     ("TW291", "hyperparameters.text", {"hyperparameters": {"text": "x" * 2499}}, image(), 2),
 ]
-# Nothing in CASES: what stands in a job's way without any other rule knowing it is covered in test_estimator.py.
+# Nothing in CASES: what stands in a job's way without any other rule knowing it is covered in test_estimator_check.py.
 ELSEWHERE = {"TW219"}
 
 
