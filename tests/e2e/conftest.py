@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ from tests.doubles.tokens import HALF_A_DAY
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.engine import connect, find_client
 from trainwright.errors import EngineError
-from trainwright.paths import images_dir, templates_dir
+from trainwright.paths import images_dir, locked, templates_dir
 
 # A plugin of some test modules, that import from it first: what its assertions compare is told as in the modules.
 pytest.register_assert_rewrite("tests.pushing")
@@ -267,7 +268,8 @@ def _reaching_one_another() -> Iterator[None]:
 def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
     engine = SpareEngine(folder)
     (folder / "data").mkdir(parents=True)
-    with bridge(BRIDGE):
+    # One at a time on a machine, whoever runs the tests: the bridge and the addresses are the same for all.
+    with locked(Path(tempfile.gettempdir(), "trainwright-second-engine.lock")), bridge(BRIDGE):
         try:
             if tmpfs is not None:
                 subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={tmpfs}", "tmpfs", folder / "data"], check=True)
@@ -279,15 +281,13 @@ def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
 
 
 @pytest.fixture(scope="session")
-def spare_engine(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def spare_engine() -> Callable[..., Any]:
     """A context manager that starts a second engine; ``tmpfs`` limits its disk, as ``300m``."""
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("a second engine needs root and dockerd")
 
     def make(tmpfs: str | None = None) -> Any:
         # A socket's path may have 107 characters at most, and pytest's folders are deep.
-        import tempfile
-
         return _spare_engine(Path(tempfile.mkdtemp(prefix="tw-")), tmpfs)
 
     return make
