@@ -185,6 +185,7 @@ class SpareEngine:
 
     folder: Path
     process: subprocess.Popen[bytes] | None = None
+    networks: bool = False
 
     @property
     def endpoint(self) -> str:
@@ -194,7 +195,9 @@ class SpareEngine:
         # A bridge of its own: with --bridge=none a second engine would take the first one's docker0 away.
         argv = ["dockerd", "-H", self.endpoint, "--data-root", f"{self.folder}/data", "--exec-root"]
         argv += [f"{self.folder}/exec", "-p", f"{self.folder}/pid", f"--bridge={BRIDGE}", "--iptables=false"]
-        argv += ["--default-address-pool", f"base={ADDRESSES},size=24"]
+        if self.networks:
+            # Started a second time with a pool, 20.10 removes the first engine's docker0: not for engines to kill.
+            argv += ["--default-address-pool", f"base={ADDRESSES},size=24"]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
         for _ in range(200):
@@ -265,8 +268,8 @@ def _reaching_one_another() -> Iterator[None]:
 
 
 @contextmanager
-def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
-    engine = SpareEngine(folder)
+def _spare_engine(folder: Path, tmpfs: str | None, networks: bool) -> Iterator[SpareEngine]:
+    engine = SpareEngine(folder, networks=networks)
     (folder / "data").mkdir(parents=True)
     # One at a time on a machine, whoever runs the tests: the bridge and the addresses are the same for all.
     with locked(Path(tempfile.gettempdir(), "trainwright-second-engine.lock")), bridge(BRIDGE):
@@ -274,7 +277,7 @@ def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
             if tmpfs is not None:
                 subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={tmpfs}", "tmpfs", folder / "data"], check=True)
             engine.start()
-            with _reaching_one_another():
+            with _reaching_one_another() if networks else contextlib.nullcontext():
                 yield engine
         finally:
             engine.remove()
@@ -282,12 +285,15 @@ def _spare_engine(folder: Path, tmpfs: str | None) -> Iterator[SpareEngine]:
 
 @pytest.fixture(scope="session")
 def spare_engine() -> Callable[..., Any]:
-    """A context manager that starts a second engine; ``tmpfs`` limits its disk, as ``300m``."""
+    """A context manager that starts a second engine.
+
+    ``tmpfs`` limits its disk, as ``300m``; with ``networks`` containers of a network of it reach one another.
+    """
     if os.geteuid() != 0 or shutil.which("dockerd") is None:
         pytest.skip("a second engine needs root and dockerd")
 
-    def make(tmpfs: str | None = None) -> Any:
+    def make(tmpfs: str | None = None, *, networks: bool = False) -> Any:
         # A socket's path may have 107 characters at most, and pytest's folders are deep.
-        return _spare_engine(Path(tempfile.mkdtemp(prefix="tw-")), tmpfs)
+        return _spare_engine(Path(tempfile.mkdtemp(prefix="tw-")), tmpfs, networks)
 
     return make

@@ -134,7 +134,7 @@ def shipped(program, image, cloud) -> Shipped:
 @pytest.fixture(scope="module")
 def machine(spare_engine) -> Iterator[SpareEngine]:
     """The machine of a data scientist: its engine holds nothing."""
-    with spare_engine() as engine:
+    with spare_engine(networks=True) as engine:
         yield engine
 
 

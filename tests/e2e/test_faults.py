@@ -135,6 +135,7 @@ def test_ctrl_c_ends_with_5_and_the_next_run_goes_on(state, environment, docker,
 def test_a_killed_engine_ends_with_4_and_the_next_run_resumes(small_catalog, spare_engine, monkeypatch):
     site = load_site().model_copy(update={"build_network": "host"})
     plan = small_plan(small_catalog)
+    bridge = Path("/sys/class/net/docker0").exists()
     with spare_engine() as engine:
         monkeypatch.setenv("DOCKER_HOST", engine.endpoint)
         # Killed as soon as apt has begun: the base is in the cache by then, the rest is not.
@@ -160,6 +161,7 @@ def test_a_killed_engine_ends_with_4_and_the_next_run_resumes(small_catalog, spa
         record = build(plan, small_catalog, site)
         assert record.cached_steps >= 1
         assert build(plan, small_catalog, site).cached
+    assert Path("/sys/class/net/docker0").exists() == bridge, "the first engine keeps its network"
 
 
 def test_a_lost_network_ends_with_a_remedy(small_catalog, spare_engine, monkeypatch):
