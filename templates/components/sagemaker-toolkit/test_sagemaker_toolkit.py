@@ -15,9 +15,12 @@ signal.signal(signal.SIGTERM, save)
 open("/opt/ml/model/running", "w").close()
 time.sleep(300)
 """
-# Run as the container's first process would be; smoke has an init of its own, of which this one is a child.
+# Run as the container's first process would be; smoke has an init of its own, of which this one is a child. A simple
+# command alone: only that is sure to be the process that $! names, as older shells keep one of their own for a list.
 STOP = """
-cd / && SAGEMAKER_PROGRAM=train.py TRAINING_JOB_NAME=smoke AWS_REGION=us-west-2 training-init train & job=$!
+export SAGEMAKER_PROGRAM=train.py TRAINING_JOB_NAME=smoke AWS_REGION=us-west-2
+cd /
+training-init train & job=$!
 until test -e /opt/ml/model/running; do kill -0 $job || exit 99; sleep 0.1; done
 kill -TERM $job && wait $job
 """
