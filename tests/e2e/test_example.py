@@ -55,7 +55,7 @@ def test_build_probe_and_smoke_of_the_example(program: Callable, docker: Callabl
             (provider,) = data["providers"].values()
             assert built["probe"]["facts"][folder.name]["version"] in provider["versions"]
         assert built["smoke"]["failed"] == 0
-        smoked = program("smoke", "--image", built["tags"][0], *words, "--json").json
+        smoked = program("smoke", "--image", built["image_id"], *words, "--json").json
         rows = {row["component"]: row["outcome"] for row in smoked["rows"]}
         assert all(rows[folder.name] == "passed" for folder in FOLDERS)
     finally:

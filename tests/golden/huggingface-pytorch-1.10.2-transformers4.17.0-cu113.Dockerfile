@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e48403d17f3c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 21bec38a98df; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=e48403d17f3cae81fd49982c61fedc25703b443d3558dadce0ae28deffb4ede4 \
+    io.trainwright.plan=21bec38a98dfadab0d79c364e14c18aee262860f92cbd2eab8e290afe1e2810d \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e36d6f0ea44a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan db4564b1e753; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=e36d6f0ea44aea96c81e3df3f210d5c1f0de0bfafd503a6eebad9ad3166fd038 \
+    io.trainwright.plan=db4564b1e753faccd758b8e065ffd4920ad064aabee14246006d94dc4f4da9e0 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

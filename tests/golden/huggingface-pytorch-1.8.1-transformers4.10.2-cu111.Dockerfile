@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan eb772a81a46d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8395867d8908; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -57,7 +57,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=eb772a81a46dc95838c3b269a96c6f3719beea5936011ee9b7a6bbd7e7f3b58c \
+    io.trainwright.plan=8395867d89089f7d6f06e9d937feb034155ac03418d70a9b5637af45e42a3257 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

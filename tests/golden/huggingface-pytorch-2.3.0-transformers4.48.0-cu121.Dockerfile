@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 48951a623df2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fa17c716fc3d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=48951a623df2f0d9ea876c9df3fe87b2b2dd6cb48b61b3a2029834500cba9b1d \
+    io.trainwright.plan=fa17c716fc3d5928a661c3f7794fa3490ad5601fd94146face0dbe50159fc734 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

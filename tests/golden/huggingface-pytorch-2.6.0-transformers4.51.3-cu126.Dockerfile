@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 1d6391b7ee53; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3ebd74631dfc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=1d6391b7ee53ed0f8b910d304dcb4051c7c102f6d98fe44a94cd155c6051eda7 \
+    io.trainwright.plan=3ebd74631dfca94d7b3c500cd89a3263224b465b19702335c0202528f3c486c6 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

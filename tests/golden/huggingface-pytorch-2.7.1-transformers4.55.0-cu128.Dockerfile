@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 67adeb335d20; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2778b09e65c8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=67adeb335d205194f36ff46e577853e190d573caa8a6fb832f4798f40b83c5bb \
+    io.trainwright.plan=2778b09e65c83c17989771351a102969f24882e66a8dcad732db48f359b7a1d6 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan c4b8ad0fcfba; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e8b7492fb01c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=c4b8ad0fcfbafc97d8718068049cdbff8f5111eec0fd9f5bc10d8503764e3a32 \
+    io.trainwright.plan=e8b7492fb01c05e5d0e49e943801aaaddcdb4742bd6864a32536df3733fee5f4 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

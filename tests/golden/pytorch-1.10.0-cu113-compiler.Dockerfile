@@ -1,5 +1,5 @@
 # pytorch 1.10.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan d8f065350f3f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5d44cc765db0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -536,7 +536,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.0 \
-    io.trainwright.plan=d8f065350f3f43f282202ad183f95a9eaf83a266c03eb6346d4761c54ff05afb \
+    io.trainwright.plan=5d44cc765db0e5af5b7d14dc611bd4ef939e9650e9c6069b374f733f1d89b320 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.0 \
     io.trainwright.cuda=11.3 \

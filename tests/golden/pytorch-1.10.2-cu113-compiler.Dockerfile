@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 624ce938b0f8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7d084f06a1a0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -514,7 +514,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=624ce938b0f8267570011f8a2ae6282980f9020713ec1050b17abcfaccd16594 \
+    io.trainwright.plan=7d084f06a1a0ac4e8c73080b71b5cbd89dfeed1e82eb6ca699065c9a7f7fb3af \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

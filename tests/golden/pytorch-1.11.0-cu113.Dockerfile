@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 994b7ba3c426; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6c47d47fa21e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -546,7 +546,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=994b7ba3c426c4c45b8768abdb5194019732b758ee54ae20c1c7258421b611ff \
+    io.trainwright.plan=6c47d47fa21e3c85583a85aa85dcd48bd9db4b118756c9fbd09c5882ac4167e5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5b5a20d6e1d7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 422ae8dccf7d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=5b5a20d6e1d72dafe9bcf5bb7d7ee8c38409812dc693015010db11989270a5b4 \
+    io.trainwright.plan=422ae8dccf7d2c78a77847bb937a8bf2b8afa41f50dd4686eb6afa9591b2293d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

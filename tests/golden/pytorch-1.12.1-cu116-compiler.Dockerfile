@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6626689a9146; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 36af6ef152d1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -413,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=6626689a91460769bcdcfc339023c5a8778d0de3762549c15a896aed855bccdd \
+    io.trainwright.plan=36af6ef152d160382d61103b046b4858e6876ae4de5e0113a060bac3444502b2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

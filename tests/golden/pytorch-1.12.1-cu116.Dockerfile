@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e9ec9a9608eb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 98fa53e1adac; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -406,7 +406,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=e9ec9a9608eb38733cd09a29ac89d7ec4fa1b75bfcb9f4c875a02abc92e48ac0 \
+    io.trainwright.plan=98fa53e1adac83e5e69a06fd79901d7ee26591574e214e61a49ee6140b820c0d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan ffedd554b954; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6599a91d9107; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -412,7 +412,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=ffedd554b954233ac4f62c07ceaa24c1519401157a919e0a6c0b2c6ce3ba9d1c \
+    io.trainwright.plan=6599a91d91071775bf0ffae3e8f04e53163c72828bc8dd87056f8e4872eadd02 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

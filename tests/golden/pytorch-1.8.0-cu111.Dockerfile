@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan deb5aff157c7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 23f10093184d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -455,7 +455,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=deb5aff157c7ec1ffa20c92e47ce9cd63ef6ec1b8f9fc63016b6740b2730b6d5 \
+    io.trainwright.plan=23f10093184d86b7fd47fe6030ae5f563a4421c318b539cb812a292164539bb5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

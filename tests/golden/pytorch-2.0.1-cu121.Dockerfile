@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1fc8fc8c5bf4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 073ccbab13e1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=1fc8fc8c5bf4cba7ee82ad7ce70fddd3c9f6f7fefee1048d88e7306c941d8a58 \
+    io.trainwright.plan=073ccbab13e1de3c1efe31de4a2b9bf7b3c7c274c6833abe6f00786e0e4dae46 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 9008dd8fd2c0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7b3746e733d2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=9008dd8fd2c0dbc787bfb8a6a7fc37adb7111ca5d3a45c5b49198d5cd4f92beb \
+    io.trainwright.plan=7b3746e733d2ef78ca38b729c57713d8a5d1a62fb747d8b160a3ea2d3f87e73b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

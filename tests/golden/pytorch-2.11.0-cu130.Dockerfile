@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan d22f80894e34; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4ed07aaa1737; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -287,7 +287,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=d22f80894e34b21faca6581e49d9bb251df7a6885f348139ed61cfddce783b28 \
+    io.trainwright.plan=4ed07aaa1737a3141afc1ef05d3bf5ab17c807d79e3406ff08bf543277ef06e5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

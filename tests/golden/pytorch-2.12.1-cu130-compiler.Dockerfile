@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan faa3c087089a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ab91805d00ec; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -293,7 +293,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=faa3c087089a40a829c974860ce821b783bad602594896871789b23d1866340a \
+    io.trainwright.plan=ab91805d00ece74423c968324c3fdb8f21a04d92be9deffadf340cedc83bbe0a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a16bee400538; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3b5634e37c05; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -417,7 +417,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=a16bee400538c021f9df285d0d7abae86eb7c0fcd2f6a692da980ab08eb0e8ab \
+    io.trainwright.plan=3b5634e37c053c2380bd52837933eb94033fbe2e2940ba146976ced32abf78b3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

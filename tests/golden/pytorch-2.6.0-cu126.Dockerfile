@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan a79dffccbcc3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 48a019c42cc4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -421,7 +421,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=a79dffccbcc350c0b0f24edda47ccf7855c24c41906e56ad6484317f2b0510d5 \
+    io.trainwright.plan=48a019c42cc4d51bac7b658e3239edcbb73e5c553fd087e7f7f1c7829ad6e7fb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan e2e240b4e687; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 02ec62a1728d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=e2e240b4e687dcfc96681040ab2ece1fa66e5effe6bef630250dc2842ff67174 \
+    io.trainwright.plan=02ec62a1728d868ca9aa292a0d916890df7fd291372ae61e15c461b3105f7ca2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

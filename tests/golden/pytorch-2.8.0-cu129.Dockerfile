@@ -1,5 +1,5 @@
 # pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 1fd1cf5678c0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7ebe0e123ec3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=1fd1cf5678c0e545ece725f13dd314fb4a6fbc51db2c48c96ccecd3d0ae6b4d6 \
+    io.trainwright.plan=7ebe0e123ec30c173fc027336a0918e98621e14e3cb2ce973c7054d27aef5848 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 779d66566f84; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4ca543f33f0c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=779d66566f840e2542901847449c7132013b84707741ec3df9af0ee1324a821e \
+    io.trainwright.plan=4ca543f33f0c9be06c2f80b834941e96cd03c43e3189c8ba04799bc4c0b497b2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9ceb70acf302; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 644a1c3f38d2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -225,7 +225,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=9ceb70acf302abb168316c071e34f8818d2dc399fe09c0a5d2cd5e0a46dc982b \
+    io.trainwright.plan=644a1c3f38d2dae5cceb848663e13ec74170ec5d12fcdafb9da2703f46d47b65 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a3da4362e60a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 99c92476d802; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -229,7 +229,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=a3da4362e60ab44c1ae621c9d2d7de45c733d01ee0d46859e7a6bdaab6a257d6 \
+    io.trainwright.plan=99c92476d80209dae5557a9748e5f56d7a8c9b4611eecf21edfbc1c13fe1a926 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

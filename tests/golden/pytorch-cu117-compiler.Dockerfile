@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e37d23211b9c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e894a23518f7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -251,7 +251,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=e37d23211b9cc200673560b29842eff2e5aaf64d03a575d4bf7067849a1f30b5 \
+    io.trainwright.plan=e894a23518f79a4bddb50d5ded3f87215b3a9037f6663f791268bc683da53222 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

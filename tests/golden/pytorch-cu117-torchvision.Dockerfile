@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1b1f9d7a6e65; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 773e0fd54a34; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=1b1f9d7a6e659c15c68f8fd07c1699c74285075515af095d70f3b720f184d635 \
+    io.trainwright.plan=773e0fd54a34768dfee1b8c43c93fa182a762264f05826def384dce114a0edd0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2eac1669cb9b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ecc74f01bbca; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=2eac1669cb9b114e05dd21970c4cfac7ae19ff7f8270be5eb030f49e622b0cb0 \
+    io.trainwright.plan=ecc74f01bbcacedad6d207f0651f07ec572ab036039abd8dfbcaed3f8b0e4fee \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 878661fbec52; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e9cf1add4edd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=878661fbec52799ce54ef8ad8fbc7df5ed9990ff00cd6dae0995b42e88c6dfc6 \
+    io.trainwright.plan=e9cf1add4edd9b8fe79d74ad75b913385700dab2eaf9155228163556da02d3ad \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7ca25e003e1f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4c4417e0a64f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=7ca25e003e1f6c025c07bd626db33412f45ae43d659c77d8811637bd6eeaaabd \
+    io.trainwright.plan=4c4417e0a64f2b86d04008ed172f3e4a7a9aa577287b16e9606abb06b7e8cfb1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 22ee6352926c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c8a119aeb88e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -288,7 +288,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=22ee6352926ca83279796065c53a28ef06ce4d1cb2d3e561689ff2fe888fbe57 \
+    io.trainwright.plan=c8a119aeb88e5336227e49f7f8cc68c3a04d8f9f926a5822c030cd375c6c290d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7d84fc100322; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 852b5147bf57; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=7d84fc100322877d497ed126421be3ba8f71ff35056e1f3d7307a461d2b747be \
+    io.trainwright.plan=852b5147bf57f2fc0ea5a67abf760bd885444e8d06d6cc080f8b501a575b5803 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

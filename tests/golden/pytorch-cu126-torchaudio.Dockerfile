@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a161bb4f50e3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b2567d5c7738; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=a161bb4f50e32f842176a03b0dbae7febad0cff3045bf4c0c293406af04cccf0 \
+    io.trainwright.plan=b2567d5c7738041097011575507bce7bf8a2d05ee71963984b9abe386e6a88a5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

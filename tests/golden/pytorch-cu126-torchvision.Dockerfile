@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0fa969288191; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan da6e43bac99a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=0fa96928819178f034d942acb3e473c6170a6dc205bbce538f20ced2d7212618 \
+    io.trainwright.plan=da6e43bac99a992cdd6e38fd19794607091cb07c35dd35172bdf2439a8fec1d0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 659f9e0b0a07; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan afbe7695df11; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=659f9e0b0a076ecb7e44f7129ccbbbd2dd8636c61c8df098c8b0f2da579a1e96 \
+    io.trainwright.plan=afbe7695df118331d7cacfdbcf0db3682d934bbf929efeff7fe934adc94d2c34 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

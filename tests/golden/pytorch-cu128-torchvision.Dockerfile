@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 89b33406d2cc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3dd0dec4434f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=89b33406d2cc52a95a4205f00b25f52a0ad7404289233260d8cd9ac2969beded \
+    io.trainwright.plan=3dd0dec4434facdbc96f964233a9e6678c8c3f022161c0c49dce550749928b2a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 499e07dbcf6a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 481b52da07c3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=499e07dbcf6ae755b6952fae656813f8dca7a3344c1d6389ae4b3eed836dd48b \
+    io.trainwright.plan=481b52da07c3591806bdd463ee9aaea0dcaad8a303b6882b0fddd43677a1b75b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

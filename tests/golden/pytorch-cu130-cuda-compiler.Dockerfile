@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ffd7f76ee627; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 29b40972506f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -269,7 +269,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=ffd7f76ee627c9668f25b21a58218a9dc8080a178056c1eb0a34c529a0ebc67a \
+    io.trainwright.plan=29b40972506fae255ba126ae8af994f30ad4956b11884f3bdc04fd0b86439e03 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2e92e046eec5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c4a3b21269b1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=2e92e046eec51932957bb3179eb1be5df84b02f10922b44f8eab0aa8d49e10fb \
+    io.trainwright.plan=c4a3b21269b13204bcf849468d33a169d67c5028f1c8c6fd576fa10a7f59a1df \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

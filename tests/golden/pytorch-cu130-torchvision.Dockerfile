@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0bb607fa2ec0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9ca98dd6c523; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=0bb607fa2ec067e952ad290d0a4407739582652756aae49ae5770f74eac212b7 \
+    io.trainwright.plan=9ca98dd6c52366fa8b54740f57ca69a01bb87aa00958ea76004087d32fd33e21 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

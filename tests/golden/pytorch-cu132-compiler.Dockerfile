@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 63312754a45c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 48412e3dcec5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=63312754a45c051ba41d6e01828b64efc43a1baca4f19b142b64588aa33778bf \
+    io.trainwright.plan=48412e3dcec5260e375af4ea1857b615b9fac8bc945bf2315ce7222476ceb568 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7bc6a21c751e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan df9ba0f1c743; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -269,7 +269,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=7bc6a21c751e59a1934fdc1d78567861093079f76463160bbba6c32fb8e450e6 \
+    io.trainwright.plan=df9ba0f1c7433a9e76231dd30623da77106ba38e46c27d7bccbe0aedf95411f5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

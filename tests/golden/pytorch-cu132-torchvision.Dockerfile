@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e593aa5365ce; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1b5721586462; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=e593aa5365ce9b04be345cc8498202f2b17e8a8cefa58aeb049b7a6e750a9c23 \
+    io.trainwright.plan=1b5721586462169c0da5cdf269bbfdf3b3554e8219297d922704d0b06bf48b28 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

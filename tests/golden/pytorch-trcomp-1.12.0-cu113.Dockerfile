@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.12.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 85074052a58a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3d90efe735f4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -142,7 +142,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.12.0 \
-    io.trainwright.plan=85074052a58ae22239d1faf1b8d584616fc50c8f357259e5a929c8be50ca457e \
+    io.trainwright.plan=3d90efe735f435e34c19a2b2e983c9920c8be9d6d39dd96b6643f07558572926 \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.12.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # tensorflow 2.10.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan aa7c82c24fbd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6360516169cd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.10.1 \
-    io.trainwright.plan=aa7c82c24fbd03a859e04bdc52937ca6251c2218296509e521df11e804b4fe92 \
+    io.trainwright.plan=6360516169cd072a1f5ea0fd47aa76bfa6798ee82ba64de55da729f8018136b1 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.10.1 \
     io.trainwright.cuda=11.2 \

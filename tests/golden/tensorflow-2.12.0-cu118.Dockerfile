@@ -1,5 +1,5 @@
 # tensorflow 2.12.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 896c18499a1a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bf07b6098517; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -393,7 +393,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.12.0 \
-    io.trainwright.plan=896c18499a1adf0ca334899b222bdef55fc027e9844d32f02ed76a8a22f40230 \
+    io.trainwright.plan=bf07b60985176dbbe467e210dce2968a7c0d2e61a5add314203ddd06375d5f39 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.12.0 \
     io.trainwright.cuda=11.8 \

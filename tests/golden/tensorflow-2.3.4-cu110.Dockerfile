@@ -1,5 +1,5 @@
 # tensorflow 2.3.4, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 034679e2c97d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5804be3eb952; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -333,7 +333,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.3.4 \
-    io.trainwright.plan=034679e2c97d5f2d6e4bf0cb00444bff65cbedca2b0c84d5a841b961e50c30e6 \
+    io.trainwright.plan=5804be3eb95276beb968a04c0cc6ac01ab399270346192d7164c90587da574a2 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.3.4 \
     io.trainwright.cuda=11.0 \

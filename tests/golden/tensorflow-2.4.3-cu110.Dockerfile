@@ -1,5 +1,5 @@
 # tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 18a0a1d887ac; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7b3c84679372; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=18a0a1d887ac0cb2c12cb72daf33e912b784acb3b51f754869fa6a314079b803 \
+    io.trainwright.plan=7b3c84679372e4aea07ab9a324fd6fd98309061a286f75e4211e9c949363c77b \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 8227e55fefff; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9a00d678dd11; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=8227e55fefff0cedca2da732b73235ebc0209938db47e000a6939a6237f75fa1 \
+    io.trainwright.plan=9a00d678dd1135847ffe5ed0ada0807a3ee09f7e9825f0f0de37ee104c3b45dd \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

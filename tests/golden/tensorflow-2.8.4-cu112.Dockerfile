@@ -1,5 +1,5 @@
 # tensorflow 2.8.4, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 27aed77f1b3f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 19d463e969f8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.8.4 \
-    io.trainwright.plan=27aed77f1b3fdb17186cfe12ca319bcaadce4c63f521a69ecd08263324b463eb \
+    io.trainwright.plan=19d463e969f8249c17f72a2c95614eadf707050c882978bf73d8a723bcbb7555 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.8.4 \
     io.trainwright.cuda=11.2 \

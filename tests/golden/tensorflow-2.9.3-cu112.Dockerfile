@@ -1,5 +1,5 @@
 # tensorflow 2.9.3, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c43bae2a9877; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1813bfc61786; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.9.3 \
-    io.trainwright.plan=c43bae2a987706243e0bd62552996abf5c25d46c48f3b48c903e9fc109f1d5ce \
+    io.trainwright.plan=1813bfc61786cc8536055812217456cdf4d5d055cb78bb418f9ca6c1b131b76a \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.9.3 \
     io.trainwright.cuda=11.2 \
