@@ -157,6 +157,17 @@ def test_the_script_gets_the_signal_and_train_ends_well(container):
     assert container.has("saved")
 
 
+def test_a_shell_that_train_puts_before_the_script_is_passed_over(container):
+    """As sagemaker-training 4.8.3 has it: killed, the shell would make a failed job of one that has saved."""
+    script = container.script("train.py", SAVES, seconds=0)
+    container.program("train", f"#!/bin/sh\n/bin/sh -c '{script}; exit $?'\nexit $?\n")
+    running = container.start("train")
+    container.wait_for("ready")
+    running.send_signal(signal.SIGTERM)
+    assert running.wait(10) == 0
+    assert container.has("saved")
+
+
 def test_what_train_leaves_is_waited_for(container):
     """A shell between `train` and the script has no handler: it ends, and `train` with it, before the script has."""
     script = container.script("train.py", SAVES, seconds=1)
