@@ -100,7 +100,7 @@ def build(
     if not options.skip_source_check:
         check_sources(plan, catalog, site, engine, held=inputs.files)
     folder = state_dir() / "contexts" / plan.id[:16]
-    with locked(folder.with_suffix(".lock")):
+    with locked(folder):
         base = write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
         if base is not None and base.stale:
             say(f"the base file system was made on {base.created[:10]}; --fresh-base makes it anew")
@@ -181,7 +181,7 @@ def build_stages(
     check_folders(inputs, site)
     arguments = base_images.build_arguments(inputs.plan.base, inputs.ids, site, engine, say=say)
     folder = state_dir() / "contexts" / inputs.plan.id[:16]
-    with locked(folder.with_suffix(".lock")), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
+    with locked(folder), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
         write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
         # BuildKit builds one target at a time, and every export replaces the cache of a reference: one stage more
         # that needs all of them.

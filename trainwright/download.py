@@ -95,7 +95,8 @@ def fetch_all(wanted: Sequence[Wanted], site: Site, store: Store, *, say: Callab
     for key, each in zip(keys, wanted, strict=True):
         once.setdefault(key, each)
     # One run at a time, so that two do not write the same part file.
-    with locked(store.parts / "guard"), ThreadPoolExecutor(AT_ONCE) as pool:
+    store.parts.mkdir(parents=True, exist_ok=True)
+    with locked(store.parts), ThreadPoolExecutor(AT_ONCE) as pool:
         running = {key: pool.submit(_fetch, each, site, store, say, stop) for key, each in once.items()}
         try:
             done = {key: each.result() for key, each in running.items()}

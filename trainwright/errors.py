@@ -1,7 +1,7 @@
 """One class per kind of failure, each with its exit code, a message and a remedy.
 
 The exit codes are part of the command line's contract (see ``docs/exit-codes.md``):
-0 fine, 2 request, 3 conflict, 4 engine, 5 build, 6 proof, 7 registry, 8 source, 9 rehearsal.
+0 fine, 2 request, 3 conflict, 4 engine, 5 build, 6 proof, 7 registry, 8 source, 9 rehearsal, 70 a fault of ours.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from trainwright.texts import for_people
+
 
 class Failure(Exception):
     """A failure that a user can act on.
 
     Args:
-        message: what is wrong and where, in one or a few lines.
+        message: what is wrong and where, in one or a few lines. Input may be quoted in it as it is: what is endless
+            is shortened, and control characters are shown in backslash form.
         remedy: what to do next, preferably a command line. May be empty.
         details: further facts for ``--json`` (JSON-serialisable values only).
     """
@@ -24,8 +27,8 @@ class Failure(Exception):
     kind: ClassVar[str] = "failure"
 
     def __init__(self, message: str, *, remedy: str = "", **details: Any) -> None:
-        super().__init__(message)
-        self.message = message
+        self.message = for_people(message)
+        super().__init__(self.message)
         self.remedy = remedy
         self.details: Mapping[str, Any] = details
 
@@ -101,10 +104,18 @@ class RehearsalFailed(Failure):
     kind = "rehearsal"
 
 
+class InternalError(Failure):
+    """A fault of Trainwright itself; the number is EX_SOFTWARE of sysexits.h. The traceback is in a file."""
+
+    exit_code = 70
+    kind = "internal"
+
+
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most like ``word``, best first (possibly none)."""
     # A key of YAML need not be a text: `on` is read as true.
-    return difflib.get_close_matches(str(word), list(known), n=count, cutoff=0.5)
+    # The comparison takes the product of both lengths; no name of ours is longer.
+    return difflib.get_close_matches(str(word)[:100], list(known), n=count, cutoff=0.5)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

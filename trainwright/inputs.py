@@ -90,7 +90,7 @@ def first_use(inputs: Inputs, site: Site, flags: str, *, say: Callable[[str], No
     if not missing:
         return inputs
     path = lock_path(inputs.plan, site)
-    with holding(path.with_name(f".{path.name}.guard")):
+    with holding(path):
         made = fetch_unchecked(missing, site, say=say)
         lock = with_archives(inputs.lock or new_lock(inputs.plan, flags), made)
         save_lock(lock, path)

@@ -78,7 +78,7 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
             remedy="Its repositories answer by version, so a locked build needs them and nothing else of the kind.",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder / ".guard"):
+    with locked(folder):
         counts = {"archives": _archives(lock, folder, site, say), "python": _wheels(lock, folder, site, say)}
         counts["packages"] = _system(lock, folder, site, engine, say)
         counts["images"] = _base(lock, folder, site, engine, say)

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from trainwright.errors import RequestError
+
+STATE_REMEDY = "TRAINWRIGHT_STATE and TRAINWRIGHT_CACHE name folders that can be written."
 _PACKAGE = Path(__file__).resolve().parent
+
+
+def setting(name: str, environ: Mapping[str, str] | None = None) -> str | None:
+    """The value of an environment variable; an empty one counts as unset, as build services pass on what they lack.
+
+    Args:
+        name: of the variable.
+        environ: to look in (default: this process's).
+    """
+    return (os.environ if environ is None else environ).get(name) or None
 
 
 def data_root() -> Path:
@@ -32,20 +46,25 @@ def own_catalog() -> Path | None:
 
     ``TRAINWRIGHT_CATALOG`` names it; ``--catalog`` sets that for one run.
     """
-    named = os.environ.get("TRAINWRIGHT_CATALOG")
+    named = setting("TRAINWRIGHT_CATALOG")
     return Path(named).absolute() if named else None
 
 
 def state_dir() -> Path:
     """Records, contexts, logs and reports of this project: ``.trainwright/`` in the working folder.
 
-    ``TRAINWRIGHT_STATE`` names another folder. Made when it is missing.
+    ``TRAINWRIGHT_STATE`` names another folder. Made when it is missing, with a ``.gitignore`` for all that will be in
+    it; a folder that was there before may hold a user's files, so it gets none.
     """
-    path = Path(os.environ.get("TRAINWRIGHT_STATE", ".trainwright")).absolute()
-    path.mkdir(parents=True, exist_ok=True)
-    ignore = path / ".gitignore"
-    if not ignore.exists():
-        ignore.write_text("*\n")
+    path = Path(setting("TRAINWRIGHT_STATE") or ".trainwright").absolute()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        path.mkdir()
+    except FileExistsError:
+        if not path.is_dir():
+            raise RequestError(f"TRAINWRIGHT_STATE: {path} is not a directory", remedy=STATE_REMEDY) from None
+    else:
+        (path / ".gitignore").write_text("*\n")
     return path
 
 
@@ -53,11 +72,33 @@ def cache_dir() -> Path:
     """What may be thrown away and made again, shared by all projects of a user (base file systems).
 
     ``TRAINWRIGHT_CACHE`` names another folder, else ``$XDG_CACHE_HOME/trainwright``. Made when it is missing.
+
+    Raises:
+        RequestError: no variable names a folder, and this user has no home folder.
     """
-    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    path = Path(os.environ.get("TRAINWRIGHT_CACHE") or Path(home) / "trainwright")
+    named = setting("TRAINWRIGHT_CACHE")
+    path = Path(named).absolute() if named else _user_cache() / "trainwright"
     path.mkdir(parents=True, exist_ok=True)
     return path
+
+
+def _user_cache() -> Path:
+    if named := setting("XDG_CACHE_HOME"):
+        return Path(named).absolute()
+    if (home := home_dir()) is not None:
+        return home / ".cache"
+    raise RequestError(
+        "no folder for caches: HOME is not set, and this user has no entry in /etc/passwd", remedy=STATE_REMEDY
+    )
+
+
+def home_dir() -> Path | None:
+    """The user's home folder; nothing where ``HOME`` is unset and the user id has no entry in /etc/passwd, as in a
+    container that runs with an id of its own."""
+    try:
+        return Path(setting("HOME") or Path.home())
+    except RuntimeError:
+        return None
 
 
 def write_atomically(path: Path, text: str) -> None:
@@ -73,11 +114,17 @@ def write_atomically(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``path`` (a file beside the data it guards); waits for another holder.
+    """Hold an exclusive lock that stands for ``path``, a file or folder of ours; waits for another holder.
 
-    The lock ends with the process that holds it, however that ends.
+    The folder that ``path`` lies in is made when it is missing.
+
+    The lock file itself lies in the cache folder, so nothing is left beside data that a user commits. The lock ends
+    with the process that holds it, however that ends.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
+    name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]
+    guard = cache_dir() / "guards" / name
+    guard.parent.mkdir(exist_ok=True)
+    with guard.open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

@@ -231,7 +231,7 @@ def fetch_drivers(say: Say | None = None) -> Path:
         SourceError: the package index does not have the wheels, or not with the expected content.
     """
     folder = cache_dir() / "sdk3" / f"{WHEELS[0][1]}-{WHEELS[0][3][:8]}"
-    with locked(folder.with_name("lock")):
+    with locked(folder):
         if folder.is_dir():
             return folder
         if say is not None:

@@ -203,7 +203,7 @@ def _build(start: Start, site: Site, engine: Engine, *, files: Mapping[str, str]
         context["base/rootfs.tar"] = start.rootfs
     if site.apt_folder is not None:
         context |= context_files(site.apt_folder, base.os, None, "apt/repository")
-    with locked(folder.with_suffix(".lock")), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
+    with locked(folder), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
         fill(folder, context, directories=["apt", *(f"ask/{name}" for name in asked)])
         secrets = site.secrets(Path(scratch, "secrets"), base.os)
         arguments = {**pulled_from(base, site), **start.arguments, "ASKED": uuid.uuid4().hex}

@@ -32,7 +32,7 @@ def make_lock(say: Callable[[str], None]) -> Callable[[Draft], Lock]:
 
     def make(draft: Draft) -> Lock:
         path = _path(draft)
-        with locked(path.with_suffix(".guard")):
+        with locked(path):
             found = stored_lock(draft)
             if found is None:
                 say(f"no image line has {', '.join(draft.unproven)}: resolving its Python packages")

@@ -16,7 +16,7 @@ FILE = "push.json"
 def remember(record: BuildRecord, row: Mapping[str, Any]) -> Path:
     """Add one push to those of an image; returns the file. The newest comes last, one row per address."""
     path = record.folder / FILE
-    with locked(path.with_suffix(".lock")):
+    with locked(path):
         rows = [one for one in pushes(record) if one.get("uri") != row["uri"]]
         document = {"schema": "trainwright/pushes/1", "image_id": record.image_id, "pushes": [*rows, dict(row)]}
         write_atomically(path, json.dumps(document, indent=1) + "\n")
