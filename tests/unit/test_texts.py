@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from trainwright.errors import RequestError
 from trainwright.texts import LONGEST_LINE, LONGEST_WORD, fits, for_people, printable, trouble
 
-# ECMA-48, 8-bit control sequence introducer and its 7-bit form; Unicode's bidi override (UAX 9); xterm's title sequence.
+# ECMA-48: the 8-bit and the 7-bit introducer of a control sequence; UAX 9: bidi override; the title sequence of xterm.
 ESCAPES = ["\x9b31m", "\x1b[31m", "\u202eabc", "\x1b]0;title\x07", "\u2066x", "\u200bx", "\r", "\x00"]
 
 
