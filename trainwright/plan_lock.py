@@ -16,7 +16,7 @@ from pydantic import Field
 
 from trainwright.errors import RequestError
 from trainwright.lock import LockedPackage
-from trainwright.paths import write_atomically
+from trainwright.owned import write_atomically
 from trainwright.plan import Base, Plan, PlannedComponent, PlannedSource
 from trainwright.records import Record, parse_record
 from trainwright.site import Site
