@@ -20,6 +20,7 @@ from trainwright.site import Site
 from trainwright.store import all_records
 from trainwright.system_packages import Answer, Start, ask_apt
 from trainwright.tools import tools_lock
+from trainwright.user_files import user_requirements
 
 Say = Callable[[str], None]
 # A step of a Dockerfile in which a program calls apt by itself (run_installer in templates/macros.j2).
@@ -252,7 +253,7 @@ def resolve_user(
         )
     own = lock.python or ()
     constraints = [f"{p.name}==={p.version}" for p in (*own, *keep)]
-    roots = {USER: tuple(plan.user.requirements.read_text().splitlines())}
+    roots = {USER: tuple(user_requirements(plan.user))}
     made = _resolve(roots, constraints, _elsewhere(plan, _lines(plan, catalog)), lock=lock, site=site)
     names = {p.name for p in own}
     return tuple(_of(package, USER) for package in made if package.name not in names)
