@@ -1,5 +1,6 @@
 """Nothing that a user owns is changed or removed, whatever a command is told to fill and however it ends."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -27,7 +28,7 @@ def tree(folder: Path) -> dict[str, str]:
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if path.is_symlink():
-            found[name] = f"-> {os.readlink(path)}"
+            found[name] = f"-> {path.readlink()}"
         else:
             found[name] = "directory" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
     return found
@@ -62,21 +63,10 @@ def test_a_repository_is_refused_and_stays_as_it_is(project):
     assert subprocess.run(["git", "status", "--porcelain"], cwd=project, check=True, capture_output=True).stdout == b""
 
 
-@pytest.mark.parametrize(
-    ("name", "manifest"),
-    [
-        ("of another kind", {"kind": "mirror", "files": {}, "whole": True, "complete": True, "pid": 1}),
-        ("that leads out", {"kind": "context", "files": {"../x": []}, "whole": False, "complete": True, "pid": 1}),
-        (
-            "that names .git",
-            {"kind": "context", "files": {".git/HEAD": []}, "whole": False, "complete": True, "pid": 1},
-        ),
-        ("absolute", {"kind": "context", "files": {"/etc/x": []}, "whole": False, "complete": True, "pid": 1}),
-        ("without files", {"kind": "context"}),
-        ("of another form", []),
-    ],
-)
-def test_a_manifest_gives_leave_only_for_what_is_below_it(project, name, manifest):
+@pytest.mark.parametrize("files", [{"../x": []}, {".git/HEAD": []}, {"/etc/x": []}, {"a": "b"}, [], None])
+@pytest.mark.parametrize("kind", ["context", "mirror"])
+def test_a_manifest_gives_leave_only_for_what_is_below_it(project, files, kind):
+    manifest = {"kind": kind, "files": files, "whole": False, "complete": True, "pid": 1}
     (project / MANIFEST).write_text(json.dumps(manifest))
     before = tree(project)
     with pytest.raises(RequestError):
@@ -256,10 +246,9 @@ def test_whatever_is_filled_after_whatever_a_users_files_stay(tmp_path_factory, 
     folder = tmp_path_factory.mktemp("any") / "context"
     kept: dict[str, str] = {}
     for number, files in enumerate(runs):
-        try:
+        # Refused where a name is a file in one run and a folder in another.
+        with contextlib.suppress(RequestError, OSError):
             put(folder, {**files, "Dockerfile": "FROM a\n"})
-        except (RequestError, OSError):  # a name that is a file here and a folder there
-            pass
         if number == 0 and folder.is_dir():
             for name, text in own.items():
                 if (folder / name).parent.is_dir():
