@@ -145,7 +145,8 @@ def _users_own(plan: Plan, catalog: Catalog, say: Callable[[str], None]) -> dict
         found = code_files(user.code, allow_secrets=user.allow_secrets)
         files |= {f"user/code/{file.name}": file.path for file in found}
         noun = "file" if len(found) == 1 else "files"
-        say(f"{user.code}: {len(found)} {noun}, {size(sum(file.size for file in found))} go into /opt/ml/code")
+        told = f"{user.code}: {len(found)} {noun}, {size(sum(file.size for file in found))} go into /opt/ml/code"
+        say(f"{told}, as --allow-secrets says with {', '.join(user.secrets)}" if user.secrets else told)
     return files
 
 

@@ -42,7 +42,6 @@ _IDLE = ("--prefer-binary", "--require-hashes")
 _HASH = re.compile(r"\s--hash(?:=|\s+)(\S+)")
 _DIGEST = re.compile(r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}|md5:[0-9a-f]{32})", re.I)
 _SIGNED = re.compile(r"token|secret|passw|credential|api_?key|^sig$|signature|^auth$", re.I)
-_ARCHIVE = (".whl", ".tar.gz", ".zip", ".tar.bz2", ".tgz", ".tar.xz")
 _USER = re.compile(r"://[^/\s]*@")
 _VCS = re.compile(r"(?:git|hg|svn|bzr)(?:\+|:)", re.I)
 
@@ -160,7 +159,7 @@ def _check(text: str, *, git: bool) -> None:
         _check_address(target.split(" ;", maxsplit=1)[0].strip(), git=git)
         if not named:
             return
-    elif re.match(r"[./~\\]|[\w.-]+/", target) or target.split(";")[0].strip().endswith(_ARCHIVE):
+    elif re.match(r"[./~\\]|[\w.-]+/\S*$|\S+(?:\.whl|\.zip|\.t[a-z.]*[gbx]z2?)\s*(?:;|$)", target):
         raise _Refused(f"{text}: a path on this machine, which a build does not have", _WHEEL)
     try:
         Requirement(text)

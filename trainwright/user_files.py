@@ -281,7 +281,7 @@ def _walk(root: Path, *, ignore: Ignore, skipped: Callable[[Path], bool]) -> Ite
                 continue
             _check_name(name)
             if not stat.S_ISREG(found.st_mode):
-                raise _Refused(f"{name} is {_kind(found.st_mode)}, and an image holds files")
+                raise _Refused(f"{name} is {_kind(found.st_mode)}, not a file")
             yield FoundFile(name, path, found.st_size, bool(found.st_mode & 0o100))
 
 
