@@ -51,9 +51,15 @@ def complain(text: str) -> None:
         _mute(sys.stderr)
 
 
-def answer(text: str, end: str = "\n") -> None:
-    """What a verb has to show, on standard output. A terminal gets no character that it would obey."""
-    print(printable(text) if sys.stdout.isatty() else text, end=end)
+def answer(text: str) -> None:
+    """What a verb has to show, on standard output. Files and servers are quoted in it, so no character of it moves the
+    cursor or turns the text around."""
+    print(printable(text))
+
+
+def artifact(text: str) -> None:
+    """A file that a verb makes, on standard output: as it is, but for a terminal."""
+    print(printable(text) if sys.stdout.isatty() else text, end="")
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -30,7 +30,11 @@ _WHY = {
 }
 # Flags whose value may be a document, or a variable of any text.
 _SEVERAL_LINES = {"distribution", "hyperparameters", "instance-groups", "env"}
-_NUMBERS = {int: ("[+-]?[0-9]{1,9}", "a whole number"), float: (r"[+-]?[0-9]{1,9}(\.[0-9]{1,9})?", "a number")}
+# Every whole number among the flags is a count, and no verb takes more than nine digits of one.
+_NUMBERS = {
+    int: ("0{0,9}[1-9][0-9]{0,8}", "not a whole number from 1"),
+    float: (r"[+-]?[0-9]{1,9}(\.[0-9]{1,9})?", "not a number"),
+}
 
 
 def check_command_line(words: Sequence[str], contexts: Sequence[ParserContext], *, finding: bool = False) -> None:
@@ -179,7 +183,7 @@ def _check_value(flag: str, argument: Argument, kind: Any) -> None:
         pattern, what = _NUMBERS.get(kind, ("", ""))
         if pattern and not fits(pattern, text):
             example = argument.default or 2
-            raise RequestError(f"{flag} {text}: not {what}", remedy=f"For example: {flag} {example:g}")
+            raise RequestError(f"{flag} {text}: {what}", remedy=f"For example: {flag} {example:g}")
 
 
 def _explained(wrong: ParseError, words: Sequence[str], verb: ParserContext) -> RequestError:
