@@ -160,13 +160,13 @@ def _check(text: str, *, git: bool) -> None:
         if not named:
             return
     elif re.match(r"[./~\\]|[\w.-]+/\S*$|\S+(?:\.whl|\.zip|\.t[a-z.]*[gbx]z2?)\s*(?:;|$)", target):
-        raise _Refused(f"{text}: a path on this machine, which a build does not have", _WHEEL)
+        raise _Refused(f"a path on this machine, which a build does not have: {text}", _WHEEL)
     try:
         Requirement(text)
     except (InvalidRequirement, RecursionError, ValueError) as wrong:
         reason = str(wrong).splitlines()[0] if str(wrong) else "too deep"
         raise _Refused(
-            f"{text}: not a requirement ({reason})", "Write it as NAME==VERSION, a line for each package."
+            f"not a requirement ({reason}): {text}", "Write it as NAME==VERSION, a line for each package."
         ) from None
 
 
