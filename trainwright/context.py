@@ -14,8 +14,9 @@ from trainwright.base import make_base
 from trainwright.catalog import Catalog
 from trainwright.errors import RequestError
 from trainwright.inputs import Inputs, inputs_of
+from trainwright.lines import DEBIAN_SUITES
 from trainwright.paths import templates_dir, write_atomically
-from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent, PlannedSource
+from trainwright.plan import Plan, PlannedComponent, PlannedSource
 from trainwright.plan_lock import files_of
 from trainwright.render import render_dockerfile
 from trainwright.request import user_code

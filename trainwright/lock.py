@@ -24,7 +24,8 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from trainwright import runner
 from trainwright.errors import Conflict, Failure, RequestError, SourceError
-from trainwright.records import Record, parse_record
+from trainwright.fields import AnyVersion, FileName, Name, PackageName, Platform, Python, Sha256, each_once
+from trainwright.records import Record, parse_record, read_json
 from trainwright.uv_settings import index_settings
 
 if TYPE_CHECKING:
@@ -52,12 +53,12 @@ class LockedPackage(Record):
     dependencies, direct or not, hold the package.
     """
 
-    name: Annotated[str, AfterValidator(normalise)]
-    version: str
-    file: Annotated[str, StringConstraints(pattern=r"^[^/\\]+\.(whl|tar\.gz|tar\.bz2|zip)$")]
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    name: Annotated[PackageName, AfterValidator(normalise)]
+    version: AnyVersion
+    file: Annotated[FileName, StringConstraints(pattern=r"\.(whl|tar\.gz|tar\.bz2|zip)$")]
+    sha256: Sha256
     size: Annotated[int, Field(ge=0)] | None = None
-    components: tuple[str, ...] = ()
+    components: tuple[Name, ...] = ()
 
     @property
     def sdist(self) -> bool:
@@ -65,13 +66,19 @@ class LockedPackage(Record):
         return not self.file.endswith(".whl")
 
 
+def _sorted(packages: tuple[LockedPackage, ...]) -> tuple[LockedPackage, ...]:
+    return tuple(sorted(packages, key=lambda package: package.name))
+
+
 class Lock(Record):
     """Every Python package of an image line, sorted by name, for one Python and one platform."""
 
     schema_: Literal["trainwright/lock/1"] = Field(default=SCHEMA, alias="schema")
-    python: str
-    platform: str
-    packages: Annotated[tuple[LockedPackage, ...], AfterValidator(lambda ps: tuple(sorted(ps, key=lambda p: p.name)))]
+    python: Python
+    platform: Platform
+    packages: Annotated[
+        tuple[LockedPackage, ...], AfterValidator(each_once(lambda p: p.name, "package")), AfterValidator(_sorted)
+    ]
 
     @classmethod
     def load(cls, path: Path) -> Lock:
@@ -80,15 +87,7 @@ class Lock(Record):
         Raises:
             RequestError: the file is missing or is no lock.
         """
-        try:
-            data = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise RequestError(f"{path}: no such lock", remedy="./invoke lock-lines writes it.") from None
-        except ValueError as broken:
-            raise RequestError(
-                f"{path}: not readable as JSON: {broken}", remedy="./invoke lock-lines writes it anew."
-            ) from None
-        return parse_record(cls, data, str(path))
+        return parse_record(cls, read_json(path, remedy="./invoke lock-lines writes it anew."), str(path))
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""

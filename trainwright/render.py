@@ -11,9 +11,9 @@ import jinja2
 
 from trainwright.catalog import BASE, Catalog
 from trainwright.errors import RequestError
-from trainwright.lines import version_key
+from trainwright.lines import DEBIAN_SUITES, version_key
 from trainwright.paths import templates_dir
-from trainwright.plan import DEBIAN_SUITES, Base, Plan, PlannedComponent
+from trainwright.plan import Base, Plan, PlannedComponent
 from trainwright.steps import diagram
 from trainwright.tools import load_tools
 

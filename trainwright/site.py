@@ -22,8 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from trainwright.apt_sources import machine_mirrors
 from trainwright.errors import RequestError, SourceError, did_you_mean
 from trainwright.hashes import KnownHashes
+from trainwright.lines import DEBIAN_SUITES
 from trainwright.pip_config import PIP_OPTIONS, pip_options
-from trainwright.plan import DEBIAN_SUITES
 
 SITE_FILE = "trainwright.toml"
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"

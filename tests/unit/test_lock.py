@@ -158,7 +158,7 @@ def test_what_is_no_lock_is_refused(tmp_path: Path, text: str, words: str) -> No
 
 
 def test_a_missing_lock_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="no such lock") as missing:
+    with pytest.raises(RequestError, match="no such file") as missing:
         Lock.load(tmp_path / "a.lock.json")
     assert "./invoke lock-lines" in missing.value.remedy
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.job import InstanceGroup
-from trainwright.records import parse_record
+from trainwright.records import parse_json, parse_record, read_json
 from trainwright.rehearsal.job import DEFAULT_INSTANCE, Job
 
 # One word for what is most often wanted; the rest is JSON.
@@ -147,16 +147,9 @@ def table_of(flag: str, given: str) -> dict[str, Any]:
 
 def _json(flag: str, given: str) -> Any:
     """What a text of JSON says, or the file that it names."""
-    text = given
-    if not given.lstrip().startswith(("{", "[")):
-        try:
-            text = Path(given).read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise RequestError(f"{flag} {given}: neither JSON nor a file that can be read ({error})") from None
-    try:
-        return json.loads(text)
-    except ValueError as wrong:
-        raise RequestError(f"{flag}: not JSON: {wrong}") from None
+    if given.lstrip().startswith(("{", "[")):
+        return parse_json(given, flag)
+    return read_json(Path(given), remedy=f"{flag} takes JSON, or the name of a file of JSON.")
 
 
 def pairs_of(flag: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
