@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import Annotated, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field
 
@@ -80,6 +80,26 @@ def _inert(text: str) -> str:
     return _url(text)
 
 
+def local_path(place: str) -> str | None:
+    """The path that a place names by itself or in a ``file:`` address; ``None`` for an address on the web.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if place.startswith(("http://", "https://")):
+        return None
+    if found := trouble(place):
+        raise ValueError(found)
+    if not place.startswith("file:"):
+        if "://" in place:
+            raise ValueError("is neither an http:// or https:// address nor a folder")
+        return place
+    parts = urlsplit(place)  # ValueError: [ opens an IPv6 address that nothing closes
+    if parts.netloc not in ("", "localhost"):
+        raise ValueError("names a host: file:///folder has three slashes")
+    return unquote(parts.path)
+
+
 Line = Annotated[str, AfterValidator(_line)]  # one line
 Prose = Annotated[str, AfterValidator(_prose)]  # lines for people to read
 Url = Annotated[str, AfterValidator(_inert)]
@@ -97,11 +117,16 @@ Pin = Annotated[str, Field(pattern=rf"^{_PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1
 Constraint = Annotated[str, Field(pattern=rf"^{_PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$")]
 Platform = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}-manylinux_2_[0-9]{1,3}$")]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$")]
+PythonFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,246}\.(whl|tar\.gz|tar\.bz2|zip)$")]
 FilledFileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9{][A-Za-z0-9._+~{}-]{0,254}$")]  # {version} to be filled in
 SystemName = Annotated[str, Field(pattern=r"^[A-Za-z0-9{][A-Za-z0-9._+{}-]{0,127}$")]  # Debian's, Amazon's
 SystemVersion = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z.+:~^_-]{0,127}$")]
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 Folder = Annotated[str, Field(pattern=r"^/[A-Za-z0-9._+/{}-]{0,255}$")]
 Reference = Annotated[str, Field(pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]{0,511}$")]  # of an image
+# A registry, or the beginning of the names of its repositories.
+HostPort = Annotated[
+    str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?(/[a-z0-9][A-Za-z0-9_.-]{0,254}){0,16}$")
+]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]

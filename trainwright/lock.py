@@ -20,11 +20,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field
 
 from trainwright import runner
 from trainwright.errors import Conflict, Failure, RequestError, SourceError
-from trainwright.fields import AnyVersion, FileName, Name, PackageName, Platform, Python, Sha256, each_once
+from trainwright.fields import AnyVersion, Name, PackageName, Platform, Python, PythonFile, Sha256, each_once
 from trainwright.records import Record, parse_record, read_json
 from trainwright.uv_settings import index_settings
 
@@ -55,7 +55,7 @@ class LockedPackage(Record):
 
     name: Annotated[PackageName, AfterValidator(normalise)]
     version: AnyVersion
-    file: Annotated[FileName, StringConstraints(pattern=r"\.(whl|tar\.gz|tar\.bz2|zip)$")]
+    file: PythonFile
     sha256: Sha256
     size: Annotated[int, Field(ge=0)] | None = None
     components: tuple[Name, ...] = ()

@@ -42,8 +42,8 @@ R = TypeVar("R", bound=Record)
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-def read_text(path: Path, *, limit: int = MAX_BYTES, remedy: str = "") -> str:
-    """The text of a data file in UTF-8.
+def read_bytes(path: Path, *, limit: int = MAX_BYTES, remedy: str = "") -> bytes:
+    """The content of a file.
 
     Args:
         path: of a regular file; a device or a pipe would never end.
@@ -51,7 +51,7 @@ def read_text(path: Path, *, limit: int = MAX_BYTES, remedy: str = "") -> str:
         remedy: of the error.
 
     Raises:
-        RequestError: the file is missing, cannot be read, is too large or is not UTF-8.
+        RequestError: the file is missing, cannot be read or is too large.
     """
     try:
         mode = path.stat().st_mode
@@ -68,6 +68,12 @@ def read_text(path: Path, *, limit: int = MAX_BYTES, remedy: str = "") -> str:
         raise RequestError(f"{str(path)!r}: not a file name: {wrong}", remedy=remedy) from None
     if len(data) > limit:
         raise RequestError(f"{path}: is too large: more than {limit:,} bytes", remedy=remedy)
+    return data
+
+
+def read_text(path: Path, *, limit: int = MAX_BYTES, remedy: str = "") -> str:
+    """The text of a file in UTF-8; arguments and errors as :func:`read_bytes` has them."""
+    data = read_bytes(path, limit=limit, remedy=remedy)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as wrong:

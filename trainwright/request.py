@@ -15,9 +15,7 @@ from trainwright.records import Record
 from trainwright.texts import fits
 
 # cu124, cuda-12.4 and 12.4.1; 124 is clear enough, 12 is not.
-_CUDA = re.compile(
-    r"(?:cu(?:da)?[ -]?)?(\d{1,2})\.(\d)(?:\.\d{1,4})?|cu(?:da)?(\d{1,2})(\d)|(\d\d)(\d)", re.ASCII
-)
+_CUDA = re.compile(r"(?:cu(?:da)?[ -]?)?(\d{1,2})\.(\d)(?:\.\d{1,4})?|cu(?:da)?(\d{1,2})(\d)|(\d\d)(\d)", re.ASCII)
 
 
 class UserFiles(Record):
