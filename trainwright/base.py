@@ -27,7 +27,8 @@ from typing import IO, Any
 
 from trainwright import runner
 from trainwright.errors import EngineError, Failure, RequestError, SourceError
-from trainwright.paths import cache_dir, write_atomically
+from trainwright.owned import write_atomically
+from trainwright.paths import cache_dir
 from trainwright.records import read_json
 from trainwright.site import Site, mask
 

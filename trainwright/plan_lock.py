@@ -7,7 +7,6 @@ depend on any of it, so labels and tags are the same before and after.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
@@ -31,8 +30,8 @@ from trainwright.fields import (
     each_once,
 )
 from trainwright.lines import BaseKind, known_suite
-from trainwright.lock import LockedPackage
-from trainwright.paths import write_atomically
+from trainwright.lock import LockedPackage, dump_rows
+from trainwright.owned import write_atomically
 from trainwright.plan import Base, Plan, PlannedComponent, PlannedSource
 from trainwright.records import Record, parse_record, read_json
 from trainwright.site import Site
@@ -161,7 +160,7 @@ class PlanLock(Record):
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
         data = self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"schema": SCHEMA}
-        return json.dumps(data, indent=1, sort_keys=True) + "\n"
+        return dump_rows(data)
 
     @property
     def python_files(self) -> tuple[LockedPython, ...]:
