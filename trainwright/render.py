@@ -152,4 +152,4 @@ def _pairs(values: dict[str, str]) -> str:
 def _quote(value: str) -> str:
     """A value for ENV or LABEL. ``$`` would be expanded by the builder, so it is escaped, but for ``${PATH}``."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("\\${PATH}", "${PATH}")
-    return escaped if re.fullmatch(r"[\w./:@+-]+", value) else f'"{escaped}"'
+    return escaped if re.fullmatch(r"[A-Za-z0-9_./:@+-]+", value) else f'"{escaped}"'

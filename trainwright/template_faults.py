@@ -8,7 +8,7 @@ from types import TracebackType
 
 import jinja2
 
-from trainwright.errors import RequestError
+from trainwright.errors import Failure, RequestError
 
 REMEDY = "Correct the template; CONTRIBUTING.md says what a component's Dockerfile.j2 holds."
 
@@ -22,7 +22,7 @@ def template_faults(name: str) -> Iterator[None]:
     """
     try:
         yield
-    except RequestError:
+    except Failure:
         raise
     except jinja2.TemplateSyntaxError as wrong:
         where = f"{wrong.filename or wrong.name}:{wrong.lineno}"
