@@ -38,7 +38,9 @@ PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, t
 # Where the C library of the base is older than that: Ubuntu 18.04 has glibc 2.27, and uv knows 2.17 below 2.28.
 _OLD_PLATFORMS = {"ubuntu-18.04": "x86_64-manylinux_2_17"}
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
-_PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?")
+_PIN = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?"
+)
 
 
 def normalise(name: str) -> str:
@@ -254,7 +256,7 @@ def platform_of(os_name: str) -> str:
 
 
 def _root_file(component: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][\w-]*", component):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", component):
         raise RequestError(f"{component!r} is no name for a component", remedy="Use letters, digits and - only.")
     return f"{component}.in"
 
@@ -377,7 +379,7 @@ def _tag_ranks(python: str, platform: str) -> dict[Tag, int]:
     """
     from packaging.tags import compatible_tags, cpython_tags
 
-    match = re.fullmatch(r"(?P<machine>\w+?)-manylinux_2_(?P<minor>\d+)", platform)
+    match = re.fullmatch(r"(?P<machine>[a-z0-9_]+?)-manylinux_2_(?P<minor>[0-9]{1,3})", platform)
     if match is None:
         raise RequestError(f"{platform}: not a platform", remedy=f"For example {PLATFORM}.")
     platforms = []
