@@ -307,6 +307,7 @@ def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dic
     options = pip_options(environ, home)
     raw: dict[str, Any] = {PIP_OPTIONS[key]: value.split() for key, (value, _) in options.items() if key in PIP_OPTIONS}
     told = {name: options[option][1] for option, name in PIP_OPTIONS.items() if option in options}
+    told["find_links_urls"] = told.get("find_links", "")
     told["local_indexes"] = told.get("extra_index_urls") or told.get("index_url", "")
     index, no_index = ("".join(raw.pop(name, [])) for name in ("index_url", "no_index"))
     if index.startswith(("http://", "https://", "file:")):
