@@ -35,7 +35,7 @@ case "$*" in
     [ ! -e $here/pip-full ] || {{ cat $here/pip-full >&2; exit 1; }}
     [ ! -e $here/pip-fails ] || {{ echo 'THESE PACKAGES DO NOT MATCH THE HASHES' >&2; exit 1; }} ;;
 '-I -m compileall '*) ;;
-*) pwd; shift; printf '%s\\n' "$@" ;;
+*) pwd; printf '%s\\n' "$@" ;;
 esac
 """
 

@@ -26,7 +26,7 @@ def test_the_set_up_runs_once_and_then_says_nothing(checkout: Checkout) -> None:
     assert first.returncode == 0, first.stderr
     assert checkout.calls == ["venv", "pip"]
     assert "requirements.txt" in first.stderr
-    assert first.stdout.splitlines()[1:] == ["--search-root", str(checkout.root), "build", "--cuda", "cu 113"]
+    assert first.stdout.splitlines()[1:] == [str(checkout.root / "tasks.py"), "build", "--cuda", "cu 113"]
     second = checkout.run("plan")
     assert (second.returncode, second.stderr) == (0, "")
     assert checkout.calls == ["venv", "pip"]
@@ -49,7 +49,7 @@ def test_a_link_to_the_front_door_finds_its_checkout(checkout: Checkout, tmp_pat
     link = tmp_path / "tw"
     link.symlink_to(checkout.root / "invoke")
     done = subprocess.run([link, "x"], env=checkout.environment, capture_output=True, text=True, check=True)
-    assert str(checkout.root) in done.stdout.splitlines()
+    assert str(checkout.root / "tasks.py") in done.stdout.splitlines()
 
 
 def test_changed_pins_make_it_anew(checkout: Checkout) -> None:
@@ -234,6 +234,7 @@ def test_the_real_thing_without_a_network(checkout: Checkout, tmp_path: Path) ->
         archive.writestr(f"{info}/RECORD", "")
     (checkout.root / "trainwright").mkdir()
     (checkout.root / "trainwright" / "__init__.py").touch()
+    (checkout.root / "tasks.py").write_text("import invoke_stub\ninvoke_stub.main()\n")
     settings = {
         "TRAINWRIGHT_PYTHON": sys.executable,
         "PIP_NO_INDEX": "1",
@@ -252,7 +253,7 @@ def test_the_real_thing_without_a_network(checkout: Checkout, tmp_path: Path) ->
     assert done.stdout.splitlines() == [
         str(elsewhere),
         str(checkout.root / "trainwright" / "__init__.py"),
-        str(["--search-root", str(checkout.root), "--list"]),
+        str(["--list"]),
         str(checkout.root / ".venv"),
     ]
     assert checkout.run(env=settings).stderr == ""
