@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.hostile import Try
 from trainwright import build, paths, store
 from trainwright.catalog import load_catalog
 from trainwright.errors import RequestError
@@ -415,3 +416,84 @@ def test_broken_state_is_passed_over(tmp_path: Path, content: bytes) -> None:
 
 def test_the_proof_is_nowhere() -> None:
     assert not Path("/PWNED").exists()
+
+
+# ---- the same through the real command line --------------------------------------------------------------------------
+
+DEEP = "[" * 200_000
+NOPE = json.dumps(changed(PLAN_LOCK, "base.os", "nope-1"))
+PLAN = "plan --framework pytorch --cuda cpu"
+
+
+def site(text: str, word: str) -> Try:
+    """A try with this site file."""
+    return Try(f"{PLAN} --site s.toml", 2, word, files={"s.toml": text})
+
+
+def catalog(text: str, word: str) -> Try:
+    """A try with this image line of one's own."""
+    return Try(f"{PLAN} --catalog own", 2, word, files={"own/images/pytorch/x.yaml": text})
+
+
+def job(text: str, word: str) -> Try:
+    """A try with this job file."""
+    return Try("preflight --entry-point t.py --job j.yaml", 2, word, files={"t.py": "", "j.yaml": text})
+
+
+ROWS = (
+    Try(f"{PLAN} --version 1{'a' * 40}!", 2, "--version"),
+    Try(f"{PLAN} --version {'9' * 5000}", 2, "--version"),
+    Try(f"{PLAN} --python 3{'.1' * 4000}", 2, "--python"),
+    Try([*PLAN.split(), "--version", "2.6.0\nRUN x"], 2, "--version"),
+    Try([*PLAN.split(), "--version", "\u0662.\u0666"], 2, "--version"),
+    Try(f"plan --framework pytorch --cuda {'1' * 5000}", 2, "--cuda"),
+    Try(f"{PLAN} --set nccl=0123456789abcdef0123456789abcdef01234567-dirty!", 2, "--set"),
+    Try(PLAN, 2, "PIP_INDEX_URL", env={"PIP_INDEX_URL": "http://"}),
+    Try(PLAN, 2, "PIP_INDEX_URL", env={"PIP_INDEX_URL": "file://[x"}),
+    Try(PLAN, 2, "PIP_EXTRA_INDEX_URL", env={"PIP_EXTRA_INDEX_URL": "file://[x"}),
+    Try(PLAN, 0, "pytorch 2.", env={"PIP_FIND_LINKS": "~nouser/w"}),
+    Try(PLAN, 0, "pytorch 2.", env={"PIP_INDEX_URL": "", "PIP_CERT": "", "HTTPS_PROXY": "", "AWS_REGION": ""}),
+    Try(PLAN, 0, "pytorch 2.", env={"TRAINWRIGHT_CATALOG": "", "TRAINWRIGHT_DOCKER": "", "TRAINWRIGHT_REVISION": ""}),
+    Try(PLAN, 2, "/dev/zero", env={"PIP_CONFIG_FILE": "/dev/zero"}),
+    site(DEEP, "s.toml"),
+    site("x = " + DEEP, "nested"),
+    site("x = " + "9" * 5000, "digits"),
+    site("a" + ".a" * 100_000 + " = 1", "nested"),
+    site('index_url = "ftp://x/"', "s.toml:1: index_url"),
+    site('extra_index_urls = ["https://x.example/\\nno-index = true"]', "extra_index_urls"),
+    site('ca_bundle = "."', "s.toml:1: ca_bundle"),
+    site('ca_bundle = "s.toml"', "s.toml:1: ca_bundle"),
+    site('find_links = ["~nouser/x"]', "s.toml:1: find_links"),
+    site('index_url = "file://[x"', "s.toml:1: index_url"),
+    Try(f"{PLAN} --site s.toml", 2, "UTF-8", files={"s.toml": b"# \xff\n"}),
+    Try(f"{PLAN} --site /dev/zero", 2, "/dev/zero"),
+    catalog(DEEP, "nested"),
+    catalog("- " * 200_000, "nested"),
+    catalog("as_of: 2022-13-45", "x.yaml:1"),
+    catalog("a: 1\nb: !!int abc", "x.yaml:2"),
+    catalog("a: 1\na: 2", "duplicate key"),
+    catalog("a: &a [*a]", "alias"),
+    catalog("a: " + "9" * 5000, "x.yaml:1"),
+    catalog('python: "3.11\\nRUN x"', "python"),
+    Try("mirror pull --lock a.json --to m", 2, "a.json", files={"a.json": DEEP}),
+    Try("mirror pull --lock a.json --to m", 2, "a.json:1", files={"a.json": '{"plan": 1, "plan": 2}'}),
+    Try(
+        "mirror pull --lock a.json --to m",
+        2,
+        "nope-1",
+        files={"a.json": json.dumps(changed(PLAN_LOCK, "base.os", "nope-1"))},
+    ),
+    Try("mirror pull --lock /dev/zero --to m", 2, "/dev/zero"),
+    job("image: a\nhyperparameters: {x: 2022-13-45}", "j.yaml:2"),
+    job("hyperparameters: &a {x: *a}", "alias"),
+    job("hyperparameters: " + "{x: " * 3000, "nested"),
+    job("image: a\nimage: b", "duplicate key"),
+    job("image: " + "9" * 5000, "digits"),
+    Try("estimator --job j.yaml", 2, "duplicate key", files={"j.yaml": "image: a\nimage: b"}),
+    Try("estimator --job /dev/zero", 2, "/dev/zero"),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_hostile(row: Try, attempt: Callable[[Try], object]) -> None:
+    attempt(row)
