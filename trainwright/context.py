@@ -12,9 +12,10 @@ from trainwright.base import make_base
 from trainwright.catalog import Catalog
 from trainwright.errors import RequestError
 from trainwright.inputs import Inputs, inputs_of
+from trainwright.lines import DEBIAN_SUITES
 from trainwright.owned import claim, fill
 from trainwright.paths import templates_dir
-from trainwright.plan import DEBIAN_SUITES, Plan, PlannedSource
+from trainwright.plan import Plan, PlannedSource
 from trainwright.plan_lock import files_of
 from trainwright.render import render_dockerfile
 from trainwright.rootfs import locked_rootfs

@@ -11,9 +11,9 @@ from trainwright.catalog import Catalog
 from trainwright.engine import Engine
 from trainwright.errors import Conflict, RequestError, did_you_mean
 from trainwright.inputs import Inputs, fetch_unchecked, locked_archive, new_lock, with_archives
-from trainwright.lines import ImageLine
+from trainwright.lines import DEBIAN_SUITES, ImageLine
 from trainwright.lock import LockedPackage, normalise, resolve_lock
-from trainwright.plan import DEBIAN_SUITES, Plan
+from trainwright.plan import Plan
 from trainwright.plan_lock import LockedBase, LockedPython, PlanLock, completed, files_of
 from trainwright.render import render_dockerfile
 from trainwright.site import Site

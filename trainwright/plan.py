@@ -16,8 +16,6 @@ from trainwright.user_files import NOT_IDENTITY, UserFiles
 
 SCHEMA = "trainwright/plan/1"
 LABEL = "io.trainwright"
-# Base operating systems and the suite of Debian's archive that each is.
-DEBIAN_SUITES = {"debian-11": "bullseye", "debian-12": "bookworm", "debian-13": "trixie"}
 
 
 class Base(Record):

@@ -7,13 +7,14 @@ import shlex
 from collections.abc import Iterable
 
 from trainwright.errors import RequestError
+from trainwright.fields import VERSION
 from trainwright.lines import cuda_tag
 from trainwright.records import Record
+from trainwright.texts import fits
 from trainwright.user_files import UserFiles, make_user_files
 
 # cu124, cuda-12.4 and 12.4.1; 124 is clear enough, 12 is not.
-_CUDA = re.compile(r"(?:cu(?:da)?[ -]?)?(\d{1,2})\.(\d)(?:\.\d+)?|cu(?:da)?(\d{1,2})(\d)|(\d\d)(\d)")
-_VERSION = re.compile(r"\d+(\.\d+)*([abrc.+]?[0-9a-z]+)*")
+_CUDA = re.compile(r"(?:cu(?:da)?[ -]?)?(\d{1,2})\.(\d)(?:\.\d{1,4})?|cu(?:da)?(\d{1,2})(\d)|(\d\d)(\d)", re.ASCII)
 
 
 class Request(Record):
@@ -101,7 +102,7 @@ def make_request(
             "--framework is missing", remedy="./invoke build --framework pytorch --cuda cpu   (./invoke list shows all)"
         )
     for flag, value in (("--version", version), ("--python", python)):
-        if value is not None and not _VERSION.fullmatch(value):
+        if value is not None and not fits(VERSION, value):
             raise RequestError(f"{flag} {value}: not a version number", remedy=f"For example: {flag} 3.11")
     return Request(
         framework=framework.strip().lower(),
@@ -151,7 +152,7 @@ def _pins(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
     pins: dict[str, str] = {}
     for word in words:
         name, _, version = (part.strip() for part in word.partition("="))
-        if not name or not _VERSION.fullmatch(version):
+        if not name or not fits(VERSION, version):
             raise RequestError(f"--set {word}: not NAME=VERSION", remedy="For example: --set nccl=2.21.5")
         if pins.setdefault(name, version) != version:
             raise RequestError(f"--set {name}={pins[name]} and --set {name}={version}: which one?")
