@@ -19,8 +19,9 @@ from pathlib import Path
 
 from trainwright.archives import remedy
 from trainwright.errors import SourceError
+from trainwright.masking import mask
 from trainwright.paths import locked
-from trainwright.site import Site, mask
+from trainwright.site import Site
 from trainwright.web import FAILURES, open_url, reason
 
 AT_ONCE = 4

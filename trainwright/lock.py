@@ -24,6 +24,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from trainwright import runner
 from trainwright.errors import Conflict, Failure, RequestError, SourceError
+from trainwright.masking import mask
 from trainwright.records import Record, parse_record
 from trainwright.uv_settings import index_settings
 
@@ -250,8 +251,8 @@ def _uv(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 
 def _failure(words: str) -> Failure:
-    """What the resolver said, as the failure it is; shortened, and without the user and password of an index."""
-    said = re.sub(r"//[^/@\s]+@", "//***@", " ".join(words.split()))
+    """What the resolver said, as the failure it is; shortened, and without the secrets of an index."""
+    said = mask(" ".join(words.split()))
     short = said if len(said) <= 900 else f"{said[:600]} ... {said[-280:]}"
     if "no solution found" in said.lower():
         return Conflict(

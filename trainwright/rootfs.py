@@ -14,9 +14,10 @@ from trainwright.base import make_base
 from trainwright.download import Store, Wanted
 from trainwright.errors import Failure, SourceError
 from trainwright.hashes import KnownHashes
+from trainwright.masking import mask
 from trainwright.paths import cache_dir
 from trainwright.plan import DEBIAN_SUITES
-from trainwright.site import Site, mask
+from trainwright.site import Site
 
 FILE = "rootfs.tar"
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from trainwright.apt_sources import machine_mirrors
 from trainwright.errors import RequestError, SourceError, did_you_mean
 from trainwright.hashes import KnownHashes
+from trainwright.masking import masked, remember
 from trainwright.pip_config import PIP_OPTIONS, pip_options
 from trainwright.plan import DEBIAN_SUITES
 
@@ -32,12 +33,6 @@ _REGISTRY = r"^[a-z0-9][a-z0-9.-]*(:\d+)?(/[a-z0-9][\w.-]*)*$"
 # Where a build step finds the packages of apt_folder: a mount of the build context.
 APT_MOUNT = "/mnt/apt/repository"
 _PATHS = {"local_indexes", "find_links", "ca_bundle", "netrc", "artifact_folder", "image_folder", "apt_folder", "locks"}
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s\"']*@")
-
-
-def mask(text: str) -> str:
-    """``text`` with user and password of every URL in it replaced by stars."""
-    return _CREDENTIALS.sub("***@", text)
 
 
 class Aws(BaseModel):
@@ -117,14 +112,24 @@ class Site(BaseModel):
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Indexes and mirrors that builds are told to use, credentials included."""
+        named = (self.index_url, *self.extra_index_urls, *self.find_links_urls, self.artifact_mirror)
+        return tuple(filter(None, (*named, self.apt_mirror, self.apt_security_mirror)))
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Have what is secret in the addresses masked, from now on and in every text of this process."""
+        super().model_post_init(context)
+        remember(*self.addresses, self.proxies.http, self.proxies.https)
+
+    @property
     def origins(self) -> Mapping[str, str]:
         """Where each value came from (a file, an environment variable), by attribute."""
         return self._origins
 
     def describe(self) -> dict[str, Any]:
         """What is set, for ``doctor`` and ``explain``: JSON values, no credentials."""
-        told = self.model_dump(mode="json", exclude_defaults=True) | {"origins": self._origins}
-        return dict(json.loads(mask(json.dumps(told))))
+        return masked(self.model_dump(mode="json", exclude_defaults=True) | {"origins": self._origins})
 
     def __repr__(self) -> str:
         return f"Site({self.describe()})"

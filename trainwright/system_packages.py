@@ -20,12 +20,13 @@ from trainwright.buildkit import command
 from trainwright.context import fill
 from trainwright.engine import Engine
 from trainwright.errors import SourceError
+from trainwright.masking import mask
 from trainwright.paths import locked, state_dir, templates_dir
 from trainwright.plan import Base
 from trainwright.plan_lock import LockedArchive, LockedSystemPackage, SystemPackage
 from trainwright.render import render_question
 from trainwright.runner import run
-from trainwright.site import Site, mask
+from trainwright.site import Site
 from trainwright.steps import stages, steps
 
 SECONDS = 3600

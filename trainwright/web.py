@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NoReturn
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from trainwright.site import Site, mask
+from trainwright.masking import mask
+from trainwright.site import Site
 
 NO_ANSWER = "no answer"
 # What a server, a proxy or the network can do wrong.
