@@ -93,7 +93,29 @@ class Lock(Record):
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
-        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=2, sort_keys=True) + "\n"
+        return dump_rows(self.model_dump(mode="json", by_alias=True))
+
+
+def dump_rows(document: Mapping[str, Any]) -> str:
+    """A document as JSON with one line for each entry of a list of records, so that a diff shows packages.
+
+    Args:
+        document: JSON values; its keys are sorted, those of records in a list stay in their order.
+    """
+    return f"{_rows(document, ' ')}\n"
+
+
+def _rows(value: Any, indent: str) -> str:
+    if isinstance(value, Mapping):
+        rows = [f"{json.dumps(key)}: {_rows(each, indent + ' ')}" for key, each in sorted(value.items())]
+        return _bracketed("{", rows, "}", indent)
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return _bracketed("[", [json.dumps(row) for row in value], "]", indent)
+    return json.dumps(value)
+
+
+def _bracketed(begin: str, rows: Iterable[str], end: str, indent: str) -> str:
+    return begin + "\n" + ",\n".join(indent + row for row in rows) + "\n" + indent[1:] + end
 
 
 def requirements_text(packages: Iterable[LockedPackage]) -> str:
@@ -165,6 +187,8 @@ def resolve_lock(
         Conflict: no set of versions fulfils everything.
         RequestError: a requirement cannot be read.
     """
+    from trainwright.site import load_site
+
     with tempfile.TemporaryDirectory(prefix="trainwright-lock-") as name:
         folder = Path(name)
         inputs = {_root_file(component): component for component in roots}
@@ -177,8 +201,9 @@ def resolve_lock(
         pins, needed_by = _read_graph(graph)
         files = compile_pins(pins, python, platform, indexes=indexes, site=site, bounds=bounds, folder=folder)
         found = _read_files(files, _tag_ranks(python, platform), folder)
-    _check_same(pins, found)
-    _ask_sizes(found, environment.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_FILE"))
+        _check_same(pins, found)
+        # Without a site: what this machine says (there is no site file in that folder).
+        _ask_sizes(found, site or load_site(cwd=folder))
     closures = _closures(needed_by, inputs)
     packages = (
         {"name": name, "version": pins[name], "components": closures.get(name, ())}
@@ -391,24 +416,15 @@ def _check_same(pins: Mapping[str, str], found: Mapping[str, Mapping[str, Any]])
         raise SourceError(f"the package index changed while it was read: {', '.join(differ)}", remedy="Lock again.")
 
 
-def _ask_sizes(found: Mapping[str, dict[str, Any]], bundle: str | None) -> None:
+def _ask_sizes(found: Mapping[str, dict[str, Any]], site: Site) -> None:
     """Fill in the sizes that the index left out, where the server names them: a lock is whole without them."""
-    import ssl
     from concurrent.futures import ThreadPoolExecutor
-    from urllib.request import Request, urlopen
 
-    try:
-        context = ssl.create_default_context(cafile=bundle)
-    except OSError:  # the bundle is missing or none; uv has said so, or needed no network
-        return
+    from trainwright.web import ask_size
 
     def ask(facts: dict[str, Any]) -> None:
-        try:
-            question = Request(facts["address"], method="HEAD")  # noqa: S310 - http(s), see below
-            with urlopen(question, timeout=30, context=context) as answer:  # noqa: S310
-                facts["size"] = int(answer.headers["Content-Length"])
-        except (OSError, TypeError, ValueError):
-            return
+        size = ask_size(facts["address"], site, seconds=30)
+        facts["size"] = size if isinstance(size, int) else None
 
     with ThreadPoolExecutor(8) as pool:
         wanted = [f for f in found.values() if f["size"] is None and urlsplit(f["address"]).scheme in {"http", "https"}]
