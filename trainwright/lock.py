@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 import tempfile
@@ -26,7 +25,7 @@ from trainwright import runner
 from trainwright.errors import Conflict, Failure, RequestError, SourceError
 from trainwright.masking import mask
 from trainwright.records import Record, parse_record
-from trainwright.uv_settings import index_settings
+from trainwright.uv_settings import index_settings, insecure_hosts
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -72,6 +71,9 @@ class Lock(Record):
     schema_: Literal["trainwright/lock/1"] = Field(default=SCHEMA, alias="schema")
     python: str
     platform: str
+    insecure_hosts: tuple[str, ...] = Field(
+        default=(), description="whose certificates were not checked when the lock was made"
+    )
     packages: Annotated[tuple[LockedPackage, ...], AfterValidator(lambda ps: tuple(sorted(ps, key=lambda p: p.name)))]
 
     @classmethod
@@ -93,7 +95,8 @@ class Lock(Record):
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
-        return dump_rows(self.model_dump(mode="json", by_alias=True))
+        unusual = set() if self.insecure_hosts else {"insecure_hosts"}
+        return dump_rows(self.model_dump(mode="json", by_alias=True, exclude=unusual))
 
 
 def dump_rows(document: Mapping[str, Any]) -> str:
@@ -210,7 +213,12 @@ def resolve_lock(
         | {key: facts[key] for key in ("file", "sha256", "size")}
         for name, facts in found.items()
     )
-    return Lock(python=python, platform=platform, packages=tuple(LockedPackage(**each) for each in packages))
+    return Lock(
+        python=python,
+        platform=platform,
+        insecure_hosts=insecure_hosts(environment),
+        packages=tuple(LockedPackage(**each) for each in packages),
+    )
 
 
 def compile_pins(

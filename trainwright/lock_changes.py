@@ -58,6 +58,7 @@ def entries(lock: PlanLock | None) -> dict[tuple[str, str], str]:
     found |= {("archive", f"{a.component}/{a.file}"): a.sha256 for a in lock.archives}
     found |= {("package", f"{p.name}:{p.architecture}"): p.version for p in lock.system or ()}
     found |= {("python", p.name): f"{p.version} {p.sha256[:12]}" for p in (*(lock.python or ()), *(lock.user or ()))}
+    found |= {("insecure host", host): "certificate not checked" for host in lock.insecure_hosts}
     found |= {("tool", p.name): f"{p.version} {p.sha256[:12]}" for p in lock.tools or ()}
     return found
 

@@ -32,7 +32,8 @@ _BARE_CREDENTIALS = re.compile(
 )
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,20}://)([^\s\"'<>`\\/?#]*)([^\s\"'<>`\\?#]*)(\?[^\s\"'<>`\\#]*)?")
 _PARAMETER = re.compile(
-    r"([?&;][\w.%-]{0,40}(?:sig|token|secret|passw|pwd|key|auth|credential)[\w.%-]{0,40}=)[^\s\"'<>`\\&#]+", re.IGNORECASE
+    r"([?&;][\w.%-]{0,40}(?:sig|token|secret|passw|pwd|key|auth|credential)[\w.%-]{0,40}=)[^\s\"'<>`\\&#]+",
+    re.IGNORECASE,
 )
 _AUTHORIZATION = re.compile(
     r"(authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?(?:(?:basic|bearer|token)\s+)?)[^\s\"',]+", re.IGNORECASE

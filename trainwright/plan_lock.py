@@ -119,6 +119,9 @@ class PlanLock(Record):
     python_version: str
     platform: str
     indexes: tuple[str, ...] = Field(default=(), description="of the image line, beside the site's own")
+    insecure_hosts: tuple[str, ...] = Field(
+        default=(), description="whose certificates were not checked when Python packages were resolved"
+    )
     user: tuple[LockedPython, ...] | None = None
     system: tuple[LockedSystemPackage, ...] | None = None
     tools: tuple[LockedPython, ...] | None = None

@@ -6,7 +6,7 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainwright import runner
@@ -52,9 +52,13 @@ def index_settings(indexes: Sequence[str], site: Site | None = None) -> tuple[di
     return environment | {"UV_PYTHON_DOWNLOADS": "never"}, flags
 
 
-def insecure_hosts() -> tuple[str, ...]:
-    """The hosts whose certificates are not checked when a lock is made: pip's ``trusted-host``, or uv's own setting."""
-    told = os.environ.get("UV_INSECURE_HOST") or _pip_settings().get("trusted-host", "")
+def insecure_hosts(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """The hosts whose certificates uv does not check: pip's ``trusted-host``, or what uv is told itself.
+
+    Args:
+        settings: the variables of :func:`index_settings`.
+    """
+    told = os.environ.get("UV_INSECURE_HOST") or settings.get("UV_INSECURE_HOST", "")
     return tuple(sorted(set(re.split(r"[\s,]+", told)) - {""}))
 
 

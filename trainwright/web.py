@@ -213,9 +213,7 @@ def _check_redirect(origin: Origin, url: str) -> None:
         raise urllib.error.URLError(f"leads from https to {mask(url)}, which is not encrypted")
 
 
-def _opener(
-    host: str, site: Site, answers: Callable[..., http.client.HTTPResponse]
-) -> urllib.request.OpenerDirector:
+def _opener(host: str, site: Site, answers: Callable[..., http.client.HTTPResponse]) -> urllib.request.OpenerDirector:
     """An opener of http and https, and of nothing else: urllib's own takes file:, ftp: and data:, too."""
 
     def connect(kind: type[http.client.HTTPConnection], host: str, **options: Any) -> http.client.HTTPConnection:
