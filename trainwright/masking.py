@@ -21,9 +21,12 @@ SHORTEST = 6  # characters; a shorter word is masked inside of addresses alone, 
 
 # Words that paths of indexes and mirrors are made of; a path of nothing else is shown.
 _USUAL = frozenset(
-    "+simple api apt archive archives artifactory artifacts content data debian debian-security dists dl dists files "
-    "group home index local main mirror mirrors mnt nexus opt packages pip pool public pypi python remote repo "
-    "repository root security service simple srv stable tmp ubuntu usr v1 v2 var wheels whl work".split()
+    """
+    +simple api apt archive archives artifactory artifacts content data debian debian-security dists dl
+    files group home index local main mirror mirrors mnt nexus opt packages pip pool public pypi python
+    remote repo repository root security service simple srv stable tmp ubuntu usr v1 v2 var wheels whl
+    work
+    """.split()  # noqa: SIM905 - as words it can be read
 )
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s\"']*@")
 # user:password@host without a scheme, as curl takes a proxy; a digest of an image (name:tag@sha256:…) is no host.

@@ -65,8 +65,8 @@ def insecure_hosts(settings: Mapping[str, str]) -> tuple[str, ...]:
 def insecure_words(hosts: Sequence[str]) -> str:
     """What to say of hosts whose certificates are not checked."""
     return (
-        f"the certificates of {', '.join(hosts)} are not checked (trusted-host of pip, or UV_INSECURE_HOST): whoever is "
-        "in between can put other packages into a lock"
+        f"the certificates of {', '.join(hosts)} are not checked (trusted-host of pip, or UV_INSECURE_HOST): "
+        "whoever is in between can put other packages into a lock"
     )
 
 

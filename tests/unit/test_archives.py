@@ -203,7 +203,7 @@ def test_fetch_asks_the_mirror_of_the_site_first_and_shows_no_password(fetch, se
     assert [h["Authorization"] for h in server.headers[:2]] == ["Basic bWU6czNjcmV0"] * 2
     server.pages.clear()
     done = fetch(f"{server.url}/up")
-    assert f"tried http://***@{host}/base/{FILE}: curl: (22)" in done.stdout
+    assert f"tried http://***@{host}/…/{FILE}: curl: (22)" in done.stdout
     assert "s3cret" not in done.stdout + done.stderr
 
 

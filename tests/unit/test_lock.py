@@ -237,6 +237,7 @@ def test_addresses_reach_uv_by_environment_only(install: Install) -> None:
             "UV_HTTP_TIMEOUT": "30",
             "SSL_CERT_FILE": "/etc/bundle.crt",
             "UV_INDEX_STRATEGY": "unsafe-best-match",
+            "UV_NO_WRAP": "1",
             "UV_PYTHON_DOWNLOADS": "never",
         }
 
