@@ -272,7 +272,7 @@ def _netrc_login(file: Path | None, host: str) -> tuple[str | None, str | None]:
         found = netrc.netrc(file).authenticators(host)
     except (OSError, ValueError, netrc.NetrcParseError):
         return None, None
-    return (found[0], found[2]) if found else (None, None)
+    return (found[0], found[2]) if found and (found[0] or found[2]) else (None, None)
 
 
 def content_length(headers: Message) -> int | None:
@@ -310,7 +310,8 @@ def reason(failed: Exception) -> str:
     cause = failed.reason if isinstance(failed, urllib.error.URLError) else failed
     if isinstance(cause, TimeoutError):
         return NO_ANSWER
-    return _harmless(str(cause) or type(cause).__name__)
+    # What a server said may be nothing but a line end.
+    return _harmless(str(cause)) or type(cause).__name__
 
 
 def _harmless(text: str) -> str:
