@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, say, use_catalog, verb
+from trainwright.cli import CATALOG_HELP, JSON_HELP, answer, artifact, complain, print_json, say, use_catalog, verb
 
 
 @verb(
@@ -93,7 +92,7 @@ def rehearse(
     if json:
         print_json(document)
     else:
-        print(rehearsal_text(document))
+        answer(rehearsal_text(document))
 
 
 @verb(
@@ -122,7 +121,7 @@ def preflight(
     if json:
         print_json(found.as_json())
     else:
-        print(findings_text(found))
+        answer(findings_text(found))
     if found.exit_code:
         raise Exit(code=found.exit_code)
 
@@ -136,7 +135,7 @@ def diagnose(c: Context, log: str, json: bool = False) -> None:
     if json:
         print_json(found.as_json())
     else:
-        print(clinic.diagnosis_text(found))
+        answer(clinic.diagnosis_text(found))
 
 
 @verb(
@@ -221,8 +220,8 @@ def estimator(
         "instance_count": instance_count or None,
         "distribution": distribution_of(distribution),
         "hyperparameters": table_of("--hyperparameters", hyperparameters) if hyperparameters else {},
-        "inputs": dict(pairs_of("--input", input or [])),
-        "environment": dict(pairs_of("--env", env or [])),
+        "inputs": pairs_of("--input", input or []),
+        "environment": pairs_of("--env", env or []),
         "role": role,
         "region": region,
         "name": name,
@@ -247,10 +246,10 @@ def estimator(
     if json:
         print_json(found.as_json())
     elif output or check_only:
-        print(estimator_text(found))
+        answer(estimator_text(found))
     else:
         # What is generated has standard output for itself, as `> start.py` wants it.
-        sys.stderr.write(f"{estimator_text(found)}\n")
-        print(text, end="")
+        complain(estimator_text(found))
+        artifact(text)
     if found.exit_code:
         raise Exit(code=found.exit_code)
