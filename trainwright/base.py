@@ -27,10 +27,11 @@ from typing import IO, Any
 
 from trainwright import runner
 from trainwright.errors import EngineError, Failure, RequestError, SourceError
+from trainwright.masking import mask, without_credentials
 from trainwright.owned import write_atomically
 from trainwright.paths import cache_dir
 from trainwright.records import read_json
-from trainwright.site import Site, mask
+from trainwright.site import Site
 
 RECIPE = 1  # raise it when the same options give another file system
 VARIANT = "minbase"
@@ -123,7 +124,7 @@ def recipe_key(suite: str, site: Site) -> str:
         "include": INCLUDE,
         "epoch": EPOCH,
         "options": [*DPKG_OPTIONS, *APT_OPTIONS],
-        "sources": mask(site.apt_sources(suite)),
+        "sources": without_credentials(site.apt_sources(suite)),
     }
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 

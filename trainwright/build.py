@@ -24,9 +24,10 @@ from trainwright.engine import Engine
 from trainwright.errors import BuildFailed, EngineError, ProofFailed, RegistryRefused, RequestError, SourceError
 from trainwright.inputs import Inputs, check_folders, inputs_of
 from trainwright.ledger import make_ledger, owner_of
+from trainwright.masking import mask
 from trainwright.paths import locked, setting, state_dir
 from trainwright.plan import Plan
-from trainwright.progress import BuildProgress
+from trainwright.progress import BuildProgress, masked_line
 from trainwright.runner import run, stream
 from trainwright.site import Site
 from trainwright.source_failures import source_failure
@@ -249,10 +250,10 @@ def _run_build(
             log_path.open("w") as log,
             stream([*argv, str(folder)], env={**engine.cli_env, **site.build_args()}) as running,
         ):
-            log.write(f"# {' '.join(argv)} {folder}\n")
+            log.write(mask(f"# {' '.join(argv)} {folder}\n"))
             try:
                 for line in running.lines():
-                    log.write(line + "\n")
+                    log.write(masked_line(line) + "\n")
                     progress.feed(line)
                     view.update(progress)
                 done = running.wait()

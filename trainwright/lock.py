@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 import tempfile
@@ -24,9 +23,10 @@ from pydantic import AfterValidator, Field
 
 from trainwright import runner
 from trainwright.errors import Conflict, Failure, RequestError, SourceError
-from trainwright.fields import AnyVersion, Name, PackageName, Platform, Python, PythonFile, Sha256, each_once
+from trainwright.fields import AnyVersion, Line, Name, PackageName, Platform, Python, PythonFile, Sha256, each_once
+from trainwright.masking import mask
 from trainwright.records import Record, parse_record, read_json
-from trainwright.uv_settings import index_settings
+from trainwright.uv_settings import index_settings, insecure_hosts
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -78,6 +78,9 @@ class Lock(Record):
     schema_: Literal["trainwright/lock/1"] = Field(default=SCHEMA, alias="schema")
     python: Python
     platform: Platform
+    insecure_hosts: tuple[Line, ...] = Field(
+        default=(), description="whose certificates were not checked when the lock was made"
+    )
     packages: Annotated[
         tuple[LockedPackage, ...], AfterValidator(each_once(lambda p: p.name, "package")), AfterValidator(_sorted)
     ]
@@ -93,7 +96,8 @@ class Lock(Record):
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
-        return dump_rows(self.model_dump(mode="json", by_alias=True))
+        unusual = set() if self.insecure_hosts else {"insecure_hosts"}
+        return dump_rows(self.model_dump(mode="json", by_alias=True, exclude=unusual))
 
 
 def dump_rows(document: Mapping[str, Any]) -> str:
@@ -187,6 +191,8 @@ def resolve_lock(
         Conflict: no set of versions fulfils everything.
         RequestError: a requirement cannot be read.
     """
+    from trainwright.site import load_site
+
     with tempfile.TemporaryDirectory(prefix="trainwright-lock-") as name:
         folder = Path(name)
         inputs = {_root_file(component): component for component in roots}
@@ -199,15 +205,21 @@ def resolve_lock(
         pins, needed_by = _read_graph(graph)
         files = compile_pins(pins, python, platform, indexes=indexes, site=site, bounds=bounds, folder=folder)
         found = _read_files(files, _tag_ranks(python, platform), folder)
-    _check_same(pins, found)
-    _ask_sizes(found, environment.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_FILE"))
+        _check_same(pins, found)
+        # Without a site: what this machine says (there is no site file in that folder).
+        _ask_sizes(found, site or load_site(cwd=folder))
     closures = _closures(needed_by, inputs)
     packages = (
         {"name": name, "version": pins[name], "components": closures.get(name, ())}
         | {key: facts[key] for key in ("file", "sha256", "size")}
         for name, facts in found.items()
     )
-    return Lock(python=python, platform=platform, packages=tuple(LockedPackage(**each) for each in packages))
+    return Lock(
+        python=python,
+        platform=platform,
+        insecure_hosts=insecure_hosts(environment),
+        packages=tuple(LockedPackage(**each) for each in packages),
+    )
 
 
 def compile_pins(
@@ -273,8 +285,8 @@ def _uv(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 
 def _failure(words: str) -> Failure:
-    """What the resolver said, as the failure it is; shortened, and without the user and password of an index."""
-    said = re.sub(r"//[^/@\s]+@", "//***@", " ".join(words.split()))
+    """What the resolver said, as the failure it is; shortened, and without the secrets of an index."""
+    said = mask(" ".join(words.split()))
     short = said if len(said) <= 900 else f"{said[:600]} ... {said[-280:]}"
     if "no solution found" in said.lower():
         return Conflict(
@@ -413,24 +425,15 @@ def _check_same(pins: Mapping[str, str], found: Mapping[str, Mapping[str, Any]])
         raise SourceError(f"the package index changed while it was read: {', '.join(differ)}", remedy="Lock again.")
 
 
-def _ask_sizes(found: Mapping[str, dict[str, Any]], bundle: str | None) -> None:
+def _ask_sizes(found: Mapping[str, dict[str, Any]], site: Site) -> None:
     """Fill in the sizes that the index left out, where the server names them: a lock is whole without them."""
-    import ssl
     from concurrent.futures import ThreadPoolExecutor
-    from urllib.request import Request, urlopen
 
-    try:
-        context = ssl.create_default_context(cafile=bundle)
-    except OSError:  # the bundle is missing or none; uv has said so, or needed no network
-        return
+    from trainwright.web import ask_size
 
     def ask(facts: dict[str, Any]) -> None:
-        try:
-            question = Request(facts["address"], method="HEAD")  # noqa: S310 - http(s), see below
-            with urlopen(question, timeout=30, context=context) as answer:  # noqa: S310
-                facts["size"] = int(answer.headers["Content-Length"])
-        except (OSError, TypeError, ValueError):
-            return
+        size = ask_size(facts["address"], site, seconds=30)
+        facts["size"] = size if isinstance(size, int) else None
 
     with ThreadPoolExecutor(8) as pool:
         wanted = [f for f in found.values() if f["size"] is None and urlsplit(f["address"]).scheme in {"http", "https"}]

@@ -21,6 +21,7 @@ from trainwright.store import all_records
 from trainwright.system_packages import Answer, Start, ask_apt
 from trainwright.tools import tools_lock
 from trainwright.user_files import user_requirements
+from trainwright.uv_settings import index_settings, insecure_hosts, insecure_words
 
 Say = Callable[[str], None]
 # A step of a Dockerfile in which a program calls apt by itself (run_installer in templates/macros.j2).
@@ -196,6 +197,7 @@ def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], *, si
     if mine := names & {p.name for p in python}:
         say(f"resolving {', '.join(sorted(mine))} anew")
         python = upgraded(plan, python, mine, catalog, lock=lock, site=site)
+        lock = _with_insecure_hosts(lock, site, say)
     lock = lock.model_copy(update={"python": python})
     if plan.user.requirements is None:
         return lock
@@ -204,7 +206,17 @@ def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], *, si
         say("resolving the packages of --with-requirements")
         keep = [p for p in lock.user or () if p.name not in again and USER not in again]
         lock = lock.model_copy(update={"user": resolve_user(plan, lock, catalog, site, keep)})
+        lock = _with_insecure_hosts(lock, site, say)
     return lock
+
+
+def _with_insecure_hosts(lock: PlanLock, site: Site, say: Say) -> PlanLock:
+    """A lock for which uv was asked: it names the hosts whose certificates were not checked then, or earlier, as
+    packages of earlier answers may be left in it."""
+    hosts = insecure_hosts(index_settings(lock.indexes, site)[0])
+    if hosts:
+        say(insecure_words(hosts))
+    return lock.model_copy(update={"insecure_hosts": tuple(sorted({*lock.insecure_hosts, *hosts}))})
 
 
 def upgraded(

@@ -143,6 +143,9 @@ class PlanLock(Record):
     python_version: Python
     platform: Platform
     indexes: tuple[Url, ...] = Field(default=(), description="of the image line, beside the site's own")
+    insecure_hosts: tuple[Line, ...] = Field(
+        default=(), description="whose certificates were not checked when Python packages were resolved"
+    )
     user: _Python | None = None
     system: Annotated[tuple[LockedSystemPackage, ...], _OnceOfVersion] | None = None
     tools: _Python | None = None

@@ -14,9 +14,10 @@ from trainwright.download import Store, Wanted
 from trainwright.errors import Failure, SourceError
 from trainwright.hashes import KnownHashes
 from trainwright.lines import DEBIAN_SUITES
+from trainwright.masking import mask
 from trainwright.paths import cache_dir
 from trainwright.records import read_state
-from trainwright.site import Site, mask
+from trainwright.site import Site
 
 FILE = "rootfs.tar"
 

@@ -23,6 +23,7 @@ from trainwright.errors import RequestError, SourceError, did_you_mean
 from trainwright.fields import HostPort, Line, Reference, SiteUrl
 from trainwright.hashes import KnownHashes
 from trainwright.lines import DEBIAN_SUITES
+from trainwright.masking import masked, remember
 from trainwright.paths import home_dir, setting
 from trainwright.pip_config import PIP_OPTIONS, pip_options
 from trainwright.records import MAX_TOML_BYTES, parse_toml, read_text
@@ -42,12 +43,6 @@ DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _REGION = r"^[a-z]{2}(-[a-z]{2,16}){1,4}-[0-9]$"
 # Where a build step finds the packages of apt_folder: a mount of the build context.
 APT_MOUNT = "/mnt/apt/repository"
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s\"']*@")
-
-
-def mask(text: str) -> str:
-    """``text`` with user and password of every URL in it replaced by stars."""
-    return _CREDENTIALS.sub("***@", text)
 
 
 class Aws(BaseModel):
@@ -124,14 +119,24 @@ class Site(BaseModel):
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Indexes and mirrors that builds are told to use, credentials included."""
+        named = (self.index_url, *self.extra_index_urls, *self.find_links_urls, self.artifact_mirror)
+        return tuple(filter(None, (*named, self.apt_mirror, self.apt_security_mirror)))
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Have what is secret in the addresses masked, from now on and in every text of this process."""
+        super().model_post_init(context)
+        remember(*self.addresses, self.proxies.http, self.proxies.https)
+
+    @property
     def origins(self) -> Mapping[str, str]:
         """Where each value came from (a file, an environment variable), by attribute."""
         return self._origins
 
     def describe(self) -> dict[str, Any]:
         """What is set, for ``doctor`` and ``explain``: JSON values, no credentials."""
-        told = self.model_dump(mode="json", exclude_defaults=True) | {"origins": self._origins}
-        return dict(json.loads(mask(json.dumps(told))))
+        return masked(self.model_dump(mode="json", exclude_defaults=True) | {"origins": self._origins})
 
     def __repr__(self) -> str:
         return f"Site({self.describe()})"

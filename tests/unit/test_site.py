@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from trainwright.errors import RequestError, SourceError
-from trainwright.site import Site, load_site, mask
+from trainwright.masking import mask
+from trainwright.site import Site, load_site
 
 INDEX = "https://me:s3cret@index.example/simple"
 
