@@ -33,6 +33,7 @@ from trainwright.rootfs import put
 from trainwright.site import Site
 from trainwright.system_packages import fetch_packages
 
+KIND = "mirror"  # of folder, as its manifest says
 Say = Callable[[str], None]
 SITE_TEXT = """\
 # A mirror that `./invoke mirror pull` made: all that the builds of the locks beside it take in.
@@ -78,7 +79,7 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
             f"packages of {base.os} cannot be mirrored",
             remedy="Its repositories answer by version, so a locked build needs them and nothing else of the kind.",
         )
-    claim(folder, "mirror", f"--to {folder}", whole=True)
+    claim(folder, KIND, f"--to {folder}", whole=True)
     with locked(folder):
         counts = {"archives": _archives(lock, folder, site, say), "python": _wheels(lock, folder, site, say)}
         counts["packages"] = _system(lock, folder, site, engine, say)
