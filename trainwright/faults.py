@@ -102,7 +102,7 @@ def _ours(fault: Exception, words: list[str]) -> InternalError:
 
 
 def _report(fault: Exception, words: list[str]) -> str:
-    from trainwright.site import mask
+    from trainwright.masking import mask
 
     lines = [
         f"trainwright {__version__}, Python {platform.python_version()}, {platform.platform()}",

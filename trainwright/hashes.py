@@ -10,6 +10,7 @@ from typing import Any
 
 from trainwright.owned import write_atomically
 from trainwright.paths import cache_dir
+from trainwright.records import read_state
 
 
 class KnownHashes:
@@ -21,10 +22,8 @@ class KnownHashes:
 
     def __init__(self) -> None:
         self._file = cache_dir() / "wheelhouse.json"
-        try:
-            self._rows: dict[str, list[Any]] = dict(json.loads(self._file.read_text()))
-        except (OSError, ValueError, TypeError, RecursionError):
-            self._rows = {}
+        rows = read_state(self._file)
+        self._rows: dict[str, list[Any]] = rows if isinstance(rows, dict) else {}
 
     def sha256(self, path: Path) -> str:
         """The sha256 of a file, in hexadecimal."""

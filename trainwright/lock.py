@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field
 
 from trainwright import runner
 from trainwright.errors import Conflict, Failure, RequestError, SourceError
+from trainwright.fields import AnyVersion, Line, Name, PackageName, Platform, Python, PythonFile, Sha256, each_once
 from trainwright.masking import mask
-from trainwright.records import Record, parse_record
+from trainwright.records import Record, parse_record, read_json
 from trainwright.uv_settings import index_settings, insecure_hosts
 
 if TYPE_CHECKING:
@@ -37,7 +38,9 @@ PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, t
 # Where the C library of the base is older than that: Ubuntu 18.04 has glibc 2.27, and uv knows 2.17 below 2.28.
 _OLD_PLATFORMS = {"ubuntu-18.04": "x86_64-manylinux_2_17"}
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
-_PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?")
+_PIN = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?"
+)
 
 
 def normalise(name: str) -> str:
@@ -52,12 +55,12 @@ class LockedPackage(Record):
     dependencies, direct or not, hold the package.
     """
 
-    name: Annotated[str, AfterValidator(normalise)]
-    version: str
-    file: Annotated[str, StringConstraints(pattern=r"^[^/\\]+\.(whl|tar\.gz|tar\.bz2|zip)$")]
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    name: Annotated[PackageName, AfterValidator(normalise)]
+    version: AnyVersion
+    file: PythonFile
+    sha256: Sha256
     size: Annotated[int, Field(ge=0)] | None = None
-    components: tuple[str, ...] = ()
+    components: tuple[Name, ...] = ()
 
     @property
     def sdist(self) -> bool:
@@ -65,16 +68,22 @@ class LockedPackage(Record):
         return not self.file.endswith(".whl")
 
 
+def _sorted(packages: tuple[LockedPackage, ...]) -> tuple[LockedPackage, ...]:
+    return tuple(sorted(packages, key=lambda package: package.name))
+
+
 class Lock(Record):
     """Every Python package of an image line, sorted by name, for one Python and one platform."""
 
     schema_: Literal["trainwright/lock/1"] = Field(default=SCHEMA, alias="schema")
-    python: str
-    platform: str
-    insecure_hosts: tuple[str, ...] = Field(
+    python: Python
+    platform: Platform
+    insecure_hosts: tuple[Line, ...] = Field(
         default=(), description="whose certificates were not checked when the lock was made"
     )
-    packages: Annotated[tuple[LockedPackage, ...], AfterValidator(lambda ps: tuple(sorted(ps, key=lambda p: p.name)))]
+    packages: Annotated[
+        tuple[LockedPackage, ...], AfterValidator(each_once(lambda p: p.name, "package")), AfterValidator(_sorted)
+    ]
 
     @classmethod
     def load(cls, path: Path) -> Lock:
@@ -83,15 +92,7 @@ class Lock(Record):
         Raises:
             RequestError: the file is missing or is no lock.
         """
-        try:
-            data = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise RequestError(f"{path}: no such lock", remedy="./invoke lock-lines writes it.") from None
-        except ValueError as broken:
-            raise RequestError(
-                f"{path}: not readable as JSON: {broken}", remedy="./invoke lock-lines writes it anew."
-            ) from None
-        return parse_record(cls, data, str(path))
+        return parse_record(cls, read_json(path, remedy="./invoke lock-lines writes it anew."), str(path))
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
@@ -267,7 +268,7 @@ def platform_of(os_name: str) -> str:
 
 
 def _root_file(component: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][\w-]*", component):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", component):
         raise RequestError(f"{component!r} is no name for a component", remedy="Use letters, digits and - only.")
     return f"{component}.in"
 
@@ -390,7 +391,7 @@ def _tag_ranks(python: str, platform: str) -> dict[Tag, int]:
     """
     from packaging.tags import compatible_tags, cpython_tags
 
-    match = re.fullmatch(r"(?P<machine>\w+?)-manylinux_2_(?P<minor>\d+)", platform)
+    match = re.fullmatch(r"(?P<machine>[a-z0-9_]+?)-manylinux_2_(?P<minor>[0-9]{1,3})", platform)
     if match is None:
         raise RequestError(f"{platform}: not a platform", remedy=f"For example {PLATFORM}.")
     platforms = []

@@ -11,15 +11,16 @@ from trainwright.catalog import Catalog
 from trainwright.engine import Engine
 from trainwright.errors import Conflict, RequestError, did_you_mean
 from trainwright.inputs import Inputs, fetch_unchecked, locked_archive, new_lock, with_archives
-from trainwright.lines import ImageLine
+from trainwright.lines import DEBIAN_SUITES, ImageLine
 from trainwright.lock import LockedPackage, normalise, resolve_lock
-from trainwright.plan import DEBIAN_SUITES, Plan
+from trainwright.plan import Plan
 from trainwright.plan_lock import LockedBase, LockedPython, PlanLock, completed, files_of
 from trainwright.render import render_dockerfile
 from trainwright.site import Site
 from trainwright.store import all_records
 from trainwright.system_packages import Answer, Start, ask_apt
 from trainwright.tools import tools_lock
+from trainwright.user_files import user_requirements
 from trainwright.uv_settings import index_settings, insecure_hosts, insecure_words
 
 Say = Callable[[str], None]
@@ -264,7 +265,7 @@ def resolve_user(
         )
     own = lock.python or ()
     constraints = [f"{p.name}==={p.version}" for p in (*own, *keep)]
-    roots = {USER: tuple(plan.user.requirements.read_text().splitlines())}
+    roots = {USER: tuple(user_requirements(plan.user))}
     made = _resolve(roots, constraints, _elsewhere(plan, _lines(plan, catalog)), lock=lock, site=site)
     names = {p.name for p in own}
     return tuple(_of(package, USER) for package in made if package.name not in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
@@ -81,12 +82,17 @@ def _own_folder(variable: str, usual: Callable[[], Path], kind: str, *, ignored:
     named = setting(variable)
     path = Path(named).absolute() if named else usual()
     new = not path.exists()
-    if named:
-        claim(path, kind, f"{variable}={named}", whole=True)
-    else:
-        path.mkdir(parents=True, exist_ok=True)
-    if new and ignored:
-        (path / ".gitignore").write_text("*\n")
+    try:
+        if named:
+            claim(path, kind, f"{variable}={named}", whole=True)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+        if new and ignored:
+            (path / ".gitignore").write_text("*\n")
+    except OSError as refused:
+        if refused.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RequestError(f"{path}: cannot be made: {refused.strerror}", remedy=STATE_REMEDY) from None
     return path
 
 

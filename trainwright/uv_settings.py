@@ -98,7 +98,8 @@ def _pip_settings() -> dict[str, str]:
         if section in ranked:
             ranked[section][name] = _unquoted(value)
     if not listed.ok:
-        ranked[":env:"] = {k[4:].lower().replace("_", "-"): v for k, v in os.environ.items() if k.startswith("PIP_")}
+        told = {name: value for name, value in os.environ.items() if name.startswith("PIP_") and value}
+        ranked[":env:"] = {name[4:].lower().replace("_", "-"): value for name, value in told.items()}
     return {**ranked["global"], **ranked["install"], **ranked[":env:"]}
 
 
