@@ -136,7 +136,7 @@ def _remember(address: str) -> None:
 def _looks_secret(word: str) -> bool:
     """Whether a word of a path is hidden even where it stands alone: long, of mixed characters, not a name with a
     version."""
-    if len(word) < 8 or re.fullmatch(r"[A-Za-z]+[-_.]?v?[0-9]+(?:[-_.][0-9]+)*", word, re.ASCII):
+    if len(word) < 8 or re.fullmatch(r"[A-Za-z]+[-_.]?v?[0-9]{1,4}(?:[-_.][0-9]{1,4})*", word, re.ASCII):
         return False
     kinds = (r"[a-z]", r"[A-Z]", r"[0-9]")
     return sum(re.search(kind, word) is not None for kind in kinds) >= 2

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 21bec38a98df; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan dd214b7669d9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=21bec38a98dfadab0d79c364e14c18aee262860f92cbd2eab8e290afe1e2810d \
+    io.trainwright.plan=dd214b7669d9c4e49c49b2e6045d6fd5bac689e5cc32696fe98d7f65dcbfc155 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

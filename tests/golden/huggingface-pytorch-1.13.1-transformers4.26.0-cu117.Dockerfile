@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan db4564b1e753; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1833678f725d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=db4564b1e753faccd758b8e065ffd4920ad064aabee14246006d94dc4f4da9e0 \
+    io.trainwright.plan=1833678f725d4ffbb6281d9206e6bb01b67d79004ca8fd9b681b8215524ed953 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

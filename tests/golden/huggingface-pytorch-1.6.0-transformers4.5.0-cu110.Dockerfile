@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan bb0b3ecda15e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bfc90d680e6c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -57,7 +57,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=bb0b3ecda15e8514c0b564f04de864009b1fd503e8e34c73d473a589acc2aeba \
+    io.trainwright.plan=bfc90d680e6c20f23bf7ddb25f3e5cfd462c782ac20dad63951d85e8fa96e99a \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 8739076feb57; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 17f1741d6521; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -57,7 +57,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=8739076feb57cff55f040ebddd91d4ada09fb5233beb5e6d6a4fed161c9ddc1b \
+    io.trainwright.plan=17f1741d6521231491134e450c2189953f132cc1cc091fa5d89973f38c1f644e \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 8395867d8908; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 07dc73cc99fe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -57,7 +57,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=8395867d89089f7d6f06e9d937feb034155ac03418d70a9b5637af45e42a3257 \
+    io.trainwright.plan=07dc73cc99fe7435aec4c4b9c96d44f87e35752be1d987f6a43756e6f1536f35 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

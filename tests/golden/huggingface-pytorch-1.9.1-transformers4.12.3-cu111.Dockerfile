@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 11a8a89171fa; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1cdeb9df3388; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=11a8a89171fa8c1740d501d3679183b9a0c7024b60f9fc79530b0ca1041f7680 \
+    io.trainwright.plan=1cdeb9df3388b1573771512c9622a758efcf79ef22db331e2b637d57908ff146 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

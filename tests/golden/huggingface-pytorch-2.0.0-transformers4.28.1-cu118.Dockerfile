@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.0.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 75b91ea301fb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0ffd9825960f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.0.0 \
-    io.trainwright.plan=75b91ea301fb4247a8328e141a8099f6d97dbc1d187efc3bcd1679b9480e42f6 \
+    io.trainwright.plan=0ffd9825960feadb01d4019f4077f4af4b76a4dad6f926a62fc63b5af97b912c \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.0.0 \
     io.trainwright.cuda=11.8 \

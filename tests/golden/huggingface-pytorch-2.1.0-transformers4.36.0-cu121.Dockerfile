@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f6aabd464700; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan be0bc0da0bb7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=f6aabd464700210409ef8156e04868e5e645f5d95514335df499550bbfa6ab15 \
+    io.trainwright.plan=be0bc0da0bb7f2cebc2230dd74ee724f86606a798e0e654f117053e42a8353ac \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

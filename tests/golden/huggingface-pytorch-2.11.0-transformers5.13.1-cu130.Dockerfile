@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 0e221a8e91e3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d1437b909ade; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=0e221a8e91e3357569fdff0240ba66a34c4bdf456e776a4711b7b173d282c9ac \
+    io.trainwright.plan=d1437b909ade069e11f66d951a01f2812a1a24fb9d10483431c1a8650e006c92 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

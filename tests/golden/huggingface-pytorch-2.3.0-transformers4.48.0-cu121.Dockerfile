@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan fa17c716fc3d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 293c987bfbf7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=fa17c716fc3d5928a661c3f7794fa3490ad5601fd94146face0dbe50159fc734 \
+    io.trainwright.plan=293c987bfbf7ac09714712da6b7d3474be970b6d9c1161a77dfdb34fc6c968f6 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan bd2c5841d8e5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3118db9ddf06; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=bd2c5841d8e5800d1c18a4ba3c7396a9d00ef00af8e176883220c11fce74c89c \
+    io.trainwright.plan=3118db9ddf06821929e70438d77ccca71dc59451433dd0da2a9c0a18ae248099 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

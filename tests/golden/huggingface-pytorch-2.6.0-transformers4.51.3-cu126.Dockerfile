@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 3ebd74631dfc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cf543f465916; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=3ebd74631dfca94d7b3c500cd89a3263224b465b19702335c0202528f3c486c6 \
+    io.trainwright.plan=cf543f465916a6c69de885d9f0e45c6cb42ac8c7451040b462234bddd5148b23 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

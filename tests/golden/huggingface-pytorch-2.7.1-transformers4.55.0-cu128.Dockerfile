@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 2778b09e65c8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c57229ddc977; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=2778b09e65c83c17989771351a102969f24882e66a8dcad732db48f359b7a1d6 \
+    io.trainwright.plan=c57229ddc977e34c14f60d8c15cc8430ea029aee1d2ac100a44a5c3117f5f693 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan dee9ad089586; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d64bb896bc62; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=dee9ad089586f1c29bd433eea142284e869c18ea6e86052effa69994a0ab9654 \
+    io.trainwright.plan=d64bb896bc6221683f5cb08925add64a553ff1fc611f405b478c89d1823d833f \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

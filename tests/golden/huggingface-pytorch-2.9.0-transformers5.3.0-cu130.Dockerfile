@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan bc66fffc7128; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ea266286150c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=bc66fffc7128d0bd2b7dd0bb12cf911599f95c7ed5deaa012d4a4bd120e4099c \
+    io.trainwright.plan=ea266286150c01e24b495bc6357946509c01414c8acb1659ede948178e2c564a \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

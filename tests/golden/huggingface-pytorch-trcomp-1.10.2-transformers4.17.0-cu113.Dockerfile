@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9df14eb7c9c3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3080abff4ae0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -137,7 +137,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=9df14eb7c9c365f6861a574678795d0d697c209b352d157ef22c8d64430f8282 \
+    io.trainwright.plan=3080abff4ae08e2e789c4fc05ab01b5c3105c28f3a2b3fb05ec3972240919eed \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan dcf338475ec4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b86c2062fec6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -137,7 +137,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=dcf338475ec486217f8a39b86c0d339a0c88857db42fa07e591c00817c4125a8 \
+    io.trainwright.plan=b86c2062fec6927a7631ff370e660d31a939e50d350407581d395b510db1fb51 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

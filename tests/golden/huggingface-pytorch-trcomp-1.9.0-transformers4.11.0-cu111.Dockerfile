@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.9.0, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 8f475e052311; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5f7cb32670c9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -131,7 +131,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.9.0 \
-    io.trainwright.plan=8f475e0523110fc10acb2a414199bfd95b3a9bc6365dea724fcd08ba8167233a \
+    io.trainwright.plan=5f7cb32670c9365d6d3bf71c1bdb3708cc3030362b0dedd2560eba1e6c9153a3 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.9.0 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 8181acb4d7d9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6503739d84f6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=8181acb4d7d979f358df24dc804096210cceb111e3ca010d458a7ceef3ef289b \
+    io.trainwright.plan=6503739d84f6fd95f238b6735e70760738c92a38897a8407cbebbfebbf54b9c3 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.3.2, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 9c39b399ac5c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 42bdc04b62d5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.3.2 \
-    io.trainwright.plan=9c39b399ac5ccb5b0050aa7d60510e595a0d7a7f1eb65c768450526afc759e8c \
+    io.trainwright.plan=42bdc04b62d5bd0186f79e2f4ec9e9305199c0613e458b7ecafe14836a59cbbb \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.3.2 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan a8cf4e8ee279; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fa0716491386; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=a8cf4e8ee27900e60d92412ca1e521316f22c965b910b8f56792b594daa30aa9 \
+    io.trainwright.plan=fa071649138614f942b71e0362d6a6c4c586b12764a69bc8295c4523aa3384bd \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan e8b7492fb01c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6eed7606f7a7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -54,7 +54,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=e8b7492fb01c05e5d0e49e943801aaaddcdb4742bd6864a32536df3733fee5f4 \
+    io.trainwright.plan=6eed7606f7a7bb83f6cdef3d733d4d400f47131904a36054f0ec8eb1be2374a8 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 35cecffc7a95; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 004abb0469c4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -53,7 +53,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=35cecffc7a95bc369ab65d759cde22c275da5e8dbd9a1f0309309524efd3a4a5 \
+    io.trainwright.plan=004abb0469c4b013f3f91a94d492ccd317ff51068e92b3657aaf4b1c659204e8 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

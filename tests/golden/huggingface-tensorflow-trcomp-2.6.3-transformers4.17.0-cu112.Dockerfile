@@ -1,5 +1,5 @@
 # huggingface-tensorflow-trcomp 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 66c3f33ca1c0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b5ab8d4866e2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -103,7 +103,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-trcomp-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=66c3f33ca1c035098967f04c4a40b6f095a59b140c8fded53c98decdbfbf0b45 \
+    io.trainwright.plan=b5ab8d4866e2777fac309ca1dce05ee09a6868816238b5d54255c455cc914cd2 \
     io.trainwright.framework=huggingface-tensorflow-trcomp \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

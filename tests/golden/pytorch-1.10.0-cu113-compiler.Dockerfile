@@ -1,5 +1,5 @@
 # pytorch 1.10.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5d44cc765db0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b73072eea5c0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -536,7 +536,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.0 \
-    io.trainwright.plan=5d44cc765db0e5af5b7d14dc611bd4ef939e9650e9c6069b374f733f1d89b320 \
+    io.trainwright.plan=b73072eea5c0d649be5b66dca9c70e28b6551e83e21f83356ee69b508b85547a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.0 \
     io.trainwright.cuda=11.3 \

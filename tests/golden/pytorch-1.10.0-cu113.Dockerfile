@@ -1,5 +1,5 @@
 # pytorch 1.10.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan dfb51ac0a5e3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9e82d9ce651f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -529,7 +529,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.0 \
-    io.trainwright.plan=dfb51ac0a5e30feab686a5154bbc1c466165866f2c8bfa9f187700eaf1cba973 \
+    io.trainwright.plan=9e82d9ce651fdd83fa2d1a7dd6f6d4f926fc2324b371a5780588a27b76d27c60 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.0 \
     io.trainwright.cuda=11.3 \

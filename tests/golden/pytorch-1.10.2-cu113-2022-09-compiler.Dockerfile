@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e3012f34ca59; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan db50f3bca8a9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -536,7 +536,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=e3012f34ca59d2cb2940db9874827c1633e343bb09541b925d470f9098406f19 \
+    io.trainwright.plan=db50f3bca8a9b3091a4e45111c2f189c0ba2f8bb991845dcdac2cc5def4371ba \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan cbb5cfcfa888; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8d1d538794e2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -529,7 +529,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=cbb5cfcfa8885b83e0a91503a8d0c6961a6b19270f5130325020f526ad207361 \
+    io.trainwright.plan=8d1d538794e2a1b5f956486e1b26a8846ffe748094497bb9b7d70e82e728420d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

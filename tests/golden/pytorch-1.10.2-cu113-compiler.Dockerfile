@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 7d084f06a1a0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 737f8528e10f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -514,7 +514,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=7d084f06a1a0ac4e8c73080b71b5cbd89dfeed1e82eb6ca699065c9a7f7fb3af \
+    io.trainwright.plan=737f8528e10fd5d150e6f0510a02b3f299b79ac91c0574d5228446f78e3f6cfb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

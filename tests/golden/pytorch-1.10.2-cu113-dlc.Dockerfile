@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5f5701ce200e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 21bb4122dad6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=5f5701ce200e72894aa2dfa5985cf9ebf88f76cc2234be107f4bd74fca0feb24 \
+    io.trainwright.plan=21bb4122dad62b83d7a9a7ae6d08384302b54feae28e4e1fdfe330cab3ef2bc6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

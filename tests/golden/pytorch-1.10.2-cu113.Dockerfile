@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 52dda2246aa1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 49a1ae8897a2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -507,7 +507,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=52dda2246aa1b21b4c0d68cb14d3d9a9bb3a5d86a0e0d801c67e0d887af2abe1 \
+    io.trainwright.plan=49a1ae8897a2a4bb65d8422e9aab63ab21f4a8151771f7b5d429867c45bdbc83 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

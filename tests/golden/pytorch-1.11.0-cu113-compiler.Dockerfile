@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 453ff7aa85fc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 87e88539f0ab; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -553,7 +553,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=453ff7aa85fc159d75e2ec0fbf8591a7cf8758d721311f9a5e47fe597e9157a0 \
+    io.trainwright.plan=87e88539f0ab3c0e033f271f2dda079551befb5b205952e793241c85a7fcb9e6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6c47d47fa21e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 34a012e817e6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -546,7 +546,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=6c47d47fa21e3c85583a85aa85dcd48bd9db4b118756c9fbd09c5882ac4167e5 \
+    io.trainwright.plan=34a012e817e609c48ff708743d28d60415ccb097889b2d33c9bfca051fe9f897 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

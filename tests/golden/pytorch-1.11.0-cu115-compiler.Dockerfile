@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 963c2ecec404; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 322267dac64f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=963c2ecec4045c6e55394ec5fc85e71c15cf98fbc6deeab64bb06dd5e9f9aa58 \
+    io.trainwright.plan=322267dac64f05919d5983c211e648e7c8ba208753a01b65bf58244937b33c96 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 422ae8dccf7d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5d2177b86539; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=422ae8dccf7d2c78a77847bb937a8bf2b8afa41f50dd4686eb6afa9591b2293d \
+    io.trainwright.plan=5d2177b865397b48d6ae1e5911f204e79ec6eb6255f12a63f24333146abfa3d6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan aac9d91ae10f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 59e8e2a3bd16; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -552,7 +552,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=aac9d91ae10f6ac5af9b3cf27120a222c0b71c38ff98a385cee1cd95165bde02 \
+    io.trainwright.plan=59e8e2a3bd16dcc6c5902505cee1cbec945800d6042560cb59bf8d429447915a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e12d1903ab33; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 42c22dd3241a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -545,7 +545,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=e12d1903ab33c6ddfe7d3ccfe653e2d7df6a7a6346a854775c5a256a566b13e7 \
+    io.trainwright.plan=42c22dd3241a7834385f9ca277185bb14816e51725a8d55b1ece5cdfdeae4109 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

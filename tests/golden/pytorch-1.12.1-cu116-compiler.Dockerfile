@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 36af6ef152d1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e7946a55aeac; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -413,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=36af6ef152d160382d61103b046b4858e6876ae4de5e0113a060bac3444502b2 \
+    io.trainwright.plan=e7946a55aeac6bfc198c9d4449651dec57ed408ede8741634ea6c726bbf8bf5e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 98fa53e1adac; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 553354d1c0ba; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -406,7 +406,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=98fa53e1adac83e5e69a06fd79901d7ee26591574e214e61a49ee6140b820c0d \
+    io.trainwright.plan=553354d1c0ba66f8aa794d5a9f84b8728417869d2ba57a1b527733871af3918b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

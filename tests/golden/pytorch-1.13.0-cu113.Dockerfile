@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 97c5235ff351; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7653871b9eb9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=97c5235ff351b775f8d925c81263c0bfa16d4d707d2f781ffcf6a3b7b56b56f8 \
+    io.trainwright.plan=7653871b9eb9cb5024e9f88a22eae4c08902680aea3546ee0343e8dcb4e23ce0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.3 \

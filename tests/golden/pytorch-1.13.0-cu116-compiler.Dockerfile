@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6599a91d9107; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d433fcaa52cd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -412,7 +412,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=6599a91d91071775bf0ffae3e8f04e53163c72828bc8dd87056f8e4872eadd02 \
+    io.trainwright.plan=d433fcaa52cdec6e3113d6de4bf7e716b754f3ab81bb16630f00e58b68633e77 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

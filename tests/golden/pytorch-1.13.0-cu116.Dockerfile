@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f80d82e9cd62; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1ca4b3c7313c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=f80d82e9cd622d2b9fe3d7dfbdb8b0ad5e32823c342c02633b514026003168bb \
+    io.trainwright.plan=1ca4b3c7313c8067d61a2c8f4ed8154a85e9d0e70cfa88645abab3c43f715315 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

@@ -1,5 +1,5 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bce8bf6f183a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 49fd82e1dce6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -574,7 +574,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=bce8bf6f183a6fb4906267bac5963a44a763e9b8fe4a2233a0f882b3d754dba5 \
+    io.trainwright.plan=49fd82e1dce61e98f07b1c3ef81fb75d9c6f74370f3208630b5691fe7dddb247 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

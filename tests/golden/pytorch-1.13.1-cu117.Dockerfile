@@ -1,5 +1,5 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 7a3685def4c3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d52519d908bf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -567,7 +567,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=7a3685def4c3d17d527e8cec9cd613b27678c8b6808e9ca707a32433ee935567 \
+    io.trainwright.plan=d52519d908bf410e8e8e390c011e1a6762d3800cd71f11de1682346f0edd650b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

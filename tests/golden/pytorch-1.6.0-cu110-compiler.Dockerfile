@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 321588a37306; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan abd54010cc24; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -462,7 +462,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=321588a37306499bfbb416919e7f80d4433d4e095b0f8a16c8f098c90cd89b49 \
+    io.trainwright.plan=abd54010cc24180a146f525b540e5a285016a15374f120bf05df0b2733b04c2c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

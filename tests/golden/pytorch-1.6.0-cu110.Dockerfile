@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan a6ae006ad29c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4591a66338a3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -455,7 +455,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=a6ae006ad29c217f914f10d0ac9e3254bca1468b42c0b517a26fe4bfbe42e8ed \
+    io.trainwright.plan=4591a66338a32e0f0d2476677d5d5d5af17473ec98d7ef64664b221cc45f1bfb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

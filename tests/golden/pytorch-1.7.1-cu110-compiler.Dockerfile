@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 3ba55cb8b26e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ddf96d6d76c1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -462,7 +462,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=3ba55cb8b26effe74e4196dd1a682e78571d8034c3b2ab697404eb6b410d4d2b \
+    io.trainwright.plan=ddf96d6d76c11f21475be81c2b3ba2b9cf5582fbf97f9e1f37aeb290edb3762e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 6f7a12d42204; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0ba6d48a8881; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -455,7 +455,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=6f7a12d42204d8ca3d0f7cb30f74578575f7f8810b8272fb44a3f37e5df139a9 \
+    io.trainwright.plan=0ba6d48a888101139b87f76cf9ca803219362080f39ac3bd3b772a36787b79d5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 4d99f4159fef; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 12ecdf79a41a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -462,7 +462,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=4d99f4159fefd0a75ea11b3557eb5bbe920e5f83ea03f7ce1fa54e4d59dee5b0 \
+    io.trainwright.plan=12ecdf79a41ac19f94788025573f67e88d9c9ecb9569addb6fd2ef914f9f076b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 23f10093184d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f1df5315c0a9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -455,7 +455,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=23f10093184d86b7fd47fe6030ae5f563a4421c318b539cb812a292164539bb5 \
+    io.trainwright.plan=f1df5315c0a909bd43ac4300bdb114c3ec8edb980532257ff1d11ffdbe7d9b1b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

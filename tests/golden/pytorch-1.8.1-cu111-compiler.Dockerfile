@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan cc57a38138f1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4c6692fed9cd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -549,7 +549,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=cc57a38138f1b2b6a8fcb2bd7e8434ee33a3d2309373b8f3e25c22e85bab3956 \
+    io.trainwright.plan=4c6692fed9cdaa33fda92f1d4a8786777e2bc3057beee40e528a0e8ff558586e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan c786f1c9e8c3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cf112ede0fa6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -542,7 +542,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=c786f1c9e8c36b5905e5bd73bf93eafebdaa925a8064a0f4a77259d362a4e1ca \
+    io.trainwright.plan=cf112ede0fa6aca2e53dc178343acdbe3c4c163ad5a03a98922a594511e7d1df \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 2aafbc5c9d24; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0a7c8462fc0f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -536,7 +536,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=2aafbc5c9d24ecaca93d0c8d8bd530702bac3570504efe83ac0f2e68851419c5 \
+    io.trainwright.plan=0a7c8462fc0f22b7dcab297cec5eeed95922af3d6f01ef7028a31159241835b4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 7f9cfda8490a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 80b2101e0a5e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -529,7 +529,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=7f9cfda8490a528abbe25bef599184cea674ef873eb0cf3e964189c4b5d0135b \
+    io.trainwright.plan=80b2101e0a5e50228f6e4051858736c2adcf6947e934d8c47f433eaae21124fb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 95611ed2ccc9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4a039b41532d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -613,7 +613,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=95611ed2ccc9d252f4b216aeb821c7ac4e641d18a66b3db53c4c3a457fd37ee7 \
+    io.trainwright.plan=4a039b41532d7737ef601ed778a14ea7a20b68bbc1256c179b7ae52b4226e2e5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

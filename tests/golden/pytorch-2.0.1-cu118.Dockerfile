@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 50627e6e95c4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4cb8037a9c69; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -606,7 +606,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=50627e6e95c49c323e02eb8bd5c5a1d36af2a0cfc6775641a2f63e8e4f38b4fa \
+    io.trainwright.plan=4cb8037a9c69d259d1e5cf7afb5b4b752d3358a52940090590439a9d9f0a9b9b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 073ccbab13e1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 03639d9555f4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -42,7 +42,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=073ccbab13e1de3c1efe31de4a2b9bf7b3c7c274c6833abe6f00786e0e4dae46 \
+    io.trainwright.plan=03639d9555f4e4a31bb2b1b2085e3cb52aa05eed429a40fac92545964d3a3698 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 891136349c36; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 02d090536e7b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -476,7 +476,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=891136349c3603357e0116a53874ab3232e39f91bd2fffd124ee83cb7f210059 \
+    io.trainwright.plan=02d090536e7b4729114719709afd95a591d67df825c6a8d92b80c91ee69d1d93 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 04b480c6d23e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f1949a840b2d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -469,7 +469,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=04b480c6d23efa5793eda5f42883f4e2f1f6bc967c5093112c7823a9e6151d02 \
+    io.trainwright.plan=f1949a840b2da5a602c064b888dd836964606f27cfb2c08bc3db5c8439f1c2e6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

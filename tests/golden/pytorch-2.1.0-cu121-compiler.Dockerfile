@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 654da873a157; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 476244c4c2cc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -425,7 +425,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=654da873a157f76feca97507213ed0e88b38dca31ca4189e3cd41356ebe0b145 \
+    io.trainwright.plan=476244c4c2cc1e61d1e433317381277af2013456c12ca32aa50f8b7fb1a5d213 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

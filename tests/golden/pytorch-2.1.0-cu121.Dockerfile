@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9fcdf209d4ab; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cc0f7fdb1c46; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -418,7 +418,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=9fcdf209d4ab79862e32114871d098139c39b7cc0a9186e1b263ac52bf422679 \
+    io.trainwright.plan=cc0f7fdb1c468b1a926552be0f71700d414b6af08a9bd375cfb9ca521693281e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

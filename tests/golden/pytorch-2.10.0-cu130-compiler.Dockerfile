@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 96fcc1ec15d8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 367e5683a327; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -416,7 +416,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=96fcc1ec15d882a1c7fc3e47bc5bac93638a455a674a5cc20c0d2fb2985a03fd \
+    io.trainwright.plan=367e5683a32761572c2b905f63a79e3d33e3672ea13612ecc25ff6c01bb2f34e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

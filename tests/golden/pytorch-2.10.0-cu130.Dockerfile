@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 7b3746e733d2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 85ac2e245ba7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=7b3746e733d2ef78ca38b729c57713d8a5d1a62fb747d8b160a3ea2d3f87e73b \
+    io.trainwright.plan=85ac2e245ba7b4e8a0f18db4ca69172e40a0d77e2d08c96e0a3a55ba64edef92 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

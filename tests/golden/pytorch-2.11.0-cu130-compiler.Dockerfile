@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 335f78498c05; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0eba212250fd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -293,7 +293,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=335f78498c051ec8d947d1099af12f2c90c2e3cb5dbe2411de19509605f90d0a \
+    io.trainwright.plan=0eba212250fd2dfd7e57d893334a749e002e2029ed2bc4617df08aadb6040a70 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 4ed07aaa1737; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0be6a9a91827; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -287,7 +287,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=4ed07aaa1737a3141afc1ef05d3bf5ab17c807d79e3406ff08bf543277ef06e5 \
+    io.trainwright.plan=0be6a9a91827884fa5f7ecbed96343e850bfc5aba3eed16cae1e3f7bd151f465 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan ab91805d00ec; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0e52f52a3b26; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -293,7 +293,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=ab91805d00ece74423c968324c3fdb8f21a04d92be9deffadf340cedc83bbe0a \
+    io.trainwright.plan=0e52f52a3b2686e57195a6a85171c968f5c847154cd6073a9f9a3be9f17c3bfb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 2ef462395131; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 045fdddaa0d5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -287,7 +287,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=2ef4623951317689e3a04dfbb2b487737c27aba4f5e4110489071aafe07bbaa4 \
+    io.trainwright.plan=045fdddaa0d5011d1460a26223feb0d49cd3f714cd4e96a63f7d6524d1da90df \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 4e4d08fd63b4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b16e168b8d4c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -310,7 +310,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=4e4d08fd63b4dd992278ca0f24a207523d17ab6eac851339a7e8e7800c7dc329 \
+    io.trainwright.plan=b16e168b8d4c87717492007caa4cfa282e26e8c6d0ebac85311257f6bbda9aba \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

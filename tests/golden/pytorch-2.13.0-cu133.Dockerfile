@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 73bfef4707f9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 29d4d7474382; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -304,7 +304,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=73bfef4707f93378fae50d447329a61e9b20012f0ba175859c043b7d88d5e230 \
+    io.trainwright.plan=29d4d74743824ef4b385ca7c0b2cbcda8aa1f737e07739f88385816056997bd3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 554d80238581; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5df9506165f5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -424,7 +424,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=554d802385819d7f57cc7e779b44c866f103a6938146d6fc9b33dd521f58e2f7 \
+    io.trainwright.plan=5df9506165f5703cae8a53ba0632ffa606f26a61f33808cbb9d3aba6b29f52e4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 3b5634e37c05; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a3b4f0923677; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -417,7 +417,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=3b5634e37c053c2380bd52837933eb94033fbe2e2940ba146976ced32abf78b3 \
+    io.trainwright.plan=a3b4f0923677035a0f5b084a9e6ea9152c1e9376ff59108fb11d45dd58a70ce3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

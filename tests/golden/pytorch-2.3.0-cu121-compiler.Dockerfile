@@ -1,5 +1,5 @@
 # pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 569f9e4b7007; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan dd3ff01b41f6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -424,7 +424,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=569f9e4b7007cedd91b49a903dcb42b0f527a52722e36f2d29d7afda5324b793 \
+    io.trainwright.plan=dd3ff01b41f66752b3f192b7a6b05bf8375298d36af9b10e79fe1985bbaf226b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e4b9a0e82299; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e3e8ccc29144; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -417,7 +417,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=e4b9a0e82299845c2a8b8ba464c7990e4fa642206a23de0a50e56a6e75a56a3b \
+    io.trainwright.plan=e3e8ccc2914485f470c1f713716675b2096d7583af0d6310cea8f46f096628f4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

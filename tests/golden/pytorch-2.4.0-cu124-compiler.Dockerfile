@@ -1,5 +1,5 @@
 # pytorch 2.4.0, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan d34d0d4e3f46; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d82dc86291b6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -451,7 +451,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.0 \
-    io.trainwright.plan=d34d0d4e3f46a30a6a8ae1a0b948871c4083ff2b8798a66ebefe372cc41d8c81 \
+    io.trainwright.plan=d82dc86291b6adbfd9a35a322ebc0a0ecda2afba9e81d4d565dd8f0a29e0db51 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.0, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 8de03564b03d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7ae3202cf1e9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -444,7 +444,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.0 \
-    io.trainwright.plan=8de03564b03da65f12102bfbbfa28d1a213c6540b4d5112e3e5d552ab9ae40c7 \
+    io.trainwright.plan=7ae3202cf1e911bf70531a734c0e5a803f197b1986c9b7a99e4e150a88a6a876 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.0 \
     io.trainwright.cuda=12.4 \

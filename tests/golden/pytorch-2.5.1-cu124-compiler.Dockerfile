@@ -1,5 +1,5 @@
 # pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan c496c731e2c7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ff473a983d13; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -476,7 +476,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=c496c731e2c7042aca7e850fcf81a9d1a3730227dd347326e15d2270b602700e \
+    io.trainwright.plan=ff473a983d139c004e9947265e90251530c321039d5502c3c5cfe67e0feef384 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan ea7665393a40; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 75d4466c4a3f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -469,7 +469,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=ea7665393a404c20aad5bc37f82dd87b5532c0a749f6c83b42b4fdb0cbf3c2b2 \
+    io.trainwright.plan=75d4466c4a3fa197c61c78265e74ba22b72a807a9a0edc4b2f085253724e4eda \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan d83e54b6fe9f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b1582d1173cb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -428,7 +428,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=d83e54b6fe9ff1199235aae258066894cbf5ff07d62fe4af86fe340af947c796 \
+    io.trainwright.plan=b1582d1173cb1cbf25ab59c36e71921405c893917c56fdd695078cc43e073f93 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

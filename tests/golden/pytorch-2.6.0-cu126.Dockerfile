@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 48a019c42cc4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan dcffd6396b75; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -421,7 +421,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=48a019c42cc4d51bac7b658e3239edcbb73e5c553fd087e7f7f1c7829ad6e7fb \
+    io.trainwright.plan=dcffd6396b759743592d1e333b9e29f5bef76a7c9e76f4d1f6602b1bbe7582a8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 8259df7252ea; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 49228990f753; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -413,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=8259df7252ea9a32df3bdb3d51fa86eb8cc373e521956df7e5aa4c7cfb0b64dd \
+    io.trainwright.plan=49228990f75329df32abb371d05a9b84a37324fbff53bbddd47486d8571829ca \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

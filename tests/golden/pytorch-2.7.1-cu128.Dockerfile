@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 02ec62a1728d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b07b4603acf5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -405,7 +405,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=02ec62a1728d868ca9aa292a0d916890df7fd291372ae61e15c461b3105f7ca2 \
+    io.trainwright.plan=b07b4603acf5097e854b4b0f6a340394458c0de098f88345235d28dfb381b3c0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 8240e44cf3a1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 373298090ae1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -416,7 +416,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=8240e44cf3a1e900427ab5c5013dbd199c4d26b07d86f72d1acdf7cffaab9c86 \
+    io.trainwright.plan=373298090ae13a140b54c00b747c4a361d2254df8bcc42141c55ad4d5eadb791 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

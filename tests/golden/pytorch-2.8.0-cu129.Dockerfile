@@ -1,5 +1,5 @@
 # pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 7ebe0e123ec3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6de0e228bd00; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=7ebe0e123ec30c173fc027336a0918e98621e14e3cb2ce973c7054d27aef5848 \
+    io.trainwright.plan=6de0e228bd0033668a967730b3d42b5390610fc3c831a8e69640d885e666fac7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

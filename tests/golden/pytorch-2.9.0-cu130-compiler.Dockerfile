@@ -1,5 +1,5 @@
 # pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan d03d37bb299b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3ab46e056c2e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -416,7 +416,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=d03d37bb299bfabbd650162706fdb080d8f137b11f8dc5df36ea97f0be7fbd58 \
+    io.trainwright.plan=3ab46e056c2e76192ed47b782c6c4b50834244680bb19e2fdd2dca73aa2f35e3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 4ca543f33f0c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e51bed4347f3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -408,7 +408,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=4ca543f33f0c9be06c2f80b834941e96cd03c43e3189c8ba04799bc4c0b497b2 \
+    io.trainwright.plan=e51bed4347f333e971d425c3df72dbe223444b7315e56d5e6e547519bbc2800e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

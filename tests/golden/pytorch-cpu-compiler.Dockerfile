@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 644a1c3f38d2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 81012c37ea0f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -225,7 +225,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=644a1c3f38d2dae5cceb848663e13ec74170ec5d12fcdafb9da2703f46d47b65 \
+    io.trainwright.plan=81012c37ea0f0067352f7306f904051ccc694079ebf550cb5d78329dee4bb839 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 99c92476d802; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ef531c123eb8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -229,7 +229,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=99c92476d80209dae5557a9748e5f56d7a8c9b4611eecf21edfbc1c13fe1a926 \
+    io.trainwright.plan=ef531c123eb88ba83e041e6c1c90e9e3cd20f580e3282b0807eff46cd84f85b3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

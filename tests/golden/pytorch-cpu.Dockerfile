@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 14d8887d792e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5fdfd105814d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -219,7 +219,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=14d8887d792eb62d57abf7613f7d58c769148556693667c99e87254abd94d6f3 \
+    io.trainwright.plan=5fdfd105814d30e5fa5cc27a2cdb3f2f3b6db6cda67388e8bfac165d861a111c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e894a23518f7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3e69490a606d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -251,7 +251,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=e894a23518f79a4bddb50d5ded3f87215b3a9037f6663f791268bc683da53222 \
+    io.trainwright.plan=3e69490a606d5821968497e1afd7f415888cae2f62c2a7a3d29864117473ce1d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 77b63667c011; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bace73a9ea76; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=77b63667c01164185a0b5cfe8206f457ad3915da06f58a4571cb979c53c0788a \
+    io.trainwright.plan=bace73a9ea767a0d0ed4258ce8ea0996d6dd81bfadc83981071ba7c03180cd0b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 773e0fd54a34; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a22203fa7cf4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=773e0fd54a34768dfee1b8c43c93fa182a762264f05826def384dce114a0edd0 \
+    io.trainwright.plan=a22203fa7cf4988c02c6e6daa370166d76e15cd5204b6ec0ef386a47c0aaf021 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

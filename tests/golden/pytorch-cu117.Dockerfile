@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ecc74f01bbca; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 41e88084b452; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -245,7 +245,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=ecc74f01bbcacedad6d207f0651f07ec572ab036039abd8dfbcaed3f8b0e4fee \
+    io.trainwright.plan=41e88084b452d3b4827104d5a52fa69fe780996bdd3e8c82eebf671e950e2980 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4bef920f0e89; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3d456cda8b2e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=4bef920f0e8910ca716ba66558cb0f7d5d15ef59c5cbd55ad6b83f15e53b4a61 \
+    io.trainwright.plan=3d456cda8b2e57605df307425f91fa298f5491098d356ae2518e6ad04a3f724b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

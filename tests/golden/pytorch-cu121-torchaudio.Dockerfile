@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e9cf1add4edd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 49f56da31d4f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=e9cf1add4edd9b8fe79d74ad75b913385700dab2eaf9155228163556da02d3ad \
+    io.trainwright.plan=49f56da31d4fbe8616b13c6ce30497eb3f55e3d9959b3b600cb16d1129324f7a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 960e78721936; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8794b3e819eb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=960e78721936d7d5d3642c769a5b3e9bf5463c3007bfc431ad845948306774eb \
+    io.trainwright.plan=8794b3e819ebab40cc29aa1f3baf75586d2253c54803835472b8c52b76e9b2e9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d6c090831864; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c690f5ac916d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=d6c09083186480493c7cb94de9f0ebb9da77a61a1c6dfb9a70803dd9505abef5 \
+    io.trainwright.plan=c690f5ac916d2a7dc8583a78492d4241eaa2582ce8c2d4cf280c8c77310c6910 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

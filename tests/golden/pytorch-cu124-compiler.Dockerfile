@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4c4417e0a64f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bb74520b6b49; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=4c4417e0a64f2b86d04008ed172f3e4a7a9aa577287b16e9606abb06b7e8cfb1 \
+    io.trainwright.plan=bb74520b6b49e7ea434626421b46495a077ec995620d55423404b1369fcaf6ac \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c8a119aeb88e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan dd25598aeee4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -288,7 +288,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=c8a119aeb88e5336227e49f7f8cc68c3a04d8f9f926a5822c030cd375c6c290d \
+    io.trainwright.plan=dd25598aeee4a599db15bd8667d15d74cf60ce84a2caf3bcc76826d9d70e919a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2f05e76fa0f5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 99e2d2c3baac; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=2f05e76fa0f5a79d4d1b8321dd2e6fbef8bd11964127fdc2cf086a63b82e2a5f \
+    io.trainwright.plan=99e2d2c3baacecc5a0b639c1e0e9572daf0a7ce1d2593089b14cc66e734a042a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 95977d08892a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5d73eee113ec; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=95977d08892aca84bf5d952d34989ced09089ad621d95365b2df4fa9f298b250 \
+    io.trainwright.plan=5d73eee113ecd15f1ed2dced58690b8b86558d7a565d33a573c1367da34ced43 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

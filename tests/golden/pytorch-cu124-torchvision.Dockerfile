@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 92b8f81cc2cf; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9b60f6554d24; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=92b8f81cc2cf5bb3902bf263bcfa9d24e016b6d87e8075e4f95bf371fbb30a5a \
+    io.trainwright.plan=9b60f6554d24eb57b813d2686164d6e53c2fc48418728b772e8e80ac5dd69991 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 852b5147bf57; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f7171dc39a9f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=852b5147bf57f2fc0ea5a67abf760bd885444e8d06d6cc080f8b501a575b5803 \
+    io.trainwright.plan=f7171dc39a9f5481608770bc378588636cc044a948e5ead36b86495f03424939 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

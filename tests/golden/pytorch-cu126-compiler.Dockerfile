@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 04441308a74a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 937f63744b86; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=04441308a74a9f48ae5b18364706758fbc6791df0156b21f32d5978f6555aabb \
+    io.trainwright.plan=937f63744b86eeba5fcabce71f56b76968445c5af0ee5522188e25a117846789 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

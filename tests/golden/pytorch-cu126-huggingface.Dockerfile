@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 784670eefa33; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 92c05140eebd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=784670eefa33ff0d94cfc2fda2b3a86e1ab5484e8e8373a3ba81c0087cd4c615 \
+    io.trainwright.plan=92c05140eebdb27fe218bfe10947f02726a8b23a560a1350782bb73edc0f62d7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

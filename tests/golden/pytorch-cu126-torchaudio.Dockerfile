@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b2567d5c7738; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fe7ba4827197; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=b2567d5c7738041097011575507bce7bf8a2d05ee71963984b9abe386e6a88a5 \
+    io.trainwright.plan=fe7ba4827197e4f96126fa5dd20c0bbce3059024d3dbb17b509050eb595f2ad2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

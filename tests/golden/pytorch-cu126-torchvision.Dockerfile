@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan da6e43bac99a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a91d73cd660b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=da6e43bac99a992cdd6e38fd19794607091cb07c35dd35172bdf2439a8fec1d0 \
+    io.trainwright.plan=a91d73cd660bef58ccdf64b615e9f0a837e98669fcf842837c5e34c246563be8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d32294452f33; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a26d307163dd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=d32294452f335ad179a3ebbe2db7d8d6defd93079475077ba038d26bc3ec071c \
+    io.trainwright.plan=a26d307163dd2bd41c97f61eda8f38cc40002595e8bb4cdd097f667e51426a58 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a8b436e2e489; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d12b03999c03; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=a8b436e2e489d20d380c1423023daa989b107258e9c2dd51aa8e79e530bc4581 \
+    io.trainwright.plan=d12b03999c03f2c035df2cddf809d3098b7b4e536d1ed8c4342a0a70edfac146 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan afbe7695df11; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f844bd47032e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=afbe7695df118331d7cacfdbcf0db3682d934bbf929efeff7fe934adc94d2c34 \
+    io.trainwright.plan=f844bd47032eb7af674511e59f6d7edf11260df07e1235d0dc0c79602d04b742 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

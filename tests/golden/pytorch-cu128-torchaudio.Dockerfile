@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3b08a5770062; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e1dfb55829cf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=3b08a577006275cb304cd352e998d123e211bcd9e2bc8d039dbd467d5da07a63 \
+    io.trainwright.plan=e1dfb55829cf133d51549173faa68e5615b3c192c3709cedfad09b0b4e658fd5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

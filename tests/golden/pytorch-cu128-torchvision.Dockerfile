@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3dd0dec4434f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2735041dcaa1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=3dd0dec4434facdbc96f964233a9e6678c8c3f022161c0c49dce550749928b2a \
+    io.trainwright.plan=2735041dcaa16d5b960811e4406666441f4b79518a23c1b4ee3c05dfba125c5f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

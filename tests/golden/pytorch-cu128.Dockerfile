@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b9b509c38864; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3c06d468bd4c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=b9b509c38864b8e78c86b7d377ceed4c871eaa316aaad669f18c702d84ce6d8a \
+    io.trainwright.plan=3c06d468bd4c5b7ccf8c6021cc28190a08d08e3cb7feebaae9e9196011fde3dc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

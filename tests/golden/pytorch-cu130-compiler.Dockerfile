@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 481b52da07c3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 28b7ddc60615; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=481b52da07c3591806bdd463ee9aaea0dcaad8a303b6882b0fddd43677a1b75b \
+    io.trainwright.plan=28b7ddc606151f9544fdf1570853c25d539741db5538b9482d9917fa5c184a58 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

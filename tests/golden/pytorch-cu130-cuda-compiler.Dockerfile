@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 29b40972506f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8b1f300067d8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -269,7 +269,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=29b40972506fae255ba126ae8af994f30ad4956b11884f3bdc04fd0b86439e03 \
+    io.trainwright.plan=8b1f300067d80e5698a346feae66493051484af1830359ecab48e5a23314825f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 188df90c4383; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 689017fef577; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=188df90c43839e5859cf4931c35f65bd6a9781f72ef2daeeaa21cc615ccd68df \
+    io.trainwright.plan=689017fef577df971418a45d01502fbfdade16e551fb2d1317973a1867299d89 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

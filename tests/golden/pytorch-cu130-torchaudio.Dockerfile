@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c4a3b21269b1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0ca56b74edb7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=c4a3b21269b13204bcf849468d33a169d67c5028f1c8c6fd576fa10a7f59a1df \
+    io.trainwright.plan=0ca56b74edb748d19afde28d73c94d8a105fffde43ac6f7d2aa1240f67e75d1b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 9ca98dd6c523; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 31da77cb4bce; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=9ca98dd6c52366fa8b54740f57ca69a01bb87aa00958ea76004087d32fd33e21 \
+    io.trainwright.plan=31da77cb4bce3f55afc6a63715dd07c7c44534a1e8b6cb4858ab80c5401f2900 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan dd9f650e0525; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d7b5819bc984; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=dd9f650e052554159e08f099cb559ef613709214b3c69ead250fd55217985872 \
+    io.trainwright.plan=d7b5819bc984411d02369d864b52d44c9c8ef3626f3e6f857aa77084617bd1aa \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 48412e3dcec5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 24e2b1eb0a18; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -261,7 +261,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=48412e3dcec5260e375af4ea1857b615b9fac8bc945bf2315ce7222476ceb568 \
+    io.trainwright.plan=24e2b1eb0a18c5d894a51c2f0d5ed33f7a2a4f415a99bef59c1ccfa95fd3ed1a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan df9ba0f1c743; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2de4ce8b3833; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -269,7 +269,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=df9ba0f1c7433a9e76231dd30623da77106ba38e46c27d7bccbe0aedf95411f5 \
+    io.trainwright.plan=2de4ce8b3833ea2dc19db582c03d439ffed94cee27a2a09e27fbe4c5ca1b70e7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

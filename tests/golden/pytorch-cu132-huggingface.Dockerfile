@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4cf09e834d53; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3188970f7ddf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=4cf09e834d5387c528daa62b3024e6614dc88f5f93082f5ff3894d82082a8793 \
+    io.trainwright.plan=3188970f7ddf890b34fb1b9130433e6b5708142cf9d3b447fdef40804d993a57 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

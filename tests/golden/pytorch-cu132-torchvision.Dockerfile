@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 1b5721586462; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8d9bc4a246f7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -265,7 +265,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=1b5721586462169c0da5cdf269bbfdf3b3554e8219297d922704d0b06bf48b28 \
+    io.trainwright.plan=8d9bc4a246f74c533b1528175fb6cf2bb5984452fe3c4729dde7f374cd447453 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 16e0ed8d8ef1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7fc496da736c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -255,7 +255,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=16e0ed8d8ef1c58025086259220ae76bc598f7fd933a35f03df662cd5231a629 \
+    io.trainwright.plan=7fc496da736c94ac1b2a03d60b617623d88c3649c8ab7feb4b5776dcb72fcf66 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.12.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 3d90efe735f4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6aa1d41ab075; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -142,7 +142,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.12.0 \
-    io.trainwright.plan=3d90efe735f435e34c19a2b2e983c9920c8be9d6d39dd96b6643f07558572926 \
+    io.trainwright.plan=6aa1d41ab07520b2bbe8f34997cd57fbd088182c5e54aedb8f482ae1f685f675 \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.12.0 \
     io.trainwright.cuda=11.3 \

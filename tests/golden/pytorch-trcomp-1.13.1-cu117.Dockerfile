@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9ffa5cd3c816; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a8fb9f8ff917; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -121,7 +121,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=9ffa5cd3c8163936f2f592d027e8f062fa31db77473684fda6095341f4d09468 \
+    io.trainwright.plan=a8fb9f8ff91757b361240b1f9d8edd953f08fb281cc5b3bc5dd9556739612cd4 \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # tensorflow 2.10.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6360516169cd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan def6a6a92dd3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.10.1 \
-    io.trainwright.plan=6360516169cd072a1f5ea0fd47aa76bfa6798ee82ba64de55da729f8018136b1 \
+    io.trainwright.plan=def6a6a92dd305811906094dff9b6c41e5f12212333f08d723b083d69cbde2fb \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.10.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bc7ed9f0fa10; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2f885f324caf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=bc7ed9f0fa10768444759ca9aa06595eca77628d75729d81a835e1e5a62ad4b0 \
+    io.trainwright.plan=2f885f324caf9cc731f2ba1eb4acd83dbab7e32984e204f60e3f0c2aee9af1b3 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

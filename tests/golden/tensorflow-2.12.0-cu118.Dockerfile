@@ -1,5 +1,5 @@
 # tensorflow 2.12.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bf07b6098517; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8f126283d7ff; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -393,7 +393,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.12.0 \
-    io.trainwright.plan=bf07b60985176dbbe467e210dce2968a7c0d2e61a5add314203ddd06375d5f39 \
+    io.trainwright.plan=8f126283d7ff2f26232a5a133d5152563238381908fe9d11d0a83df8347df982 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.12.0 \
     io.trainwright.cuda=11.8 \

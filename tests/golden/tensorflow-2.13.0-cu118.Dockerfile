@@ -1,5 +1,5 @@
 # tensorflow 2.13.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5e03b948eb7b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7af29d954811; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -393,7 +393,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=5e03b948eb7bf92b7e3cbb916456ab692dfb13c3aec5f1dbc081b69ea5da79d2 \
+    io.trainwright.plan=7af29d95481130b7aad22fa6ca16e21374c1852cb45835eba5ec9d4000645115 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=11.8 \

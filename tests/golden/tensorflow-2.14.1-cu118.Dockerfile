@@ -1,5 +1,5 @@
 # tensorflow 2.14.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a03aa8fc516c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5ae70a4ff433; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -392,7 +392,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.14.1 \
-    io.trainwright.plan=a03aa8fc516c8025e35f824e62a7e61c0de75e1e0b8b9edff27c98e7473436b1 \
+    io.trainwright.plan=5ae70a4ff4338ad7f42989dbbb039c2fe27f38288838f63fa1d93e77b2d096dc \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.14.1 \
     io.trainwright.cuda=11.8 \

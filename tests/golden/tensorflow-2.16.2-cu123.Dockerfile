@@ -1,5 +1,5 @@
 # tensorflow 2.16.2, CUDA 12.3, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan b34e5a8c2f48; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan dd8cd57ef62a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -377,7 +377,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.16.2 \
-    io.trainwright.plan=b34e5a8c2f48660f871f3206a7301bed3002989a212edfd0e7632a586002c323 \
+    io.trainwright.plan=dd8cd57ef62a6b9094a1dba47031bf2cdc022ee1f2ba58e102d63fc5d6546208 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.16.2 \
     io.trainwright.cuda=12.3 \

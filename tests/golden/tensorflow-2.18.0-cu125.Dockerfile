@@ -1,5 +1,5 @@
 # tensorflow 2.18.0, CUDA 12.5, Python 3.10, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan bd78a406663e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f68e0c3ccec7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -338,7 +338,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.18.0 \
-    io.trainwright.plan=bd78a406663e128919192869e81b0a78cdf12a339bf169263a2ad85be9c132c2 \
+    io.trainwright.plan=f68e0c3ccec7e9db52d2be818bb80a658ff7339f61f4151b6d088b8e6782aef4 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.18.0 \
     io.trainwright.cuda=12.5 \

@@ -1,5 +1,5 @@
 # tensorflow 2.19.0, CUDA 12.5, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan ba836eafb27b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6ad2150c831f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -351,7 +351,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.19.0 \
-    io.trainwright.plan=ba836eafb27b519cedcef7db903d98d900806e6479f3fb84bb5a71ca93112951 \
+    io.trainwright.plan=6ad2150c831f4ce703bf4fa01e0b218b914a3b8502da97530180e8115a35e7b8 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.19.0 \
     io.trainwright.cuda=12.5 \

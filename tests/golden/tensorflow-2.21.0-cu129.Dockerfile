@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 0780a8941aec; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 79996c0dd90a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -283,7 +283,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=0780a8941aecdea693e735feaf8e1d2c86f775091140708effc7b5a42c7a81ba \
+    io.trainwright.plan=79996c0dd90aea3959665a4008b409e31576c253ab54b235f2667b21a6b0cc7d \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # tensorflow 2.3.4, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 5804be3eb952; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 89ca7e0d0017; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -333,7 +333,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.3.4 \
-    io.trainwright.plan=5804be3eb95276beb968a04c0cc6ac01ab399270346192d7164c90587da574a2 \
+    io.trainwright.plan=89ca7e0d00173f426b9c45faa9560ba1203a8e2ec68c650cd07ae673c94568f0 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.3.4 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 7b3c84679372; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b5972c2ab67b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=7b3c84679372e4aea07ab9a324fd6fd98309061a286f75e4211e9c949363c77b \
+    io.trainwright.plan=b5972c2ab67b8374eb1b4257b08cfa329de541d5adb85b1302d67863aa49b957 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

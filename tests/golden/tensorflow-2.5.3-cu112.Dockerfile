@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 9a00d678dd11; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f6aabc15b6b4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=9a00d678dd1135847ffe5ed0ada0807a3ee09f7e9825f0f0de37ee104c3b45dd \
+    io.trainwright.plan=f6aabc15b6b449b3c45cd5f44c2aa402dd79dfdb8714128579912a8b8544b46b \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

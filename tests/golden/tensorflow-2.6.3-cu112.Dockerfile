@@ -1,5 +1,5 @@
 # tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 83dddb81bd35; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f964ac3a1f83; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -365,7 +365,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=83dddb81bd3553e0302427bbb25830dac1071ed1a322f04f42e3d6e76b7d107c \
+    io.trainwright.plan=f964ac3a1f83e3d06eb5bc191358b6229ea7d1b0239b51346ac5f92d22e02b63 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.7.1, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9c7b9440fc1e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fe3225d7563a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=9c7b9440fc1e5d20e1a79ed8202e6d36427bc29644e9b78eec3949368a492b26 \
+    io.trainwright.plan=fe3225d7563a1292e1a5337ec19980f6079e70a62c1c463b2c1e1dcc5086591f \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.8.4, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 19d463e969f8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6445c35bc5f3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.8.4 \
-    io.trainwright.plan=19d463e969f8249c17f72a2c95614eadf707050c882978bf73d8a723bcbb7555 \
+    io.trainwright.plan=6445c35bc5f3a5e65d2e25003c2820263441135fa74ed9a2b69e03ccbd54e540 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.8.4 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.9.3, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1813bfc61786; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ce606dff13ac; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -352,7 +352,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.9.3 \
-    io.trainwright.plan=1813bfc61786cc8536055812217456cdf4d5d055cb78bb418f9ca6c1b131b76a \
+    io.trainwright.plan=ce606dff13acfebeb9a1dfd9402e2fbf911246c8b58d4d4175d5f4baa43d20af \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.9.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2a982fc2afe4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a1ef3b60be77; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -220,7 +220,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=2a982fc2afe41f05b11ff0720719736ed65c2e77fb53840f469f87bd0410b72f \
+    io.trainwright.plan=a1ef3b60be77684f069d8350261cef7071d8d29c5866b4ea36652058e1b4de74 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=cpu \

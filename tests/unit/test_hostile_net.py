@@ -238,6 +238,33 @@ def test_more_bytes_than_the_lock_knows_are_not_read(bad: Loopback, store: Store
     assert not list(store.parts.glob("*")) or sum(p.stat().st_size for p in store.parts.glob("*")) <= len(GOOD)
 
 
+@pytest.mark.parametrize(
+    ("first", "piece"),
+    [
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 1000),
+        (b"HTTP/1.1 302 Found\r\nLocation: /gone\r\n\r\n", b"x" * 65536),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", b"x" * 65536),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", b"X: y\r\n" * 5000),
+    ],
+    ids=["interim answers", "redirection", "chunk below zero", "trailers"],
+)
+def test_what_never_ends_is_not_read_to_its_end(bad: Loopback, store: Store, first: bytes, piece: bytes) -> None:
+    sent = []
+
+    def count(handler: Handler) -> None:
+        handler.wfile.write(first)
+        while sum(sent) < BIG:
+            handler.wfile.write(piece)
+            sent.append(len(piece))
+
+    bad.pages = {"/bad": count}
+    # Where the size is not known it must not be its limit that ends them.
+    size = None if b"302" in first or b"-1" in first else len(GOOD)
+    with pytest.raises(SourceError):
+        fetch(store, f"{bad.url}/bad", size=size)
+    assert sum(sent) < BIG
+
+
 def test_an_endless_file_of_unknown_size_is_read_once(
     bad: Loopback, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,16 @@ def test_a_path_of_the_usual_words_is_shown_and_mask_never_raises() -> None:
     assert mask("http://[x http://h:port/x") == "http://[x http://h:port/x"
 
 
+def test_a_failure_masks_itself_whoever_raises_it() -> None:
+    told = SourceError("no answer: http://u:pw@h/", remedy="ask http://u:pw@h/", urls=["http://u:pw@h/"])
+    assert "pw" not in f"{told}{told.message}{told.remedy}{told.details}{json.dumps(told.as_json())}"
+
+
+def test_a_short_login_of_a_proxy_is_masked_where_it_is_one() -> None:
+    remember("tok@proxy.example:3128")
+    assert mask("tok@proxy.example:3128 is broken, tok is not") == "***@proxy.example:3128 is broken, tok is not"
+
+
 def test_a_value_of_json_is_masked_to_its_leaves() -> None:
     value = {"http://u:pw@h/": [("http://u:pw@h/", 1, None, True)], "n": {"x": 2.5}}
     assert masked(value) == {"http://***@h/": [("http://***@h/", 1, None, True)], "n": {"x": 2.5}}
