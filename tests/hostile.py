@@ -274,4 +274,6 @@ def _one_process() -> Iterator[None]:
 
 
 def _inside(path: str, folders: tuple[str, ...]) -> bool:
-    return path.startswith("/dev/") or any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+    return path.startswith(("/dev/", "/proc/")) or any(
+        path == folder or path.startswith(f"{folder}/") for folder in folders
+    )

@@ -45,7 +45,7 @@ def say(text: str) -> None:
 def complain(text: str) -> None:
     """A line or more on standard error, in one piece as threads write there, too; what cannot be written is lost."""
     try:
-        sys.stderr.write(f"{printable(text)}\n")
+        sys.stderr.write(f"{for_people(text)}\n")
         sys.stderr.flush()
     except OSError:
         _mute(sys.stderr)
@@ -133,7 +133,7 @@ def _ended(ended: Exit) -> int:
         _mute(sys.stdout)
     if not ended.message:
         return ended.code
-    complain(f"error: {for_people(ended.message)}")
+    complain(f"error: {ended.message}")
     return RequestError.exit_code if ended.code == 1 else ended.code
 
 

@@ -77,13 +77,23 @@ def _check_cluster(job: Job) -> None:
         instance(name)
 
 
-def _check_memory(given: str) -> None:
-    example = "For example: --memory 2g"
+def read_memory(given: str) -> float:
+    """The bytes of a size as docker writes it.
+
+    Raises:
+        RequestError: it is no such size.
+    """
     read = re.fullmatch(_MEMORY, given.lower(), re.ASCII) if len(given) < 20 else None
     if read is None:
-        raise RequestError(f"--memory {given}: a number and b, k, m or g", remedy=example)
-    if not LEAST_MEMORY <= float(read[1]) * _UNITS[read[2]] <= MOST_MEMORY:
-        raise RequestError(f"--memory {given}: from 6m, which is the engine's least, to 32t", remedy=example)
+        raise RequestError(f"--memory {given}: not a number with b, k, m, g or t", remedy="For example: --memory 2g")
+    return float(read[1]) * _UNITS[read[2]]
+
+
+def _check_memory(given: str) -> None:
+    if not LEAST_MEMORY <= read_memory(given) <= MOST_MEMORY:
+        raise RequestError(
+            f"--memory {given}: from 6m, which is the engine's least, to 32t", remedy="For example: --memory 2g"
+        )
 
 
 def _check_inputs(job: Job) -> None:
