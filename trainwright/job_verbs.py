@@ -206,7 +206,7 @@ def estimator(
     """Check a training job against its image, and write the code or request that starts it; exit code 2 for errors."""
     from trainwright.estimator import run
     from trainwright.estimator.show import estimator_text
-    from trainwright.paths import write_atomically
+    from trainwright.owned import check_replaceable, write_atomically
     from trainwright.rehearsal.request import distribution_of, pairs_of, table_of
 
     use_catalog(catalog)
@@ -240,6 +240,8 @@ def estimator(
     )
     text = run.texts(found) if found.generated else ""
     if output and text:
+        # People go on from what was generated, so a file that is there is theirs.
+        check_replaceable(Path(output), f"--output {output}", text=text)
         write_atomically(Path(output).absolute(), text)
     if json:
         print_json(found.as_json())

@@ -134,7 +134,6 @@ def explain(c: Context, words: Words, json: bool = False) -> None:
 def render(c: Context, words: Words, output: str | None = None, json: bool = False) -> None:
     """Print the Dockerfile of a plan, or write it with its whole build context into --output."""
     from trainwright.context import write_context
-    from trainwright.errors import RequestError
     from trainwright.inputs import locked_inputs
     from trainwright.render import render_dockerfile
 
@@ -148,9 +147,7 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
             artifact(text)
         return
     folder = Path(output).absolute()
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "Dockerfile").is_file():
-        raise RequestError(f"--output {output}: a folder that holds something else", remedy="Name an empty folder.")
-    write_context(inputs, catalog, site, folder, say=say)
+    write_context(inputs, catalog, site, folder, say=say, named=f"--output {output}")
     if json:
         print_json({"schema": "trainwright/render/1", "plan": resolved.id, "output": str(folder)})
     else:

@@ -20,7 +20,8 @@ from trainwright.distribution import Launcher
 from trainwright.engine import Engine
 from trainwright.errors import EngineError, Failure, RehearsalFailed, RequestError
 from trainwright.instances import instance
-from trainwright.paths import write_atomically
+from trainwright.junit import check_junit
+from trainwright.owned import claim, write_atomically
 from trainwright.plan import LABEL
 from trainwright.rehearsal import artifacts, causes, files, hosts, launch_only, leftovers, network, report, verdict
 from trainwright.rehearsal.facts import Cause, Facts
@@ -101,6 +102,10 @@ def rehearse(
         RehearsalFailed: the job would fail; details name cause, host, rank, last lines, report.
     """
     check_job(job)
+    if junit is not None:
+        check_junit(junit)
+    if output is not None:
+        claim(output.absolute(), "rehearsal", f"--output {output}", whole=True)
     if not engine.local:
         raise EngineError(
             f"the engine at {engine.endpoint} does not see the files of this machine, which its hosts need",
