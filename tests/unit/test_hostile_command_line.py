@@ -172,7 +172,7 @@ ROWS = (
         for name in ("invoke.yaml", "invoke.json", "invoke.py", "tasks.py", ".invoke.yaml")
     ),
     Try("list", 0, env={"INVOKE_RUNTIME_CONFIG": "nothing.yaml"}),
-    Try("list", 0, env={"INVOKE_RUN_ECHO": "x", "INVOKE_RUN_ENV": "{", "INVOKE_TASKS_EXECUTOR_CLASS": "no.such"}),
+    Try("list", 0, env={"INVOKE_RUN_WATCHERS": "x", "INVOKE_RUN_ENV": "{", "INVOKE_TASKS_EXECUTOR_CLASS": "no.such"}),
     # --- files
     Try("diagnose nothing", 2, "no such file"),
     Try("diagnose folder", 2, files={"folder": None}),
@@ -356,7 +356,7 @@ def shell(line: str, cwd: Path, **environment: str) -> subprocess.CompletedProce
     return subprocess.run(
         ["sh", "-c", f'tw() {{ "{sys.executable}" -m trainwright "$@"; }}; {line}'],
         cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "", **environment},
         capture_output=True,
         text=True,
         check=False,
@@ -376,7 +376,7 @@ def shell(line: str, cwd: Path, **environment: str) -> subprocess.CompletedProce
         ("tw list >&-", 0, 0),
         ("tw plan --framework pytorhc 2>&-", 2, 0),
         ("tw list >&- 2>&- <&-", 0, 0),
-        ("{ tw list --json; echo $? >code; } | head -c 1 >/dev/null; exit $(cat code)", 0, 0),
+        ("{ tw list --json; echo $? >code; } | :; exit $(cat code)", 0, 0),
         ("mkdir gone; cd gone; rmdir ../gone; tw list --built", 2, 2),
     ],
 )

@@ -7,7 +7,6 @@ them against it. botocore itself is not loaded for them: that takes longer than 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +46,7 @@ def check_job(job: Job) -> None:
             f"--image {job.image}: not an image name", remedy="./invoke list --built shows the images built here."
         )
     _check_cluster(job)
-    if not (math.isfinite(job.timeout) and 0 < job.timeout <= LONGEST_RUN):
+    if not 0 < job.timeout <= LONGEST_RUN:
         raise RequestError(f"--timeout {job.timeout:g}: seconds, more than 0 and at most {LONGEST_RUN}")
     if job.stop_after is not None and not 0 <= job.stop_after < job.timeout:
         raise RequestError(
