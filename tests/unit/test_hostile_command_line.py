@@ -370,6 +370,8 @@ def shell(line: str, cwd: Path, **environment: str) -> subprocess.CompletedProce
         ("tw list --json >/dev/full", 5, 2),
         ("tw list >/dev/full", 5, 2),
         ("tw plan --framework pytorhc --json >/dev/full", 2, 3),
+        ("tw list --built >/dev/full", 5, 2),
+        ("tw list --built --json >/dev/full", 5, 2),
         ("tw --list >/dev/full", 5, 2),
         ("tw list 2>/dev/full >/dev/null", 0, 0),
         ("tw plan --framework pytorhc 2>/dev/full", 2, 0),
@@ -377,6 +379,8 @@ def shell(line: str, cwd: Path, **environment: str) -> subprocess.CompletedProce
         ("tw plan --framework pytorhc 2>&-", 2, 0),
         ("tw list >&- 2>&- <&-", 0, 0),
         ("{ tw list --json; echo $? >code; } | :; exit $(cat code)", 0, 0),
+        ("{ tw list --built; echo $? >code; } | :; exit $(cat code)", 0, 0),
+        ("{ tw --list; echo $? >code; } | :; exit $(cat code)", 0, 0),
         ("mkdir gone; cd gone; rmdir ../gone; tw list --built", 2, 2),
     ],
 )
