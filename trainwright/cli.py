@@ -174,6 +174,7 @@ REQUEST_FLAGS = {
     "with-requirements": "a requirements file; its packages are installed last",
     "code": "a folder that is baked into /opt/ml/code (an estimator's source_dir is then ignored)",
     "entry-point": "the script in --code that `train` runs",
+    "allow-secrets": "let files into the image that look like credentials (.env, .netrc, *.pem, ...)",
     "catalog": "a folder of your own with images/ and templates/components/, on top of the shipped ones",
     "site": "where things come from here, a TOML file (default: trainwright.toml, if there is one)",
 }
@@ -195,7 +196,7 @@ def request_verb(
     def decorate(function: Callable[..., None]) -> Task[Callable[..., None]]:
         parameters = list(inspect.signature(function).parameters.values())
         flags = [flag.replace("-", "_") + ("_" if flag in ("with", "set") else "") for flag in REQUEST_FLAGS]
-        defaults = {"allow_unproven": False}
+        defaults = {"allow_unproven": False, "allow_secrets": False}
         iterable = [*options.pop("iterable", ()), "set_"]
 
         def takes_flags(c: Any, **given: Any) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainwright import __version__
 from trainwright.errors import BuildFailed, Failure, InternalError, RequestError
+from trainwright.masking import mask
 from trainwright.paths import STATE_REMEDY, setting
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -89,12 +90,10 @@ def _of_ours(path: Path) -> bool:
 
 def _ours(fault: Exception, words: list[str]) -> InternalError:
     """A fault of Trainwright: one line, the traceback in a file."""
-    from trainwright.site import mask
-
     report = mask(_report(fault, words))
     if setting("TRAINWRIGHT_DEBUG") not in (None, "0"):
         print(report, file=sys.stderr)
-    said = mask(f"{type(fault).__name__}: {fault}".splitlines()[0][:200])
+    said = f"{type(fault).__name__}: {fault}".splitlines()[0][:200]
     kept = _keep(report)
     return InternalError(
         f"Trainwright itself failed ({said})",
@@ -115,7 +114,8 @@ def _report(fault: Exception, words: list[str]) -> str:
 
 def _keep(report: str) -> str:
     """Write a report that only its user can read; its path, or nothing where no folder takes it."""
-    from trainwright.paths import state_dir
+    from trainwright.masking import mask
+from trainwright.paths import state_dir
 
     name = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     for folder in (state_dir, lambda: Path(tempfile.gettempdir())):

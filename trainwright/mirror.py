@@ -116,7 +116,9 @@ def _archives(lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
         source = PlannedSource(file=archive.file, url=archive.url, mirrors=archive.mirrors, sha256=archive.sha256)
         here = [*_here(source, site), rootfs.store().path(archive.file, archive.sha256)]
         _take(archive.file, archive.sha256, store, here)
-        wanted.append(Wanted(archive.component, archive.file, tuple(places(source, site)), archive.sha256))
+        wanted.append(
+            Wanted(archive.component, archive.file, tuple(places(source, site)), archive.sha256, archive.size)
+        )
     download.fetch_all(wanted, site, store, say=say)
     return len(lock.archives)
 
@@ -194,7 +196,7 @@ def _wheels(lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
             continue
         if address is None or path is not None:
             raise _no_index_has(package, site, address)
-        wanted.append(Wanted(package.component, package.file, (address,), package.sha256))
+        wanted.append(Wanted(package.component, package.file, (address,), package.sha256, package.size))
     download.fetch_all(wanted, site, store, say=say)
     return len(lock.python_files)
 
