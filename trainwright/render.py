@@ -46,18 +46,15 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     parts = []
     early = {"interpreter": "", "interpreter_copy": ""}
     for component in plan.components:
-        if component.provider == BASE:
-            continue
         module = environment.get_template(f"{component.name}/Dockerfile.j2").make_module(shared)
-        parts.append(
-            {
-                "name": component.name,
-                "version": component.version,
-                "provider": component.provider,
-                "stages": _call(module, "stages", component),
-                "residue": _call(module, "residue", component),
-            }
-        )
+        part = {"name": component.name, "version": component.version, "provider": component.provider}
+        if component.provider == BASE:
+            # The base image has it already; a few have something in them that must not stay as it is.
+            if changed := _call(module, "on_base", component):
+                parts.append({**part, "stages": "", "residue": changed})
+            continue
+        macros = {macro: _call(module, macro, component) for macro in ("stages", "residue")}
+        parts.append({**part, **macros})
         early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
     baked = {k: v for k, v in plan.environment.items() if k in LATE_ENVIRONMENT}
     text = environment.get_template("Dockerfile.j2").render(
