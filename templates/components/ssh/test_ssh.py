@@ -79,7 +79,7 @@ def test_server_starts_without_host_keys_and_lets_root_in(server, within):
 
 @pytest.mark.usefixtures("server")
 def test_only_the_hosts_of_the_job_are_let_in(host, within, training_job):
-    # All of 127/8 is this container's, but only 127.0.0.1 is "this host"; the client's own key is the same in both tries.
+    # All of 127/8 is this container's, but only 127.0.0.1 is "this host". The client's key is the same in both tries.
     ask = f"{CLIENT} -b {STRANGER} root@{STRANGER} echo hello"
     training_job.prepare({})
     assert "Permission denied" in within(30, ask).stderr
