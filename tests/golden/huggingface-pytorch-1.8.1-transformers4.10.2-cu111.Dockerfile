@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 8395867d8908; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4c89b319a769; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -41,6 +41,14 @@ COPY tools/env /opt/tools/env
 # The image. What changes least comes first.
 FROM os AS final
 
+# ssh 7.6 (base)
+# The container holds a key pair of root that everybody has who can pull it, and trusts it. The key stays, as the hosts of
+# a job log in by it; from now on it opens nothing but to the addresses of the job's own hosts.
+COPY --chmod=755 components/ssh/job-hosts /usr/lib/openssh/
+RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/ssh/sshd_config,target=/mnt/sshd_config \
+    rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 && cp /etc/ssh/sshd_config /mnt/before \
+    && cat /mnt/sshd_config /mnt/before > /etc/ssh/sshd_config
+
 # huggingface 4.10.2 (wheel)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/huggingface.txt,target=/mnt/requirements.txt \
@@ -57,7 +65,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=8395867d89089f7d6f06e9d937feb034155ac03418d70a9b5637af45e42a3257 \
+    io.trainwright.plan=4c89b319a76925118ec9dd1358f6af0125a632cd6fa0a598323a2760ac4822f2 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

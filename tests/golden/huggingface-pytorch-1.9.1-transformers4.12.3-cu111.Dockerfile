@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 11a8a89171fa; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e1eeb92162b5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -37,6 +37,14 @@ COPY tools/env /opt/tools/env
 # The image. What changes least comes first.
 FROM os AS final
 
+# ssh 8.2 (base)
+# The container holds a key pair of root that everybody has who can pull it, and trusts it. The key stays, as the hosts of
+# a job log in by it; from now on it opens nothing but to the addresses of the job's own hosts.
+COPY --chmod=755 components/ssh/job-hosts /usr/lib/openssh/
+RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/ssh/sshd_config,target=/mnt/sshd_config \
+    rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 && cp /etc/ssh/sshd_config /mnt/before \
+    && cat /mnt/sshd_config /mnt/before > /etc/ssh/sshd_config
+
 # huggingface 4.12.3 (wheel)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/huggingface.txt,target=/mnt/requirements.txt \
@@ -53,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=11a8a89171fa8c1740d501d3679183b9a0c7024b60f9fc79530b0ca1041f7680 \
+    io.trainwright.plan=e1eeb92162b5b3ebe1c17148975a80989aba7f36e296fa5a1a5ad2582853d77f \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.0.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 75b91ea301fb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a9b4828ea3ff; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -37,6 +37,14 @@ COPY tools/env /opt/tools/env
 # The image. What changes least comes first.
 FROM os AS final
 
+# ssh 8.2 (base)
+# The container holds a key pair of root that everybody has who can pull it, and trusts it. The key stays, as the hosts of
+# a job log in by it; from now on it opens nothing but to the addresses of the job's own hosts.
+COPY --chmod=755 components/ssh/job-hosts /usr/lib/openssh/
+RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/ssh/sshd_config,target=/mnt/sshd_config \
+    rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 && cp /etc/ssh/sshd_config /mnt/before \
+    && cat /mnt/sshd_config /mnt/before > /etc/ssh/sshd_config
+
 # huggingface 4.28.1 (wheel)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/huggingface.txt,target=/mnt/requirements.txt \
@@ -53,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.0.0 \
-    io.trainwright.plan=75b91ea301fb4247a8328e141a8099f6d97dbc1d187efc3bcd1679b9480e42f6 \
+    io.trainwright.plan=a9b4828ea3ff9479b53358042b566005313f8eac86ecbde7b8de0f6cc22bcc75 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.0.0 \
     io.trainwright.cuda=11.8 \

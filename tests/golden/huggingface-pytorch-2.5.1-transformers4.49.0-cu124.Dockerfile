@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan bd2c5841d8e5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 763b62494995; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -37,6 +37,14 @@ COPY tools/env /opt/tools/env
 # The image. What changes least comes first.
 FROM os AS final
 
+# ssh 8.9 (base)
+# The container holds a key pair of root that everybody has who can pull it, and trusts it. The key stays, as the hosts of
+# a job log in by it; from now on it opens nothing but to the addresses of the job's own hosts.
+COPY --chmod=755 components/ssh/job-hosts /usr/lib/openssh/
+RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/ssh/sshd_config,target=/mnt/sshd_config \
+    rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 && cp /etc/ssh/sshd_config /mnt/before \
+    && cat /mnt/sshd_config /mnt/before > /etc/ssh/sshd_config
+
 # huggingface 4.49.0 (wheel)
 RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
     --mount=type=bind,source=requirements/huggingface.txt,target=/mnt/requirements.txt \
@@ -53,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=bd2c5841d8e5800d1c18a4ba3c7396a9d00ef00af8e176883220c11fce74c89c \
+    io.trainwright.plan=763b62494995b0e4e81d8d1afd82473a7d0dd899f8e7c6b372d6e5c7d2709fe1 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

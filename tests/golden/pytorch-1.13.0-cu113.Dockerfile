@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 97c5235ff351; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9c55265a12f7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -36,13 +36,21 @@ COPY tools/env /opt/tools/env
 # The image. What changes least comes first.
 FROM os AS final
 
+# ssh 8.2 (base)
+# The container holds a key pair of root that everybody has who can pull it, and trusts it. The key stays, as the hosts of
+# a job log in by it; from now on it opens nothing but to the addresses of the job's own hosts.
+COPY --chmod=755 components/ssh/job-hosts /usr/lib/openssh/
+RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/ssh/sshd_config,target=/mnt/sshd_config \
+    rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 && cp /etc/ssh/sshd_config /mnt/before \
+    && cat /mnt/sshd_config /mnt/before > /etc/ssh/sshd_config
+
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
 WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=97c5235ff351b775f8d925c81263c0bfa16d4d707d2f781ffcf6a3b7b56b56f8 \
+    io.trainwright.plan=9c55265a12f70ec73e34f1e2264c28d3f0d3dfb93129963f07064585dde592db \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.3 \

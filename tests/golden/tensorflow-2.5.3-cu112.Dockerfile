@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 9a00d678dd11; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a5202ec269ea; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -298,16 +298,14 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
 COPY components/ssh/sshd /usr/sbin/sshd.wrapper
 COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
+# No key pair of root either: each host makes one when it starts, and sshd lets in the addresses of the job's hosts.
+COPY --chmod=755 components/ssh/root-key components/ssh/job-hosts /usr/lib/openssh/
 RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/sshd \
     && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
     && for name in ssh_config sshd_config; do \
         cat /etc/ssh/$name >> /tmp/ssh/$name && cat /tmp/ssh/$name > /etc/ssh/$name && rm /tmp/ssh/$name || exit 1; done \
     && rmdir /tmp/ssh && mkdir -p /run/sshd \
     && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
-# One key pair for the hosts of a job: made at build, in a layer of its own, never the same in two people's images.
-RUN install -d -m 700 /root/.ssh \
-    && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
-    && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
 # efa 1.11.2 (aws)
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
@@ -415,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=9a00d678dd1135847ffe5ed0ada0807a3ee09f7e9825f0f0de37ee104c3b45dd \
+    io.trainwright.plan=a5202ec269ea2fdcdd190ffde69984c58506e5e4f017ed3acb1ac05a0846fe66 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \
