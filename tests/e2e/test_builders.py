@@ -167,7 +167,8 @@ def private_keys(docker: Any, reference: str, folder: Path) -> set[bytes]:
 def test_users_of_one_cache_share_no_key(small_catalog, farm, repositories, docker, tmp_path):
     """Two plans through one registry cache, the second on an empty builder, as a second machine of a team builds it."""
     plan, address = small_plan(small_catalog), f"{repositories}/team"
-    other = plan.model_copy(update={"id": "1" * 64})
+    # Another label, which comes last: every layer can be taken from the cache.
+    other = plan.model_copy(update={"id": "1" * 64, "labels": {**plan.labels, "io.trainwright.plan": "1" * 64}})
     farm.forget()
     first, _ = build(small_catalog, farm.name, plan=plan, registry=f"{address}/keys", cache=(f"{address}/keys-cache",))
     farm.forget()
