@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 from invoke.context import Context
 
-from trainwright.cli import CATALOG_HELP, checked, say, use_catalog, verb
+from trainwright.cli import CATALOG_HELP, checked, run, say, use_catalog, verb
 from trainwright.verbs import namespace
 
 
@@ -77,3 +79,6 @@ namespace.add_task(refresh_instances)
 namespace.add_task(refresh_dlc)
 namespace.add_task(generate)
 namespace = checked(namespace)
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1:], namespace))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from trainwright.cli import say
 from trainwright.errors import EngineError, Failure
+from trainwright.paths import locked
 
 ROOT = Path(__file__).resolve().parent.parent
 CODE = ["trainwright", "devtools", "tests", "templates", "bench", "tasks.py"]
@@ -32,6 +34,7 @@ def run_tests(*, fast: bool, select: str | None) -> None:
         ChecksFailed: something failed, or (where ``CI`` or ``TRAINWRIGHT_REQUIRE_ENGINE`` is set) no engine is to be
             had.
     """
+    add_packages()
     python = [sys.executable, "-m"]
     pytest = [*python, "pytest", *(["-k", select] if select else [])]
     if not select:
@@ -58,6 +61,21 @@ def run_tests(*, fast: bool, select: str | None) -> None:
         say(f"NOT RUN: the tests that build and run images: {lacking.message}")
         return
     _step("real builds", [*pytest, "-m", "engine", "--durations=10"], empty)
+
+
+def add_packages() -> None:
+    """Install what only tests need (``requirements-dev.txt``) into the environment that runs this, once.
+
+    Raises:
+        ChecksFailed: pip could not install it.
+    """
+    wanted, done = ROOT / "requirements-dev.txt", Path(sys.prefix, "requirements-dev.txt")
+    if done.is_file() and done.read_bytes() == wanted.read_bytes():
+        return
+    with locked(done):
+        argv = [sys.executable, "-I", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--quiet"]
+        _step("packages that only tests need", [*argv, "--require-hashes", "-r", str(wanted)])
+        shutil.copy(wanted, done)
 
 
 def _generated_files_are_fresh() -> None:

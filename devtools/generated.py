@@ -16,7 +16,7 @@ from trainwright.estimator.check import RULES as JOB_RULES
 from trainwright.extend import extended
 from trainwright.findings import rules_markdown
 from trainwright.lines import Line
-from trainwright.paths import write_atomically
+from trainwright.owned import write_atomically
 from trainwright.pipeline.files import default_files
 from trainwright.preflight.run import RULES
 from trainwright.render import render_dockerfile

@@ -31,7 +31,7 @@ from trainwright.cli import say
 from trainwright.dlc import PATH, Claim, Correction, DlcTable, Provenance, Recorded, Snapshot, read_table
 from trainwright.errors import RequestError, SourceError
 from trainwright.instances import Source
-from trainwright.paths import write_atomically
+from trainwright.owned import write_atomically
 from trainwright.records import Record, parse_record, read_yaml
 
 MAX_BYTES = 300_000

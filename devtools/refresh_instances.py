@@ -29,7 +29,7 @@ from packaging.utils import parse_sdist_filename, parse_wheel_filename
 from trainwright.cli import say
 from trainwright.errors import RequestError, SourceError
 from trainwright.instances import PATH, SCHEMA, Correction, Instance, Provenance, Source, read_table
-from trainwright.paths import write_atomically
+from trainwright.owned import write_atomically
 from trainwright.records import parse_record
 from trainwright.runner import run
 

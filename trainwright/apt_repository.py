@@ -13,7 +13,7 @@ from pathlib import Path
 
 from trainwright.errors import SourceError
 from trainwright.hashes import KnownHashes
-from trainwright.paths import write_atomically
+from trainwright.owned import write_atomically
 from trainwright.plan_lock import LockedSystemPackage, SystemPackage
 
 _FIELD = re.compile(r"^([A-Za-z0-9-]+):[ \t]*(.*)$", re.MULTILINE)

@@ -27,7 +27,8 @@ from typing import IO, Any
 
 from trainwright import runner
 from trainwright.errors import EngineError, Failure, RequestError, SourceError
-from trainwright.paths import cache_dir, write_atomically
+from trainwright.owned import write_atomically
+from trainwright.paths import cache_dir
 from trainwright.site import Site, mask
 
 RECIPE = 1  # raise it when the same options give another file system

@@ -6,29 +6,29 @@ The verbs are plain invoke tasks, so ``invoke build`` in an activated environmen
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import functools
 import inspect
+import io
 import json
 import os
-import re
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TextIO
 
 from invoke.collection import Collection
-from invoke.exceptions import Exit, ParseError
-from invoke.parser.context import ParserContext
-from invoke.parser.parser import Parser
-from invoke.program import Program
+from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
 from trainwright import __version__
-from trainwright.errors import BuildFailed, Failure, RequestError, nearest
+from trainwright.command_line import check_command_line, verbs_program
+from trainwright.errors import Failure, RequestError
+from trainwright.texts import for_people, hidden, printable
 
 P = ParamSpec("P")
+INTERRUPTED = 130
 
 
 def use_catalog(folder: str | None) -> None:
@@ -39,19 +39,51 @@ def use_catalog(folder: str | None) -> None:
 
 def say(text: str) -> None:
     """Tell the user what goes on. Standard error, so that ``--json`` has standard output for itself."""
-    sys.stderr.write(f"· {text}\n")  # in one piece: threads tell of what they do, too
-    sys.stderr.flush()
+    complain(f"· {text}")
+
+
+def complain(text: str) -> None:
+    """A line or more on standard error, in one piece as threads write there, too; what cannot be written is lost."""
+    try:
+        sys.stderr.write(f"{printable(text)}\n")
+        sys.stderr.flush()
+    except OSError:
+        _mute(sys.stderr)
+
+
+def answer(text: str) -> None:
+    """What a verb has to show, on standard output. Files and servers are quoted in it, so no character of it moves the
+    cursor or turns the text around."""
+    print(printable(text))
+
+
+def artifact(text: str) -> None:
+    """A file that a verb makes, on standard output: as it is, but for a terminal."""
+    print(printable(text) if sys.stdout.isatty() else text, end="")
 
 
 def print_json(document: Mapping[str, Any]) -> None:
     """The one JSON document of a ``--json`` run."""
-    print(json.dumps(document, indent=2, ensure_ascii=False))
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    for char in hidden(text, allowed="\n"):
+        text = text.replace(char, json.dumps(char)[1:-1])
+    print(text)
+
+
+def _mute(stream: TextIO) -> None:
+    """Let what is still in a stream's buffer go nowhere; Python would try to write it once more when it ends."""
+    with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
 
 
 def report_failure(failure: Failure, as_json: bool) -> None:
     """Show a failure: what is wrong, the reasons, the offers, the remedy."""
     if as_json:
-        print_json(failure.as_json())
+        try:
+            print_json(failure.as_json())
+            sys.stdout.flush()
+        except OSError:
+            _mute(sys.stdout)
     lines = [f"error: {failure.message}"]
     lines += [f"  {row['constraint']}: {row['evidence']}" for row in failure.details.get("rows", ())]
     offers = failure.details.get("offers", ())
@@ -62,7 +94,56 @@ def report_failure(failure: Failure, as_json: bool) -> None:
         lines += [f"  | {line}" for line in failure.details["last_lines"]]
     if failure.remedy:
         lines += failure.remedy.splitlines()
-    print("\n".join(lines), file=sys.stderr)
+    complain("\n".join(lines))
+
+
+def guarded(call: Callable[[], None], *, as_json: bool, words: Sequence[str]) -> int:
+    """Run something to its end and say what went wrong; the exit code (see ``docs/exit-codes.md``).
+
+    Args:
+        call: what to run.
+        as_json: whether a failure is a document on standard output as well.
+        words: the command line, for the report of a fault of ours.
+    """
+    try:
+        call()
+        sys.stdout.flush()
+    except Exit as ended:
+        return _ended(ended)
+    except Failure as failure:
+        return _failed(failure, as_json)
+    except BrokenPipeError:
+        # The reader of a pipe went away: `./invoke list | head`.
+        _mute(sys.stdout)
+    except KeyboardInterrupt:
+        complain("interrupted")
+        return INTERRUPTED
+    except Exception as fault:
+        from trainwright.faults import as_failure
+
+        return _failed(as_failure(fault, list(words)), as_json)
+    return 0
+
+
+def _ended(ended: Exit) -> int:
+    """The exit code of what ended by itself. invoke's own errors have 1 and a message: a mistake in the request."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _mute(sys.stdout)
+    if not ended.message:
+        return ended.code
+    complain(f"error: {for_people(ended.message)}")
+    return RequestError.exit_code if ended.code == 1 else ended.code
+
+
+def _failed(failure: Failure, as_json: bool) -> int:
+    report_failure(failure, as_json)
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _mute(sys.stdout)
+    return failure.exit_code
 
 
 def verb(**options: Any) -> Callable[[Callable[P, None]], Task[Callable[P, None]]]:
@@ -74,40 +155,16 @@ def verb(**options: Any) -> Callable[[Callable[P, None]], Task[Callable[P, None]
 
     def decorate(function: Callable[P, None]) -> Task[Callable[P, None]]:
         @functools.wraps(function)
-        def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
+        def ending(*args: P.args, **kwargs: P.kwargs) -> None:
             # A killed job must undo what it began, like an interrupted one.
             signal.signal(signal.SIGTERM, signal.default_int_handler)
-            try:
-                function(*args, **kwargs)
-            except Failure as failure:
-                report_failure(failure, bool(kwargs.get("json")))
-                raise Exit(code=failure.exit_code) from None
-            except BrokenPipeError:
-                # The reader of a pipe went away: `./invoke list | head`.
-                sys.stderr.close()
-                raise Exit(code=0) from None
-            except OSError as refused:
-                told = _system_failure(refused)
-                report_failure(told, bool(kwargs.get("json")))
-                raise Exit(code=told.exit_code) from None
-            except KeyboardInterrupt:
-                print("interrupted", file=sys.stderr)
-                raise Exit(code=130) from None
+            as_json = bool(kwargs.get("json"))
+            if code := guarded(lambda: function(*args, **kwargs), as_json=as_json, words=sys.argv[1:]):
+                raise Exit(code=code)
 
-        return task(auto_shortflags=False, **options)(guarded)  # type: ignore[no-any-return]
+        return task(auto_shortflags=False, **options)(ending)  # type: ignore[no-any-return]
 
     return decorate
-
-
-def _system_failure(refused: OSError) -> Failure:
-    """What to say where the system refuses a file: a full disk, a folder that cannot be written."""
-    what = f"{refused.filename}: {refused.strerror}" if refused.filename else str(refused)
-    if refused.errno in (errno.ENOSPC, errno.EDQUOT):
-        return BuildFailed(
-            f"the disk is full ({what}); nothing half-made was kept",
-            remedy="df -h shows which disk; docker system df what the engine holds; then run the command again.",
-        )
-    return RequestError(what, remedy="TRAINWRIGHT_STATE and TRAINWRIGHT_CACHE name folders that can be written.")
 
 
 # The flags by which every verb that takes a request names it.
@@ -163,64 +220,50 @@ def request_verb(
 
 
 def checked(namespace: Collection) -> Collection:
-    """The same namespace, after a look at the command line that is about to use it.
+    """The same namespace, after a look at the command line that plain ``invoke`` is about to use it for.
 
-    An unknown verb or flag is an error with exit code 2 that names the nearest one; invoke itself would exit with 1
-    and offer nothing. Called where ``tasks.py`` is loaded, as plain ``invoke`` leaves no later place to step in.
+    Called where ``tasks.py`` is loaded, as plain ``invoke`` leaves no later place to step in; our own program
+    (:func:`run`) looks for itself.
 
     Raises:
-        Exit: with code 2, where the command line names an unknown verb or flag.
+        Exit: with code 2, where the command line is wrong.
     """
-    if Path(sys.argv[0]).name in ("invoke", "inv", "trainwright"):
-        check_command_line(sys.argv[1:], namespace.to_contexts())
+    called = Path(sys.argv[0])
+    if called.name in ("invoke", "inv") or (called.name, called.parent.name) == ("__main__.py", "invoke"):
+        words = sys.argv[1:]
+        check = functools.partial(check_command_line, words, namespace.to_contexts(), finding=True)
+        if code := guarded(check, as_json="--json" in words, words=words):
+            raise Exit(code=code)
     return namespace
 
 
-def check_command_line(words: list[str], contexts: list[ParserContext]) -> None:
-    """Parse a command line as invoke will, for a better answer when it is wrong.
+def run(words: Sequence[str], namespace: Collection | None = None) -> int:
+    """The whole program in this process: parse a command line, run its verb, say what went wrong.
 
-    Raises:
-        Exit: with code 2 and the nearest verb or flag.
+    Args:
+        words: what follows the name of the program.
+        namespace: the verbs of a checkout (default: those of the installed package).
+
+    Returns:
+        The exit code; see ``docs/exit-codes.md``. Nothing is raised.
     """
-    core = Program(version=__version__).initial_context
-    try:
-        rest = Parser(initial=core, ignore_unknown=True).parse_argv(words).unparsed
-    except ParseError as wrong:
-        raise Exit(f"error: {wrong}", code=2) from None
-    if not rest:
-        return
-    by_name = {str(name): context for context in contexts for name in (context.name, *context.aliases)}
-    if rest[0] not in by_name:
-        near = nearest(rest[0], by_name) or sorted(by_name)
-        raise Exit(
-            f"error: no verb {rest[0]!r}. Did you mean {' or '.join(near)}?\n./invoke --list shows every verb.", code=2
-        )
-    try:
-        Parser(contexts=contexts, initial=core).parse_argv(rest)
-    except ParseError as wrong:
-        raise Exit(_explain(wrong, rest, by_name), code=2) from None
+    # A stream that the caller closed is None; print would then take standard output for standard error.
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # noqa: SIM115
+    sys.stderr = sys.stderr or Path(os.devnull).open("w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
+    def perform() -> None:
+        if namespace is None:
+            from trainwright.verbs import namespace as verbs
+        else:
+            verbs = namespace
+        check_command_line(words, verbs.to_contexts())
+        verbs_program(verbs, __version__, checkout=namespace is not None).perform(words)
 
-def _explain(wrong: ParseError, words: list[str], by_name: Mapping[str, ParserContext]) -> str:
-    context = wrong.context if wrong.context is not None and wrong.context.name else by_name[words[0]]
-    unknown = next((w for w in words if w.startswith("-") and f"{w.split('=')[0]!r}" in str(wrong)), None)
-    see = f"./invoke --help {context.name} shows every flag."
-    lacking = re.search(r"<Argument: ([\w-]+)", str(wrong))
-    if lacking:
-        return f"error: {context.name}: --{lacking[1].replace('_', '-')} needs a value\n{see}"
-    if unknown is None:
-        return f"error: {context.name}: {wrong}\n{see}"
-    near = nearest(unknown.split("=")[0], context.flags) or sorted(context.flags)
-    return f"error: {context.name} has no flag {unknown.split('=')[0]}. Did you mean {' or '.join(near)}?\n{see}"
+    return guarded(perform, as_json="--json" in words, words=words)
 
 
 def main() -> None:
     """The ``trainwright`` command of an installed package."""
-    from trainwright.verbs import namespace
-
-    try:
-        program = Program(name="trainwright", binary="trainwright", namespace=checked(namespace), version=__version__)
-    except Exit as wrong:
-        print(wrong.message, file=sys.stderr)
-        sys.exit(wrong.code)
-    program.run()
+    sys.exit(run(sys.argv[1:]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -14,7 +12,8 @@ from trainwright.base import make_base
 from trainwright.catalog import Catalog
 from trainwright.errors import RequestError
 from trainwright.inputs import Inputs, inputs_of
-from trainwright.paths import templates_dir, write_atomically
+from trainwright.owned import claim, fill
+from trainwright.paths import templates_dir
 from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent, PlannedSource
 from trainwright.plan_lock import files_of
 from trainwright.render import render_dockerfile
@@ -52,6 +51,7 @@ def write_context(
     *,
     say: Callable[[str], None],
     fresh_base: bool = False,
+    named: str = "",
 ) -> BaseFileSystem | None:
     """Fill ``folder`` with the Dockerfile and everything it takes in.
 
@@ -59,20 +59,22 @@ def write_context(
         what: the plan, or with its lock the inputs of a build.
         catalog: where the components' files lie.
         site: where wheels and archives of a local folder and the base file system come from; nothing of it is written.
-        folder: made when missing; files that are not part of the context are removed from it.
+        folder: missing, empty, or filled by this function before; see :func:`trainwright.owned.fill`.
         say: told of long steps before they begin.
         fresh_base: make the base root file system anew, from today's packages.
+        named: what the user called the folder, for errors.
 
     Returns:
         The base root file system, where it was made on the spot.
 
     Raises:
         SourceError: the base could not be made or is not the one of the lock, or a local file has the wrong checksum.
-        RequestError: ``fresh_base`` where a lock pins the base.
+        RequestError: ``fresh_base`` where a lock pins the base, or the folder holds something else.
+        BuildFailed: the disk is full.
     """
+    claim(folder, "context", named or str(folder))  # before anything is fetched or made
     inputs = inputs_of(what)
     plan, lock = inputs.plan, inputs.lock
-    folder.mkdir(parents=True, exist_ok=True)
     files: dict[str, str | Path] = {"Dockerfile": render_dockerfile(plan, catalog), "tools/env": UV_ENVIRONMENT}
     files["tools/compile-jobs"] = COMPILE_JOBS
     files["tools/fetch"] = (templates_dir() / "fetch.sh").read_text()
@@ -107,7 +109,14 @@ def write_context(
         files |= {f"user/code/{path.relative_to(plan.user.code)}": path for path in user_code(plan.user.code)}
     files |= _apt_files(inputs, site)
     directories = [f"archives/{component.name}" for component in plan.components if files_of(component)]
-    fill(folder, files, directories=["apt", *directories, *(f"wheels/{name}" for name in packages)])
+    fill(
+        folder,
+        files,
+        kind="context",
+        named=named or str(folder),
+        directories=["apt", *directories, *(f"wheels/{name}" for name in packages)],
+        last="Dockerfile",
+    )
     return base
 
 
@@ -160,49 +169,3 @@ def _requirements(name: str, sources: list[PlannedSource], plan: Plan, site: Sit
 def _exactly(source: PlannedSource) -> str:
     """A requirement for this very version: uv takes ``torch==2.13.0`` for 2.13.0+cpu where both are on offer."""
     return (source.package or "").replace("==", "===", 1)
-
-
-def fill(folder: Path, files: dict[str, str | Path], directories: list[str]) -> None:
-    """Make the folder hold exactly these files and directories.
-
-    Unchanged files are left alone, so that the builder need not read them again. Large inputs are linked where the file
-    system allows it.
-    """
-    for name in directories:
-        (folder / name).mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, str):
-            if not target.is_file() or target.read_text() != content:
-                write_atomically(target, content)
-                target.chmod(0o755 if content.startswith("#!") else 0o644)
-        elif not _same(target, content):
-            _link(content, target)
-    wanted = {folder / name for name in files}
-    for path in sorted(folder.rglob("*"), reverse=True):
-        if path.is_file() and path not in wanted:
-            path.unlink()
-        elif path.is_dir() and not any(path.iterdir()) and str(path.relative_to(folder)) not in directories:
-            path.rmdir()
-
-
-def _same(target: Path, source: Path) -> bool:
-    if not target.is_file():
-        return False
-    a, b = target.stat(), source.stat()
-    return a.st_ino == b.st_ino or (a.st_size, a.st_mtime_ns, a.st_mode) == (b.st_size, b.st_mtime_ns, b.st_mode)
-
-
-def _link(source: Path, target: Path) -> None:
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        try:
-            if source.stat().st_size < 1_000_000:
-                raise OSError("small files are copied: an edit of the original must not change a context")
-            os.link(source.resolve(), part)
-        except OSError:
-            shutil.copy2(source, part)
-        part.replace(target)
-    finally:
-        part.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-from trainwright import engine_setup, runner
+from trainwright import engine_packages, engine_setup, runner
 from trainwright.engine import Engine, connect, no_client, survey
 from trainwright.errors import EngineError, Failure
 from trainwright.paths import state_dir
@@ -155,10 +155,6 @@ def _client(_: Machine) -> Finding:
     return Finding("client", "ok", "; ".join([f"{chosen.path} {chosen.version} ({how})", *notes]))
 
 
-def _mend_client(_: Machine, say: Say) -> None:
-    engine_setup.install_engine(say)
-
-
 def _engine(machine: Machine) -> Finding:
     engine = machine.engine
     if isinstance(engine, EngineError):
@@ -195,7 +191,7 @@ def _base(machine: Machine) -> Finding:
     if registries := [*machine.registries, *mirrors]:
         return Finding("base images", "ok", f"from {', '.join(registries)}")
     message = "no mmdebstrap and no registry mirror: only bases that the engine can pull can be used"
-    return Finding("base images", "warning", message, engine_setup.commands("mmdebstrap"))
+    return Finding("base images", "warning", message, engine_packages.commands("mmdebstrap"))
 
 
 def _mend_base(_: Machine, say: Say) -> None:
@@ -261,7 +257,7 @@ def _certificates(_: Machine) -> Finding:
     for file, origin in files.items():
         severity: Severity = "error" if named else "warning"
         fix = f"unset {origin}, or point it at a bundle of PEM certificates"
-        remedy = fix if named else engine_setup.commands("ca-certificates")
+        remedy = fix if named else engine_packages.commands("ca-certificates")
         if file.is_dir():
             continue  # a folder of hashed names: OpenSSL reads it at need
         if not file.is_file():
@@ -380,7 +376,7 @@ def _stale_contexts() -> Iterator[Path]:
 
 CHECKS: tuple[Check, ...] = (
     Check("python", _python),
-    Check("client", _client, _mend_client),
+    Check("client", _client),  # the engine's fix sees to its client first
     Check("engine", _engine, _mend_engine),
     Check("disk", _disk),
     Check("base images", _base, _mend_base),

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trainwright import engine_setup, runner
 from trainwright.errors import EngineError
+from trainwright.paths import home_dir, setting
 
 if TYPE_CHECKING:
     import docker
@@ -126,37 +127,82 @@ def connect(*, setup: bool = True, say: Say | None = None) -> Engine:
     """The engine to build with: the one that answers, else one that is set up on this machine.
 
     ``DOCKER_HOST``, ``DOCKER_CONTEXT`` and the chosen Docker context are honoured, and then nothing is set up.
-    ``TRAINWRIGHT_ENGINE_SETUP=never`` forbids the set-up.
+    ``TRAINWRIGHT_ENGINE_SETUP`` decides whether a set-up goes ahead, asks or refuses.
 
     Args:
         setup: whether an engine may be installed and started.
         say: is told each step of the set-up before it is done; standard error by default.
 
     Raises:
-        EngineError: no engine answers; the remedy is the commands that mend it.
+        EngineError: no engine answers; the remedy is the commands that fix it.
     """
-    tell = say or (lambda text: print(text, file=sys.stderr, flush=True))
-    able, passed = survey()
-    if not able:
-        missing = no_client(passed)
-        if not setup or "TRAINWRIGHT_DOCKER" in os.environ or engine_setup.forbidden():
-            raise missing
-        engine_setup.install_engine(tell)
-        able, passed = survey()
-        if not able:
-            raise no_client(passed)
-    answer = _ask_all(able)
+    answer = _look()
     if isinstance(answer, Engine):
         return answer
-    if not setup or answer.details.get("state") != "silent":
+    state = answer.details.get("state")
+    if not setup or state not in ("silent", "client") or (state == "client" and setting("TRAINWRIGHT_DOCKER")):
         raise answer
-    if reason := engine_setup.forbidden():
-        raise EngineError(f"{answer.message} ({reason})", remedy=answer.remedy, **answer.details)
-    engine_setup.set_up(tell, answers=lambda: isinstance(_ask(able[0]), Engine))
-    answer = _ask_all(survey()[0])
+    engine_setup.set_up(
+        answer,
+        say or (lambda text: print(text, file=sys.stderr, flush=True)),
+        client=state == "silent",
+        answers=lambda: any(_info(client)[0].get("ServerVersion") for client in survey()[0]),
+    )
+    answer = _look()
     if isinstance(answer, Engine):
         return answer
     raise answer
+
+
+def _look() -> Engine | EngineError:
+    """The engine that answers, or why none does (``details["state"]``: client, silent, remote, denied, version)."""
+    able, passed = survey()
+    return _ask_all(able) if able else no_client(passed)
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An engine that a setting names; this machine's own is then nobody's wish.
+
+    Attributes:
+        by: the setting, for a message.
+        forget: the command line that takes it back.
+    """
+
+    by: str
+    forget: str
+
+
+def chosen(docker: Sequence[str]) -> Chosen | None:
+    """What names another engine than this machine's own, in the order of the docker client; none for the default.
+
+    Args:
+        docker: the ``docker`` programs of this machine; the first one that can tell its context is believed.
+    """
+    if host := setting("DOCKER_HOST"):
+        return Chosen(f"DOCKER_HOST={host}", "unset DOCKER_HOST")
+    if context := setting("DOCKER_CONTEXT"):
+        return None if context == "default" else Chosen(f"DOCKER_CONTEXT={context}", "unset DOCKER_CONTEXT")
+    told = (runner.run([path, "context", "show"], timeout=ANSWER_SECONDS) for path in docker)
+    # docker 20.10 has no `context show` and prints its help instead.
+    names = (done.stdout.strip() for done in told if done.ok and len(done.stdout.split()) == 1)
+    return _context(next(names, None) or _configured_context())
+
+
+def _context(name: str) -> Chosen | None:
+    return None if name == "default" else Chosen(f"the Docker context {name}", "docker context use default")
+
+
+def _configured_context() -> str:
+    """``currentContext`` of the docker client's own file; a file that the client could not read either says nothing."""
+    home = home_dir()
+    folder = setting("DOCKER_CONFIG") or (home and home / ".docker")
+    try:
+        held = json.loads(Path(folder, "config.json").read_text()) if folder else {}
+    except (OSError, ValueError, RecursionError):
+        return "default"
+    name = held.get("currentContext") if isinstance(held, dict) else None
+    return name if isinstance(name, str) and name else "default"
 
 
 def sdk(engine: Engine) -> docker.DockerClient:
@@ -171,7 +217,7 @@ def sdk(engine: Engine) -> docker.DockerClient:
 
     options: dict[str, Any] = {"timeout": SDK_SECONDS}
     try:
-        if os.environ.get("DOCKER_HOST"):
+        if setting("DOCKER_HOST"):
             return docker.from_env(**options)
         if engine.context != "default" and (context := ContextAPI.get_context(engine.context)) is not None:
             options["tls"] = context.TLSConfig or False
@@ -189,16 +235,26 @@ def no_client(passed: Sequence[PassedOver]) -> EngineError:
     """The failure of a machine without a client that can build."""
     rows = [f"  {one.path}: {one.why}" for one in passed]
     head = "no docker on this machine can build through BuildKit" if rows else "there is no docker on this machine"
+    lacking = engine_setup.missing(client=False)
+    remedy = lacking.by_hand
+    state = "client"
+    if lacking.why_not:
+        rows.append(f"  {lacking.why_not}")
+    if named := chosen([one.path for one in passed]):
+        rows.append(f"  {named.by} names another engine: nothing is installed or started on this machine")
+        remedy = f"{remedy}\n# or, to use an engine of this machine: {named.forget}"
+        state = "remote"
     return EngineError(
         "\n".join([head, *rows]),
-        remedy=engine_setup.commands("docker.io"),
+        remedy=remedy,
+        state=state,
         dockers=[{"path": one.path, "version": one.version, "why": one.why} for one in passed],
     )
 
 
 def _programs() -> Iterator[str]:
     """Each ``docker`` once, in the order of PATH; folders that are links (``/bin``) do not count twice."""
-    if named := os.environ.get("TRAINWRIGHT_DOCKER"):
+    if named := setting("TRAINWRIGHT_DOCKER"):
         yield shutil.which(named) or named
         return
     seen: set[str] = set()
@@ -243,13 +299,9 @@ def _ask_all(clients: Sequence[Client]) -> Engine | EngineError:
 
 
 def _ask(client: Client) -> Engine | EngineError:
-    """One ``docker info``: the engine, or why there is none (``details["state"]``: silent, remote, denied, version)."""
-    said = runner.run([client.path, "info", "--format", "{{json .}}"], timeout=ANSWER_SECONDS)
-    try:
-        info: dict[str, Any] = json.loads(said.stdout or "{}")
-    except ValueError:
-        info = {}
-    context = str((info.get("ClientInfo") or {}).get("Context") or os.environ.get("DOCKER_CONTEXT") or "default")
+    """The engine that a client reaches, or why there is none."""
+    info, said = _info(client)
+    context = str((info.get("ClientInfo") or {}).get("Context") or setting("DOCKER_CONTEXT") or "default")
     endpoint = _endpoint(client, context)
     if said.ok and info.get("ServerVersion"):
         devices = info.get("DiscoveredDevices") or []
@@ -263,11 +315,22 @@ def _ask(client: Client) -> Engine | EngineError:
             data_root=info.get("DockerRootDir") or "",
             mirrors=tuple((info.get("RegistryConfig") or {}).get("Mirrors") or ()),
         )
-    return _no_answer(client, endpoint, "; ".join(info.get("ServerErrors") or []) or said.tail(3))
+    named = chosen([client.path]) or _context(context)
+    return _no_answer(client, endpoint, named, "; ".join(info.get("ServerErrors") or []) or said.tail(3))
+
+
+def _info(client: Client) -> tuple[dict[str, Any], runner.Completed]:
+    """One ``docker info``: the document (empty where there is none) and the finished command."""
+    said = runner.run([client.path, "info", "--format", "{{json .}}"], timeout=ANSWER_SECONDS)
+    try:
+        info = json.loads(said.stdout or "{}")
+    except ValueError:
+        info = {}
+    return info if isinstance(info, dict) else {}, said
 
 
 def _endpoint(client: Client, context: str) -> str:
-    if host := os.environ.get("DOCKER_HOST"):
+    if host := setting("DOCKER_HOST"):
         return host
     if context == "default":
         return DEFAULT_ENDPOINT
@@ -275,18 +338,24 @@ def _endpoint(client: Client, context: str) -> str:
     return said.stdout.strip() or DEFAULT_ENDPOINT
 
 
-def _no_answer(client: Client, endpoint: str, text: str) -> EngineError:
+def _no_answer(client: Client, endpoint: str, named: Chosen | None, text: str) -> EngineError:
     if re.search(r"client version \S+ is too (old|new)", text):
         message = f"the engine at {endpoint} refuses {client.path} {client.version}: {text}"
         return EngineError(message, remedy="install a docker client of the engine's own version", state="version")
-    if "permission denied" in text:
-        remedy = 'sudo usermod -aG docker "$USER"   # then log in anew; or run this command as root'
+    if "permission denied" in text and endpoint.startswith("unix://"):
+        remedy = (
+            "run this command as root\n"
+            'or: sudo usermod -aG docker "$USER", and log in again; members of the group docker are equal to root'
+        )
         return EngineError(f"no permission to use the engine at {endpoint}", remedy=remedy, state="denied")
-    if endpoint != DEFAULT_ENDPOINT:
-        named = "DOCKER_HOST" if os.environ.get("DOCKER_HOST") else "the Docker context"
-        remedy = f"start that engine, or use this machine's own: unset DOCKER_HOST; {client.path} context use default"
+    if named:
         return EngineError(
-            f"the engine that {named} names ({endpoint}) does not answer: {text}", remedy=remedy, state="remote"
+            f"the engine at {endpoint} does not answer: {text}\n"
+            f"{named.by} names it: nothing is installed or started on this machine",
+            remedy=f"{named.forget}   # to use an engine of this machine; or start the one that is named",
+            state="remote",
         )
     message = f"no container engine answers at {endpoint}: {text}"
+    if why_not := engine_setup.missing(client=True).why_not:
+        message += f"\n{why_not}"
     return EngineError(message, remedy=engine_setup.start_commands(), state="silent")

@@ -1,34 +1,32 @@
-"""Install and start a container engine on a machine that has none (Debian and Ubuntu, as root).
+"""Start a container engine on a machine where none answers, and install it first where it is missing.
 
-Each step is said before it is done. Where this may not or cannot be done, the failure's remedy is the exact commands.
-``TRAINWRIGHT_ENGINE_SETUP=never`` forbids every step.
+Debian and Ubuntu, as root. What is about to change is said, and where a person may mind, asked
+(:mod:`trainwright.engine_consent`). Where it may not or cannot be done, the failure's remedy is the exact commands.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
+import socket
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from trainwright import runner
-from trainwright.errors import EngineError, RequestError
+from trainwright import engine_consent, engine_packages, runner
+from trainwright.engine_consent import Change, agree, find, search_path, sudo
+from trainwright.engine_packages import TOOL_PACKAGES, Missing, Simulated
+from trainwright.errors import EngineError
 from trainwright.paths import state_dir
 
 Say = Callable[[str], None]
 
-ENGINE_PACKAGES = ("docker.io", "iptables", "ca-certificates", "mmdebstrap")
-# Newer releases split these from docker.io; without Recommends they have to be named. Older ones do not know them.
-SPLIT_PACKAGES = ("docker-cli", "docker-buildx")
-TOOL_PACKAGES = {"mmdebstrap": "mmdebstrap", "dockerd": "docker.io", "ip": "iproute2"}
-
 START_SECONDS = 60.0
 POLL_SECONDS = 0.5
-APT_SECONDS = 1800.0
 PID_FILE = Path("/var/run/docker.pid")  # dockerd's own
+SOCKET = Path("/var/run/docker.sock")
+DATA_ROOT = Path("/var/lib/docker")
+IP_FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
+BY_HAND_LOG = "/var/log/dockerd.log"
 SYSTEMD = Path("/run/systemd/system")  # exists exactly where systemd runs: sd_booted(3)
-SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # What dockerd says when it dies → what to do.
 KNOWN_DEATHS = (
@@ -46,44 +44,17 @@ KNOWN_DEATHS = (
 )
 
 
-def forbidden(*, packages: bool = False) -> str:
-    """Why an engine may not be set up here; empty where it may.
-
-    Args:
-        packages: whether packages have to be installed, which needs apt-get.
-
-    Raises:
-        RequestError: ``TRAINWRIGHT_ENGINE_SETUP`` is neither ``auto`` nor ``never``.
-    """
-    choice = os.environ.get("TRAINWRIGHT_ENGINE_SETUP") or "auto"
-    if choice not in ("auto", "never"):
-        raise RequestError(
-            f"TRAINWRIGHT_ENGINE_SETUP={choice} is neither auto nor never", remedy="unset TRAINWRIGHT_ENGINE_SETUP"
-        )
-    if choice == "never":
-        return "TRAINWRIGHT_ENGINE_SETUP=never"
-    if os.geteuid() != 0:
-        return "setting one up needs root"
-    if packages and not shutil.which("apt-get", path=_search_path()):
-        return "this is neither Debian nor Ubuntu: there is no apt-get"
-    return ""
-
-
-def commands(*packages: str) -> str:
-    """The command line that installs ``packages`` by hand."""
-    if not shutil.which("apt-get", path=_search_path()):
-        return f"install with this system's package manager: {' '.join(packages)}"
-    sudo = "" if os.geteuid() == 0 else "sudo "
-    names = " ".join(packages)
-    return f"{sudo}apt-get update && {sudo}apt-get install -y --no-install-recommends {names}"
+def missing(*, client: bool) -> Missing:
+    """What has to be installed so that this machine can build; ``client``: whether a fitting ``docker`` is here."""
+    engine = find("dockerd") or (f"process {pid}" if (pid := _starting()) else "")
+    return engine_packages.missing(client=client, engine=engine, listens=_listens())
 
 
 def start_commands() -> str:
     """The command line that starts the engine by hand, and installs it first where it is missing."""
-    sudo = "" if os.geteuid() == 0 else "sudo "
-    systemd = SYSTEMD.is_dir()
-    start = f"{sudo}systemctl start docker" if systemd else f"{sudo}sh -c 'dockerd >/var/log/dockerd.log 2>&1 &'"
-    return start if _find("dockerd") else f"{commands('docker.io')} && {start}"
+    lacking = missing(client=True)
+    start = f"{sudo()}systemctl start docker" if SYSTEMD.is_dir() else f"{sudo()}sh -c 'dockerd >{BY_HAND_LOG} 2>&1 &'"
+    return f"{lacking.by_hand} && {start}" if lacking.packages else lacking.by_hand or start
 
 
 def ensure_tool(name: str, say: Say) -> str:
@@ -92,38 +63,89 @@ def ensure_tool(name: str, say: Say) -> str:
     Raises:
         EngineError: it is missing and may not or cannot be installed.
     """
-    if not (path := _find(name)):
-        _install((TOOL_PACKAGES.get(name, name),), say, f"{name} is missing")
-        path = _find(name)
-    if not path:
-        raise EngineError(f"{name} is still missing after its installation", remedy=commands(name))
-    return path
+    if path := find(name):
+        return path
+    package = TOOL_PACKAGES.get(name, name)
+    by_hand = engine_packages.commands(package)
+    _install((package,), f"{name} is missing", by_hand, say)
+    if path := find(name):
+        return path
+    raise EngineError(f"{name} is still missing after its installation", remedy=by_hand)
 
 
-def install_engine(say: Say) -> None:
-    """Install Debian's engine and what it needs.
+def set_up(failure: EngineError, say: Say, *, client: bool, answers: Callable[[], bool]) -> None:
+    """Install what is missing, start the engine and wait until it answers. Each thing is said before it is done.
 
-    Raises:
-        EngineError: it may not be installed, or apt-get failed.
-    """
-    _install(ENGINE_PACKAGES, say, "there is no container engine", optional=SPLIT_PACKAGES)
-
-
-def set_up(say: Say, *, answers: Callable[[], bool]) -> None:
-    """Install the engine where it is missing, start it and wait until it answers.
+    Args:
+        failure: what is wrong, and the command lines to fix it by hand.
+        say: is told each step.
+        client: whether a ``docker`` that can build is here, and its engine does not answer.
+        answers: asks the engine once.
 
     Raises:
         EngineError: it may not be set up, or does not come up; the message ends with its last lines.
     """
-    if not _find("dockerd"):
-        install_engine(say)
-        if answers():  # Debian's package starts it where systemd runs
-            return
-    start(say, answers=answers)
+    lacking = missing(client=client)
+    if lacking.why_not:
+        raise failure
+    _install(lacking.packages, failure.message, failure.remedy, say, starts=client or not _listens())
+    if not answers():  # a package starts it where systemd runs
+        start(say, answers=answers)
+
+
+def _install(packages: Sequence[str], why: str, by_hand: str, say: Say, *, starts: bool = False) -> None:
+    """Install packages, after it was said or asked; ``starts``: an engine is to be started next, and that is said too.
+
+    Raises:
+        EngineError: it may not be done, or apt-get failed.
+    """
+    if reason := engine_consent.forbidden(packages=bool(packages)):
+        raise EngineError(f"{why} ({reason})", remedy=by_hand, state="refused")
+    if packages and engine_consent.leave()[0] == "auto":
+        engine_packages.fetch_lists(say)  # without them apt cannot tell what it would do
+    foreseen = engine_packages.simulate(packages) if packages else Simulated((), ())
+    does, undo = _starting_changes() if starts else ((), ())
+    agree(Change(why, (*foreseen.does, *does), (*undo, *foreseen.undo), by_hand), say)
+    if packages:
+        engine_packages.install(packages, say)
+
+
+def _starting_changes() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What a started engine changes on this machine, and the command lines that undo it.
+
+    dockerd sets the policy of FORWARD to DROP exactly where it is the one that turns ip_forward on
+    (setupIPForwarding in libnetwork/drivers/bridge/setup_ip_forwarding.go of moby/moby).
+    """
+    systemd = SYSTEMD.is_dir()
+    log = "journalctl -u docker" if systemd else str(state_dir() / "engine.log")
+    does = [f"started: dockerd, as root; it keeps running after this command (its log: {log})"]
+    stop = "systemctl disable --now docker.service docker.socket" if systemd else f'kill "$(cat {PID_FILE})"'
+    undo = [f"{stop} && ip link delete docker0"]
+    if not _forwards():
+        does.append("set by dockerd: net.ipv4.ip_forward on, and the policy of iptables' FORWARD chain to DROP")
+        undo.append("iptables -P FORWARD ACCEPT; sysctl -w net.ipv4.ip_forward=0")
+    does.append("added by dockerd: its chains of iptables and the bridge docker0, until the next boot")
+    does.append(f"opened: {SOCKET}; whoever may write to it (the group docker) is equal to root on this machine")
+    if not DATA_ROOT.exists():
+        undo.append(f"rm -rf {DATA_ROOT}   # every image and container of this engine")
+    return tuple(does), tuple(undo)
+
+
+def _forwards() -> bool:
+    try:
+        return IP_FORWARD.read_text().strip() == "1"
+    except OSError:
+        return False
+
+
+def _listens() -> bool:
+    """Whether something answers at the usual socket, such as the engine of a container's host."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(SOCKET)) == 0
 
 
 def start(say: Say, *, answers: Callable[[], bool], options: Sequence[str] = (), wait_s: float = START_SECONDS) -> None:
-    """Start the engine and wait until it answers; one that is starting already is only waited for.
+    """Start the engine and wait until it answers; one that is starting already is only waited for. Asks nobody.
 
     Args:
         say: is told each step before it is done.
@@ -134,8 +156,6 @@ def start(say: Say, *, answers: Callable[[], bool], options: Sequence[str] = (),
     Raises:
         EngineError: it died or does not answer in time.
     """
-    if reason := forbidden():
-        raise EngineError(f"no container engine answers ({reason})", remedy=start_commands())
     log = state_dir() / "engine.log"
     seen = log.stat().st_size if log.exists() else 0
     pid = _starting()
@@ -148,11 +168,12 @@ def start(say: Say, *, answers: Callable[[], bool], options: Sequence[str] = (),
             journal = runner.run(["journalctl", "-u", "docker", "-n", "15", "--no-pager", "-o", "cat"]).stdout
             raise _dead(f"systemctl start docker failed: {done.tail(3)}", journal)
     else:
-        dockerd = _find("dockerd")
+        dockerd = find("dockerd")
         if not dockerd:
             raise EngineError("there is no dockerd on this machine", remedy=start_commands())
+        PID_FILE.unlink(missing_ok=True)  # dockerd 20.10 refuses to start while it names any living process
         say(f"starting the container engine ({dockerd}) in the background; its log: {log}")
-        pid = runner.detach([dockerd, *options], log, env={"PATH": _search_path()})
+        pid = runner.detach([dockerd, *options], log, env={"PATH": search_path()})
     began = time.monotonic()
     while not answers():
         if pid and not _alive(pid):
@@ -168,75 +189,14 @@ def start(say: Say, *, answers: Callable[[], bool], options: Sequence[str] = (),
     say(f"the container engine answers after {time.monotonic() - began:.0f} s")
 
 
-def _install(packages: Sequence[str], say: Say, why: str, *, optional: Sequence[str] = ()) -> None:
-    """apt-get install, with one more try after an update (stale lists, a mirror that hiccuped)."""
-    by_hand = commands(*packages)
-    if reason := forbidden(packages=True):
-        raise EngineError(f"{why} ({reason})", remedy=by_hand)
-    updated = False
-    if not any(Path("/var/lib/apt/lists").glob("*_Packages*")):
-        updated = _update(say)
-    known = runner.run(["apt-cache", "policy", *optional]).stdout if optional else ""
-    wanted = [*packages, *(name for name in optional if _offered(name, known))]
-    say(f"{why}: installing {' '.join(wanted)} (apt-get)")
-    done = _apt("install", "-y", "--no-install-recommends", *wanted)
-    if not done.ok:
-        say(
-            f"apt-get failed (exit status {done.returncode}); once more{'' if updated else ' with fresh package lists'}"
-        )
-        if not updated:
-            _update(say)
-        done = _apt("install", "-y", "--no-install-recommends", *wanted)
-    if not done.ok:
-        raise EngineError(f"apt-get could not install {' '.join(wanted)}:\n{done.tail(12)}", remedy=by_hand)
-
-
-def _update(say: Say) -> bool:
-    say("fetching the package lists (apt-get update)")
-    return _apt("update").ok
-
-
-def _apt(*arguments: str) -> runner.Completed:
-    options = ("-q", "-o", "Acquire::Retries=3", "-o", "DPkg::Lock::Timeout=120")
-    env = {"DEBIAN_FRONTEND": "noninteractive", "PATH": _search_path()}
-    return runner.run(["apt-get", *options, *arguments], env=env, timeout=APT_SECONDS)
-
-
-def _offered(package: str, policy: str) -> bool:
-    """Whether ``apt-cache policy`` names a version of ``package`` that can be installed."""
-    _, found, entry = policy.partition(f"{package}:\n")
-    candidate = entry.partition("Candidate:")[2].split("\n", 1)[0].strip()
-    return bool(found) and candidate not in ("", "(none)")
-
-
-def _search_path() -> str:
-    """PATH and the system folders, which a root shell may lack (``su`` without ``-``)."""
-    return f"{os.environ.get('PATH', '')}:{SYSTEM_FOLDERS}".strip(":")
-
-
-def _find(name: str) -> str | None:
-    return shutil.which(name, path=_search_path())
-
-
 def _starting() -> int | None:
-    """The process of a dockerd that runs, by its pid file; a file that another process's number is in is removed.
-
-    dockerd 20.10 refuses to start while the file names any living process.
-    """
+    """The process of a dockerd that runs, by its pid file."""
     try:
         pid = int(PID_FILE.read_text())
+        name = Path(f"/proc/{pid}/comm").read_text()
     except (OSError, ValueError):
         return None
-    if not _alive(pid):
-        return None
-    try:
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return None
-    if name.startswith("dockerd"):
-        return pid
-    PID_FILE.unlink(missing_ok=True)
-    return None
+    return pid if _alive(pid) and name.startswith("dockerd") else None
 
 
 def _alive(pid: int) -> bool:

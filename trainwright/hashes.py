@@ -7,7 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from trainwright.paths import cache_dir, write_atomically
+from trainwright.owned import write_atomically
+from trainwright.paths import cache_dir
 
 
 class KnownHashes:

@@ -21,6 +21,7 @@ from trainwright.records import Record, parse_record, read_yaml
 
 Launcher = distributions.Launcher
 Scalar = str | int | float | bool | None
+MOST = 2**31 - 1  # an integer of the service's model has 32 bits (Smithy 2.0, simple types)
 
 
 class PlanRequest(Record):
@@ -40,7 +41,7 @@ class InstanceGroup(Record):
 
     name: str
     instance_type: str
-    instance_count: int = Field(ge=1)
+    instance_count: int = Field(ge=1, le=MOST)
 
 
 class Checkpoint(Record):
@@ -78,7 +79,7 @@ class Job(Record):
     entry_point: str | None = None
     source_dir: str | None = None
     instance_type: str | None = None
-    instance_count: int = Field(default=1, ge=1)
+    instance_count: int = Field(default=1, ge=1, le=MOST)
     instance_groups: tuple[InstanceGroup, ...] = ()
     distribution: dict[str, Any] = Field(default={}, description="in the form of the SageMaker SDK 2")
     hyperparameters: dict[str, Any] = {}
@@ -93,9 +94,11 @@ class Job(Record):
     model: Model | None = None
     name: str | None = Field(default=None, description="what the job's name begins with (default: the repository's)")
     output: str | None = Field(default=None, description="S3 address for models and code (default: the SDK's bucket)")
-    volume_gb: int = Field(default=30, ge=1, description="GB of the disk of each instance")
-    max_run: int = Field(default=86400, ge=1, description="seconds that the job may run")
-    max_wait: int | None = Field(default=None, ge=1, description="seconds from its request to its end, with spot")
+    volume_gb: int = Field(default=30, ge=1, le=MOST, description="GB of the disk of each instance")
+    max_run: int = Field(default=86400, ge=1, le=MOST, description="seconds that the job may run")
+    max_wait: int | None = Field(
+        default=None, ge=1, le=MOST, description="seconds from its request to its end, with spot"
+    )
     subnets: tuple[str, ...] = ()
     security_group_ids: tuple[str, ...] = ()
     network_isolation: bool = False

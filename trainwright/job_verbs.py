@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, say, use_catalog, verb
+from trainwright.cli import CATALOG_HELP, JSON_HELP, answer, artifact, complain, print_json, say, use_catalog, verb
 
 
 @verb(
@@ -93,7 +92,7 @@ def rehearse(
     if json:
         print_json(document)
     else:
-        print(rehearsal_text(document))
+        answer(rehearsal_text(document))
 
 
 @verb(
@@ -122,7 +121,7 @@ def preflight(
     if json:
         print_json(found.as_json())
     else:
-        print(findings_text(found))
+        answer(findings_text(found))
     if found.exit_code:
         raise Exit(code=found.exit_code)
 
@@ -136,7 +135,7 @@ def diagnose(c: Context, log: str, json: bool = False) -> None:
     if json:
         print_json(found.as_json())
     else:
-        print(clinic.diagnosis_text(found))
+        answer(clinic.diagnosis_text(found))
 
 
 @verb(
@@ -207,7 +206,7 @@ def estimator(
     """Check a training job against its image, and write the code or request that starts it; exit code 2 for errors."""
     from trainwright.estimator import run
     from trainwright.estimator.show import estimator_text
-    from trainwright.paths import write_atomically
+    from trainwright.owned import check_replaceable, write_atomically
     from trainwright.rehearsal.request import distribution_of, pairs_of, table_of
 
     use_catalog(catalog)
@@ -221,8 +220,8 @@ def estimator(
         "instance_count": instance_count or None,
         "distribution": distribution_of(distribution),
         "hyperparameters": table_of("--hyperparameters", hyperparameters) if hyperparameters else {},
-        "inputs": dict(pairs_of("--input", input or [])),
-        "environment": dict(pairs_of("--env", env or [])),
+        "inputs": pairs_of("--input", input or []),
+        "environment": pairs_of("--env", env or []),
         "role": role,
         "region": region,
         "name": name,
@@ -241,14 +240,16 @@ def estimator(
     )
     text = run.texts(found) if found.generated else ""
     if output and text:
+        # People go on from what was generated, so a file that is there is theirs.
+        check_replaceable(Path(output), f"--output {output}", text=text)
         write_atomically(Path(output).absolute(), text)
     if json:
         print_json(found.as_json())
     elif output or check_only:
-        print(estimator_text(found))
+        answer(estimator_text(found))
     else:
         # What is generated has standard output for itself, as `> start.py` wants it.
-        sys.stderr.write(f"{estimator_text(found)}\n")
-        print(text, end="")
+        complain(estimator_text(found))
+        artifact(text)
     if found.exit_code:
         raise Exit(code=found.exit_code)

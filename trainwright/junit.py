@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from trainwright.paths import write_atomically
+from trainwright.owned import check_replaceable, write_atomically
+
+MARK = "<!-- Made by Trainwright -->"
 
 # What XML 1.0 cannot hold at all (w3.org/TR/xml, section 2.2); colours in a log are enough to break a report.
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -24,6 +26,15 @@ class Case:
     outcome: Literal["passed", "failed", "skipped"]
     text: str = ""
     seconds: float = 0.0
+
+
+def check_junit(path: Path) -> None:
+    """Refuse a place for a report where another file lies; asked before the work that is reported of.
+
+    Raises:
+        RequestError: the file exists and is no report of ours.
+    """
+    check_replaceable(path.absolute(), f"--junit {path}", mark=MARK)
 
 
 def write_junit(path: Path, suite: str, cases: Iterable[Case]) -> None:
@@ -52,7 +63,9 @@ def write_junit(path: Path, suite: str, cases: Iterable[Case]) -> None:
         elif case.outcome == "skipped":
             ET.SubElement(row, "skipped", message=head)
     ET.indent(root)
-    write_atomically(path.absolute(), ET.tostring(root, encoding="unicode", xml_declaration=True) + "\n")
+    check_junit(path)
+    text = ET.tostring(root, encoding="unicode")
+    write_atomically(path.absolute(), f"<?xml version='1.0' encoding='utf-8'?>\n{MARK}\n{text}\n")
 
 
 def _clean(text: str) -> str:

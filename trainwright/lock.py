@@ -92,7 +92,29 @@ class Lock(Record):
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
-        return json.dumps(self.model_dump(mode="json", by_alias=True), indent=2, sort_keys=True) + "\n"
+        return dump_rows(self.model_dump(mode="json", by_alias=True))
+
+
+def dump_rows(document: Mapping[str, Any]) -> str:
+    """A document as JSON with one line for each entry of a list of records, so that a diff shows packages.
+
+    Args:
+        document: JSON values; its keys are sorted, those of records in a list stay in their order.
+    """
+    return f"{_rows(document, ' ')}\n"
+
+
+def _rows(value: Any, indent: str) -> str:
+    if isinstance(value, Mapping):
+        rows = [f"{json.dumps(key)}: {_rows(each, indent + ' ')}" for key, each in sorted(value.items())]
+        return _bracketed("{", rows, "}", indent)
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return _bracketed("[", [json.dumps(row) for row in value], "]", indent)
+    return json.dumps(value)
+
+
+def _bracketed(begin: str, rows: Iterable[str], end: str, indent: str) -> str:
+    return begin + "\n" + ",\n".join(indent + row for row in rows) + "\n" + indent[1:] + end
 
 
 def requirements_text(packages: Iterable[LockedPackage]) -> str:

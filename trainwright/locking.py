@@ -8,7 +8,7 @@ from trainwright.catalog import load_catalog
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.lines import ImageLine, Line, begins, cuda_tag
 from trainwright.lock import Lock, lock_line
-from trainwright.paths import write_atomically
+from trainwright.owned import write_atomically
 from trainwright.request import parse_cuda
 from trainwright.tools import load_tools, lock_path, lock_tools, stale_tools
 

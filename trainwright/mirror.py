@@ -24,7 +24,8 @@ from trainwright.engine import Engine
 from trainwright.errors import RequestError, SourceError
 from trainwright.hashes import KnownHashes
 from trainwright.locking_plan import start_of
-from trainwright.paths import locked, write_atomically
+from trainwright.owned import claim, write_atomically
+from trainwright.paths import locked
 from trainwright.plan import PlannedSource
 from trainwright.plan_lock import LockedArchive, LockedPython, PlanLock, save_lock
 from trainwright.python_files import addresses, local_path, tool_addresses
@@ -54,7 +55,7 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
 
     Args:
         lock: a whole lock.
-        folder: made when missing; may hold mirrors of other locks.
+        folder: missing, empty, or a mirror that may hold other locks.
         site: where things come from here.
         engine: asks apt and saves base images.
         say: told of each file.
@@ -63,7 +64,7 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
         The document of ``mirror --json``.
 
     Raises:
-        RequestError: the lock is not whole, or what it locks cannot be mirrored.
+        RequestError: the lock is not whole, what it locks cannot be mirrored, or the folder holds something else.
         SourceError: a file is not to be had, is cut or has another checksum: whose, which places were tried.
     """
     base = lock.base
@@ -77,7 +78,7 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
             f"packages of {base.os} cannot be mirrored",
             remedy="Its repositories answer by version, so a locked build needs them and nothing else of the kind.",
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    claim(folder, "mirror", f"--to {folder}", whole=True)
     with locked(folder):
         counts = {"archives": _archives(lock, folder, site, say), "python": _wheels(lock, folder, site, say)}
         counts["packages"] = _system(lock, folder, site, engine, say)

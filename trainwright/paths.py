@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from trainwright.errors import RequestError
+from trainwright.owned import claim
 
 STATE_REMEDY = "TRAINWRIGHT_STATE and TRAINWRIGHT_CACHE name folders that can be written."
 _PACKAGE = Path(__file__).resolve().parent
@@ -54,18 +56,12 @@ def state_dir() -> Path:
     """Records, contexts, logs and reports of this project: ``.trainwright/`` in the working folder.
 
     ``TRAINWRIGHT_STATE`` names another folder. Made when it is missing, with a ``.gitignore`` for all that will be in
-    it; a folder that was there before may hold a user's files, so it gets none.
+    it.
+
+    Raises:
+        RequestError: the variable names a folder that holds something else.
     """
-    path = Path(setting("TRAINWRIGHT_STATE") or ".trainwright").absolute()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        path.mkdir()
-    except FileExistsError:
-        if not path.is_dir():
-            raise RequestError(f"TRAINWRIGHT_STATE: {path} is not a directory", remedy=STATE_REMEDY) from None
-    else:
-        (path / ".gitignore").write_text("*\n")
-    return path
+    return _own_folder("TRAINWRIGHT_STATE", lambda: Path(".trainwright").absolute(), "state", ignored=True)
 
 
 def cache_dir() -> Path:
@@ -74,11 +70,29 @@ def cache_dir() -> Path:
     ``TRAINWRIGHT_CACHE`` names another folder, else ``$XDG_CACHE_HOME/trainwright``. Made when it is missing.
 
     Raises:
-        RequestError: no variable names a folder, and this user has no home folder.
+        RequestError: the variable names a folder that holds something else; or no variable names a folder, and this
+            user has no home folder.
     """
-    named = setting("TRAINWRIGHT_CACHE")
-    path = Path(named).absolute() if named else _user_cache() / "trainwright"
-    path.mkdir(parents=True, exist_ok=True)
+    return _own_folder("TRAINWRIGHT_CACHE", lambda: _user_cache() / "trainwright", "cache")
+
+
+def _own_folder(variable: str, usual: Callable[[], Path], kind: str, *, ignored: bool = False) -> Path:
+    """A folder that is wholly ours. The usual one is so by its name; one that a variable names has to be new, empty or
+    marked, as commands remove old contexts and reports in it."""
+    named = setting(variable)
+    path = Path(named).absolute() if named else usual()
+    new = not path.exists()
+    try:
+        if named:
+            claim(path, kind, f"{variable}={named}", whole=True)
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+        if new and ignored:
+            (path / ".gitignore").write_text("*\n")
+    except OSError as refused:
+        if refused.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise RequestError(f"{path}: cannot be made: {refused.strerror}", remedy=STATE_REMEDY) from None
     return path
 
 
@@ -99,17 +113,6 @@ def home_dir() -> Path | None:
         return Path(setting("HOME") or Path.home())
     except RuntimeError:
         return None
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Write ``text`` so that ``path`` holds either its old content or all of the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        part.write_text(text)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextmanager

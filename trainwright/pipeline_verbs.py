@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from invoke.context import Context
 
-from trainwright.cli import CATALOG_HELP, JSON_HELP, print_json, say, use_catalog, verb
+from trainwright.cli import CATALOG_HELP, JSON_HELP, answer, print_json, say, use_catalog, verb
 
 
 @verb(
@@ -50,4 +50,4 @@ def pipeline(
     if json:
         print_json(document)
     else:
-        print(show.pipeline_text(document))
+        answer(show.pipeline_text(document))

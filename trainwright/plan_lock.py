@@ -15,8 +15,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from trainwright.errors import RequestError
-from trainwright.lock import LockedPackage
-from trainwright.paths import write_atomically
+from trainwright.lock import LockedPackage, dump_rows
+from trainwright.owned import write_atomically
 from trainwright.plan import Base, Plan, PlannedComponent, PlannedSource
 from trainwright.records import Record, parse_record
 from trainwright.site import Site
@@ -143,7 +143,7 @@ class PlanLock(Record):
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
         data = self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"schema": SCHEMA}
-        return json.dumps(data, indent=1, sort_keys=True) + "\n"
+        return dump_rows(data)
 
     @property
     def python_files(self) -> tuple[LockedPython, ...]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from invoke.context import Context
 
-from trainwright.cli import JSON_HELP, REQUEST_FLAGS, print_json, say, verb
+from trainwright.cli import JSON_HELP, REQUEST_FLAGS, answer, print_json, say, verb
 
 
 @verb(
@@ -68,4 +68,4 @@ def push(
     if json:
         print_json(document)
     else:
-        print(push_text(document))
+        answer(push_text(document))

@@ -13,7 +13,8 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from trainwright.ledger import LedgerRow
-from trainwright.paths import state_dir, write_atomically
+from trainwright.owned import write_atomically
+from trainwright.paths import state_dir
 from trainwright.plan import Plan
 from trainwright.records import Record
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from trainwright.apt_repository import context_files, locked_packages
 from trainwright.base_images import pulled_from
 from trainwright.buildkit import command
-from trainwright.context import fill
 from trainwright.engine import Engine
 from trainwright.errors import SourceError
+from trainwright.owned import fill
 from trainwright.paths import locked, state_dir, templates_dir
 from trainwright.plan import Base
 from trainwright.plan_lock import LockedArchive, LockedSystemPackage, SystemPackage
@@ -204,7 +204,8 @@ def _build(start: Start, site: Site, engine: Engine, *, files: Mapping[str, str]
     if site.apt_folder is not None:
         context |= context_files(site.apt_folder, base.os, None, "apt/repository")
     with locked(folder), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
-        fill(folder, context, directories=["apt", *(f"ask/{name}" for name in asked)])
+        directories = ["apt", *(f"ask/{name}" for name in asked)]
+        fill(folder, context, kind="context", named=str(folder), directories=directories, last="Dockerfile")
         secrets = site.secrets(Path(scratch, "secrets"), base.os)
         arguments = {**pulled_from(base, site), **start.arguments, "ASKED": uuid.uuid4().hex}
         argv = [*command(engine, site, secrets, arguments), "--progress", "plain"]

@@ -14,7 +14,8 @@ from typing import Any
 
 from trainwright.draft import Draft
 from trainwright.lock import PLATFORM, Lock, lock_line
-from trainwright.paths import locked, state_dir, write_atomically
+from trainwright.owned import write_atomically
+from trainwright.paths import locked, state_dir
 
 
 def stored_lock(draft: Draft) -> Lock | None:

@@ -10,7 +10,18 @@ from invoke.collection import Collection
 from invoke.context import Context
 from invoke.exceptions import Exit
 
-from trainwright.cli import CATALOG_HELP, JSON_HELP, REQUEST_FLAGS, print_json, request_verb, say, use_catalog, verb
+from trainwright.cli import (
+    CATALOG_HELP,
+    JSON_HELP,
+    REQUEST_FLAGS,
+    answer,
+    artifact,
+    print_json,
+    request_verb,
+    say,
+    use_catalog,
+    verb,
+)
 from trainwright.errors import EngineError
 from trainwright.job_verbs import diagnose, estimator, preflight, rehearse
 from trainwright.pipeline_verbs import pipeline
@@ -92,7 +103,7 @@ def list_(
     if json:
         print_json(document)
     else:
-        print(show.listing_text(document))
+        answer(show.listing_text(document))
 
 
 @request_verb(help={"json": JSON_HELP})
@@ -104,7 +115,7 @@ def plan(c: Context, words: Words, json: bool = False) -> None:
     if json:
         print_json(resolved.as_json())
     else:
-        print(show.plan_text(resolved))
+        answer(show.plan_text(resolved))
 
 
 @request_verb(help={"json": JSON_HELP})
@@ -116,14 +127,13 @@ def explain(c: Context, words: Words, json: bool = False) -> None:
     if json:
         print_json(document)
     else:
-        print(show.explain_text(document))
+        answer(show.explain_text(document))
 
 
 @request_verb(help={"output": "the folder to fill (made when missing)", "json": JSON_HELP})
 def render(c: Context, words: Words, output: str | None = None, json: bool = False) -> None:
     """Print the Dockerfile of a plan, or write it with its whole build context into --output."""
     from trainwright.context import write_context
-    from trainwright.errors import RequestError
     from trainwright.inputs import locked_inputs
     from trainwright.render import render_dockerfile
 
@@ -134,16 +144,14 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
         if json:
             print_json({"schema": "trainwright/render/1", "plan": resolved.id, "dockerfile": text})
         else:
-            print(text, end="")
+            artifact(text)
         return
     folder = Path(output).absolute()
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / "Dockerfile").is_file():
-        raise RequestError(f"--output {output}: a folder that holds something else", remedy="Name an empty folder.")
-    write_context(inputs, catalog, site, folder, say=say)
+    write_context(inputs, catalog, site, folder, say=say, named=f"--output {output}")
     if json:
         print_json({"schema": "trainwright/render/1", "plan": resolved.id, "output": str(folder)})
     else:
-        print(f"{folder}/Dockerfile\nBuild it with: cd {folder} && DOCKER_BUILDKIT=1 docker build .")
+        answer(f"{folder}/Dockerfile\nBuild it with: cd {folder} && DOCKER_BUILDKIT=1 docker build .")
 
 
 @request_verb(
@@ -185,7 +193,7 @@ def lock(
     if json:
         print_json(document)
     else:
-        print(show.lock_text(document))
+        answer(show.lock_text(document))
 
 
 @request_verb(
@@ -249,7 +257,7 @@ def build(
         if json:
             print_json(made)
         else:
-            print(show.stages_text(made))
+            answer(show.stages_text(made))
         return
     target = _push_target(push, site)
     document = workflow.build_image(
@@ -259,11 +267,11 @@ def build(
     if json:
         print_json({**document, "push": shipped})
         return
-    print(show.build_text(document))
+    answer(show.build_text(document))
     if shipped is not None:
         from trainwright.publish.show import push_text
 
-        print(f"\n{push_text(shipped)}")
+        answer(f"\n{push_text(shipped)}")
 
 
 def _push_target(repository: str | None, site: Site) -> Target | None:
@@ -309,7 +317,7 @@ def smoke(
     if json:
         print_json(document)
     else:
-        print(show.smoke_text(document))
+        answer(show.smoke_text(document))
 
 
 @verb(
@@ -345,7 +353,7 @@ def mirror(
     if json:
         print_json(document)
     else:
-        print(show.mirror_text(document))
+        answer(show.mirror_text(document))
 
 
 @verb(help={"fix": "mend what can be mended", "json": JSON_HELP})
@@ -360,7 +368,7 @@ def doctor(c: Context, fix: bool = False, json: bool = False) -> None:
     if json:
         print_json(document)
     else:
-        print(show.doctor_text(document))
+        answer(show.doctor_text(document))
     if any(finding["severity"] == "error" for finding in document["findings"]):
         raise Exit(code=EngineError.exit_code)
 

@@ -20,9 +20,9 @@ from trainwright.engine import Engine, connect
 from trainwright.engine_setup import ensure_tool
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.inputs import Inputs, first_use, locked_inputs
-from trainwright.junit import Case, write_junit
+from trainwright.junit import Case, check_junit, write_junit
 from trainwright.locking_plan import make_lock
-from trainwright.paths import write_atomically
+from trainwright.owned import write_atomically
 from trainwright.plan import Plan
 from trainwright.plan_lock import PlanLock, lock_path, save_lock
 from trainwright.runner import run
@@ -218,6 +218,8 @@ def smoke_image(
         RequestError: no such image, or none that was built here.
         ProofFailed: a check failed.
     """
+    if junit is not None:
+        check_junit(junit)
     engine = connect(say=say)
     record = built_record(image, engine)
     done = _smoke(record, image, engine, select, say, junit=junit)

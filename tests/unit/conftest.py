@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import hostile
+from tests.hostile import Tried, Try
 from tests.loopback import Loopback, loopback
 
 
@@ -22,3 +24,11 @@ def server() -> Iterator[Loopback]:
     """A web server that answers as a test tells it."""
     with loopback() as running:
         yield running
+
+
+@pytest.fixture
+def attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> Callable[[Try], Tried]:
+    """Runs a row of a table of tries; see :mod:`tests.hostile`."""
+    return lambda row: hostile.attempt(row, tmp_path, monkeypatch, capfd)

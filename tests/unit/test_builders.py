@@ -15,6 +15,7 @@ from trainwright.buildkit import command
 from trainwright.catalog import load_catalog
 from trainwright.engine import Client, Engine
 from trainwright.errors import EngineError, RequestError
+from trainwright.owned import fill
 from trainwright.pipeline.bake import bake_document, target_name, write_bake
 from trainwright.progress import BuildProgress
 from trainwright.request import make_request
@@ -218,7 +219,8 @@ def test_a_bake_file_has_a_target_for_every_plan(plans):
 
 def test_secrets_of_a_bake_file_are_for_its_owner_alone(plans, tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "trainwright.pipeline.bake.write_context", lambda *words, **_: words[3].mkdir(parents=True, exist_ok=True)
+        "trainwright.pipeline.bake.write_context",
+        lambda *words, **_: fill(words[3], {"Dockerfile": "FROM a\n"}, kind="context", named="x", last="Dockerfile"),
     )
     bundle = tmp_path / "ca.pem"
     bundle.write_text("bundle")

@@ -18,6 +18,7 @@ from trainwright import doctor, engine_setup, runner
 from trainwright.doctor import Check, Finding, Machine
 from trainwright.engine import Client, Engine, PassedOver
 from trainwright.errors import EngineError
+from trainwright.paths import state_dir
 
 CLIENT = Client("/x/docker", "builtin", "20.10.24", "plain")
 SILENT = EngineError("no engine answers", remedy="dockerd")
@@ -293,7 +294,7 @@ def test_leftovers_are_those_of_no_living_command(monkeypatch: pytest.MonkeyPatc
         assert "label=io.trainwright.session" in argv or "rm" in argv
         return {"ps": ps, "network": ls}.get(argv[1], "")
 
-    contexts = Path(os.environ["TRAINWRIGHT_STATE"]) / "contexts"
+    contexts = state_dir() / "contexts"
     for name in ("old", "new"):
         (contexts / name).mkdir(parents=True)
     os.utime(contexts / "old", (0, 0))
@@ -316,13 +317,12 @@ def test_leftovers_are_those_of_no_living_command(monkeypatch: pytest.MonkeyPatc
 
 def test_the_fixes_are_those_of_the_engine_setup(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
-    monkeypatch.setattr(engine_setup, "install_engine", lambda _: done.append("client"))
     monkeypatch.setattr(engine_setup, "ensure_tool", lambda name, _: done.append(name))
     monkeypatch.setattr(doctor, "connect", lambda **_: done.append("engine"))
     for one in doctor.CHECKS:
         if one.fix is not None and one.name != "leftovers":
             one.fix(Machine(), print)
-    assert done == ["client", "engine", "mmdebstrap"]
+    assert done == ["engine", "mmdebstrap"]
 
 
 # A self-signed certificate for the name "test", valid until the year 2100.

@@ -1,4 +1,4 @@
-"""The front door, ``./invoke``: what it sets up, when it does so anew, and what stops it. No network."""
+"""The front door, ``./invoke``: what it sets up, and when it does so anew. No network."""
 
 from __future__ import annotations
 
@@ -8,107 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-
-# A Python of ten lines: it makes an environment whose "python" prints what it is asked to run. What it does goes to
-# the file CALLS; the folder of that file holds switches (no-venv, old, pip-fails, pip-hangs).
-PYTHON = """#!/bin/sh
-here={here}
-case "$*" in
-*'import ensurepip'*)
-    [ ! -e $here/old ] || exit 3
-    echo {path}
-    [ ! -e $here/no-venv ] || exit 1 ;;
-'-I -m venv '*)
-    echo "venv" >>$here/calls
-    mkdir -p "$4/bin" "$4/lib/python3.11/site-packages"
-    touch "$4/pyvenv.cfg" "$4/bin/invoke"
-    cp "$0" "$4/bin/python" ;;
-'-I -m pip '*)
-    echo "pip $*" >>$here/calls
-    [ ! -e $here/pip-hangs ] || {{ touch $here/pip-began; exec sleep 30; }}
-    [ ! -e $here/pip-slow ] || sleep 1
-    [ ! -e $here/pip-fails ] || {{ echo 'THESE PACKAGES DO NOT MATCH THE HASHES' >&2; exit 1; }} ;;
-'-I -m compileall '*) ;;
-*) pwd; shift; printf '%s\\n' "$@" ;;
-esac
-"""
-
-
-class Checkout:
-    """A copy of the front door in a folder of its own, with a stand-in for Python."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.root = folder / "my checkout"
-        self.root.mkdir()
-        shutil.copy2(ROOT / "invoke", self.root / "invoke")
-        self.pins("invoke==3.0.3 --hash=sha256:0\n")
-        self.python = folder / "usr" / "bin" / "python3.11"
-        self.python.parent.mkdir(parents=True)
-        self.python.write_text(PYTHON.format(here=folder, path=self.python))
-        self.python.chmod(0o755)
-
-    def pins(self, text: str) -> None:
-        """Write requirements.txt."""
-        (self.root / "requirements.txt").write_text(text)
-
-    def switch(self, name: str, on: bool = True) -> None:
-        """Turn a switch of the stand-in on or off."""
-        if on:
-            (self.folder / name).touch()
-        else:
-            (self.folder / name).unlink()
-
-    def program(self, name: str, script: str) -> None:
-        """A stand-in beside Python on PATH."""
-        path = self.python.with_name(name)
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """The environment of a call."""
-        inherited = {
-            name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "TRAINWRIGHT"))
-        }
-        path = f"{self.python.parent}:{os.environ['PATH']}"
-        return {**inherited, "PATH": path, "TRAINWRIGHT_PYTHON": str(self.python)}
-
-    @property
-    def calls(self) -> list[str]:
-        """What the stand-in did: "venv" and "pip" with its arguments."""
-        noted = self.folder / "calls"
-        return [line.split()[0] for line in noted.read_text().splitlines()] if noted.exists() else []
-
-    def begin(
-        self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[str]:
-        """Start the front door in a process group of its own."""
-        return subprocess.Popen(
-            [self.root / "invoke", *arguments],
-            cwd=cwd or self.root,
-            env={**self.environment, **(env or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-
-    def run(
-        self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
-    ) -> subprocess.CompletedProcess[str]:
-        """Run the front door to its end."""
-        process = self.begin(*arguments, cwd=cwd, env=env)
-        out, err = process.communicate(timeout=60)
-        return subprocess.CompletedProcess([], process.returncode, out, err)
+from tests.front_door import AUTO, Checkout, wait_for
 
 
 @pytest.fixture
@@ -121,7 +26,7 @@ def test_the_set_up_runs_once_and_then_says_nothing(checkout: Checkout) -> None:
     assert first.returncode == 0, first.stderr
     assert checkout.calls == ["venv", "pip"]
     assert "requirements.txt" in first.stderr
-    assert first.stdout.splitlines()[1:] == ["--search-root", str(checkout.root), "build", "--cuda", "cu 113"]
+    assert first.stdout.splitlines()[1:] == [str(checkout.root / "tasks.py"), "build", "--cuda", "cu 113"]
     second = checkout.run("plan")
     assert (second.returncode, second.stderr) == (0, "")
     assert checkout.calls == ["venv", "pip"]
@@ -144,7 +49,7 @@ def test_a_link_to_the_front_door_finds_its_checkout(checkout: Checkout, tmp_pat
     link = tmp_path / "tw"
     link.symlink_to(checkout.root / "invoke")
     done = subprocess.run([link, "x"], env=checkout.environment, capture_output=True, text=True, check=True)
-    assert str(checkout.root) in done.stdout.splitlines()
+    assert str(checkout.root / "tasks.py") in done.stdout.splitlines()
 
 
 def test_changed_pins_make_it_anew(checkout: Checkout) -> None:
@@ -280,10 +185,13 @@ def test_root_on_debian_gets_the_missing_module(checkout: Checkout) -> None:
     checkout.switch("no-venv")
     checkout.program("id", "echo 0")
     checkout.program("apt-get", f'echo "apt-get $*" >>{checkout.folder}/apt\nrm -f {checkout.folder}/no-venv')
-    done = checkout.run()
+    done = checkout.run(env=AUTO)
     assert done.returncode == 0, done.stderr
-    assert (checkout.folder / "apt").read_text().split()[-1] == "python3.11-venv"
+    asked = (checkout.folder / "apt").read_text().split()
+    assert asked[-1] == "python3.11-venv"
+    assert "--no-remove" in asked
     assert "installing python3.11-venv" in done.stderr
+    assert "apt-get remove python3.11-venv" in done.stderr
 
 
 def test_others_on_debian_get_the_command(checkout: Checkout) -> None:
@@ -292,7 +200,7 @@ def test_others_on_debian_get_the_command(checkout: Checkout) -> None:
     checkout.program("apt-get", f"touch {checkout.folder}/apt")
     refused = checkout.run()
     assert refused.returncode == 4
-    assert "sudo apt-get install -y python3.11-venv" in refused.stderr
+    assert "sudo apt-get install -y --no-remove python3.11-venv" in refused.stderr
     assert not (checkout.folder / "apt").exists()
 
 
@@ -300,7 +208,7 @@ def test_a_failed_apt_shows_its_words(checkout: Checkout) -> None:
     checkout.switch("no-venv")
     checkout.program("id", "echo 0")
     checkout.program("apt-get", "echo 'E: no such mirror' >&2; exit 100")
-    refused = checkout.run()
+    refused = checkout.run(env=AUTO)
     assert refused.returncode == 4
     assert "E: no such mirror" in refused.stderr
     assert not (checkout.root / ".venv" / ".set-up").exists()
@@ -326,6 +234,7 @@ def test_the_real_thing_without_a_network(checkout: Checkout, tmp_path: Path) ->
         archive.writestr(f"{info}/RECORD", "")
     (checkout.root / "trainwright").mkdir()
     (checkout.root / "trainwright" / "__init__.py").touch()
+    (checkout.root / "tasks.py").write_text("import invoke_stub\ninvoke_stub.main()\n")
     settings = {
         "TRAINWRIGHT_PYTHON": sys.executable,
         "PIP_NO_INDEX": "1",
@@ -344,15 +253,7 @@ def test_the_real_thing_without_a_network(checkout: Checkout, tmp_path: Path) ->
     assert done.stdout.splitlines() == [
         str(elsewhere),
         str(checkout.root / "trainwright" / "__init__.py"),
-        str(["--search-root", str(checkout.root), "--list"]),
+        str(["--list"]),
         str(checkout.root / ".venv"),
     ]
     assert checkout.run(env=settings).stderr == ""
-
-
-def wait_for(path: Path, seconds: float = 20.0) -> None:
-    """Wait until a file exists."""
-    end = time.monotonic() + seconds
-    while not path.exists():
-        assert time.monotonic() < end, f"{path} did not come"
-        time.sleep(0.02)

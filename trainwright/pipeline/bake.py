@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from trainwright.catalog import Catalog
 from trainwright.context import write_context
 from trainwright.errors import RequestError
 from trainwright.inputs import Inputs, inputs_of
-from trainwright.paths import write_atomically
+from trainwright.owned import claim, clear, write_atomically
 from trainwright.plan import Plan, variant
 from trainwright.site import Site
 
@@ -123,7 +122,7 @@ def write_bake(
         catalog: where the components' files lie.
         site: where things come from. What may hold a password lies in ``secrets/``, readable by its owner alone and
             ignored by git.
-        folder: made when missing; contexts of other targets in it go.
+        folder: missing, empty, or filled by this function before; contexts of other targets in it go.
         cache: references of registry caches.
         say: told of long steps.
 
@@ -135,8 +134,7 @@ def write_bake(
     names = [target_name(plan) for plan in plans]
     bake_document(plans, cache=cache)  # what is wrong with the request is told before gigabytes are written
     path = folder / BAKE_FILE
-    if folder.is_dir() and any(folder.iterdir()) and not path.is_file():
-        raise RequestError(f"--output {folder}: a folder that holds something else", remedy="Name an empty folder.")
+    claim(folder, "bake", f"--output {folder}", whole=True)
     secrets, arguments = {}, {}
     for inputs, name in zip(every, names, strict=True):
         write_context(inputs, catalog, site, folder / CONTEXTS / name, say=say)
@@ -149,7 +147,7 @@ def write_bake(
         }
     for gone in (folder / CONTEXTS).iterdir():
         if gone.name not in names:
-            shutil.rmtree(gone)
+            clear(gone)
     document = bake_document(plans, cache=cache, secrets=secrets, arguments=arguments)
     write_atomically(path, json.dumps(document, indent=2) + "\n")
     return path

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwright.catalog import Catalog
 from trainwright.errors import RequestError, did_you_mean
-from trainwright.paths import write_atomically
+from trainwright.owned import check_replaceable, write_atomically
 from trainwright.pipeline import buildspec
 from trainwright.pipeline.batch import REHEARSALS, batch
 from trainwright.pipeline.images import Chosen, choose
@@ -19,6 +19,7 @@ from trainwright.site import Site
 SCHEMA = "trainwright/pipeline/1"
 OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml", "bake": "bake"}
 PHASES_FILE = OUTPUTS["buildspec"]
+MARK = "# Made by `./invoke pipeline"  # the first line of every file that is written
 STAGES_FILE = "buildspec-stages.yml"
 # What a build is of that is told nothing else: the smallest image, whose job is rehearsed as that of most.
 FIRST = {"FRAMEWORK": "pytorch", "CUDA": "cpu", **REHEARSALS["pytorch"]}
@@ -76,8 +77,11 @@ def pipeline(
     stale = [change for name, text in texts.items() if (change := _change(Path(name), text))]
     if check and stale:
         raise RequestError("\n".join(stale), remedy=f"{command} writes it anew.")
-    for name, text in () if check else texts.items():
-        write_atomically(Path(name), text)
+    if not check:
+        for name in texts:
+            check_replaceable(Path(name), name, mark=MARK)
+        for name, text in texts.items():
+            write_atomically(Path(name), text)
     return _document(kind, list(texts), images, shared)
 
 

@@ -227,12 +227,20 @@ def _imported(module: Module, roots: list[Path]) -> Iterator[tuple[ast.AST, Path
                 yield from ((node, path) for path in _find(dotted, bases))
 
 
+def _is_file(path: Path) -> bool:
+    """Whether a module's name leads to a file; one that is too long for the file system leads to none."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
 def _find(dotted: str, roots: list[Path]) -> Iterator[Path]:
     """The file of a module and the ``__init__`` files of the packages around it, where they lie below a root."""
     parts = dotted.split(".")
     for root in roots:
         whole = root.joinpath(*parts)
-        found = [p for p in (whole.with_name(whole.name + ".py"), whole / "__init__.py") if p.is_file()]
+        found = [p for p in (whole.with_name(whole.name + ".py"), whole / "__init__.py") if _is_file(p)]
         if not found:
             continue
         for depth in range(1, len(parts)):

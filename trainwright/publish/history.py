@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from trainwright.paths import locked, write_atomically
+from trainwright.owned import write_atomically
+from trainwright.paths import locked
 from trainwright.store import BuildRecord
 
 FILE = "push.json"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from trainwright.engine import connect, sdk
 from trainwright.errors import EngineError, Failure, RegistryRefused, RequestError, did_you_mean
-from trainwright.paths import write_atomically
+from trainwright.owned import write_atomically
 from trainwright.plan import Plan
 from trainwright.publish import history
 from trainwright.publish.ecr import Ecr, Manifest, caller_account

@@ -11,7 +11,10 @@ from trainwright.errors import RequestError, did_you_mean
 from trainwright.job import InstanceGroup
 from trainwright.records import parse_record
 from trainwright.rehearsal.job import DEFAULT_INSTANCE, Job
+from trainwright.rehearsal.limits import check_job
+from trainwright.texts import fits
 
+LONGEST_DOCUMENT = 2**20  # characters of a JSON document; the service takes 100 hyperparameters of 2500
 # One word for what is most often wanted; the rest is JSON.
 WORDS = ("mpi", "torch_distributed", "parameter_server", "multi_worker_mirrored_strategy", "pytorchxla")
 
@@ -61,7 +64,7 @@ def make_job(
     if groups and sdk == 3:
         raise RequestError("--instance-groups: SDK 3 has no such clusters", remedy="--sdk 2")
     ranked = _group_of_ranks(groups, told or {})
-    return Job(
+    job = Job(
         image=image,
         entry_point=entry_point,
         source_dir=Path(source_dir) if source_dir else None,
@@ -72,14 +75,16 @@ def make_job(
         instance_type=ranked.instance_type if ranked else instance_type,
         groups=groups,
         hyperparameters=table_of("--hyperparameters", hyperparameters) if hyperparameters else {},
-        inputs={name: Path(folder) for name, folder in pairs_of("--input", inputs)},
+        inputs={name: Path(folder) for name, folder in pairs_of("--input", inputs).items()},
         sdk=version,
         launch_only=launch_only,
         timeout=timeout,
         stop_after=_seconds("--stop-after", stop_after),
         memory=memory,
-        environment=dict(pairs_of("--env", environment)),
+        environment=pairs_of("--env", environment),
     )
+    check_job(job)
+    return job
 
 
 def distribution_of(given: str | None) -> dict[str, Any] | None:
@@ -150,32 +155,40 @@ def _json(flag: str, given: str) -> Any:
     text = given
     if not given.lstrip().startswith(("{", "[")):
         try:
-            text = Path(given).read_text()
-        except (OSError, UnicodeDecodeError) as error:
+            with Path(given).open() as file:  # a pipe will do, as `<(command)` is one
+                text = file.read(LONGEST_DOCUMENT + 1)
+        except (OSError, ValueError) as error:
             raise RequestError(f"{flag} {given}: neither JSON nor a file that can be read ({error})") from None
+    if len(text) > LONGEST_DOCUMENT:
+        raise RequestError(f"{flag}: more than {LONGEST_DOCUMENT} characters")
     try:
         return json.loads(text)
     except ValueError as wrong:
         raise RequestError(f"{flag}: not JSON: {wrong}") from None
+    except RecursionError:
+        raise RequestError(f"{flag}: nested too deeply") from None
 
 
-def pairs_of(flag: str, given: Iterable[str]) -> Iterable[tuple[str, str]]:
+def pairs_of(flag: str, given: Iterable[str]) -> dict[str, str]:
     """The ``NAME=VALUE`` pairs of a flag that may be repeated.
 
     Raises:
-        RequestError: one has no name or no equals sign.
+        RequestError: one has no name or no equals sign, or a name is there twice.
     """
+    pairs: dict[str, str] = {}
     for pair in given:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise RequestError(f"{flag} {pair}: NAME=VALUE is wanted")
-        yield name, value
+            raise RequestError(f"{flag} {pair}: not NAME=VALUE")
+        if name in pairs:
+            raise RequestError(f"{flag} {name}=… is given twice", remedy="Give it once.")
+        pairs[name] = value
+    return pairs
 
 
 def _seconds(flag: str, given: str | None) -> float | None:
     if given is None:
         return None
-    try:
-        return float(given)
-    except ValueError:
-        raise RequestError(f"{flag} {given}: a number of seconds") from None
+    if not fits(r"[0-9]{1,9}(\.[0-9]{1,9})?", given):
+        raise RequestError(f"{flag} {given}: not a number of seconds", remedy=f"For example: {flag} 30")
+    return float(given)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import time
@@ -21,13 +20,15 @@ from trainwright.distribution import Launcher
 from trainwright.engine import Engine
 from trainwright.errors import EngineError, Failure, RehearsalFailed, RequestError
 from trainwright.instances import instance
-from trainwright.paths import write_atomically
+from trainwright.junit import check_junit
+from trainwright.owned import claim, write_atomically
 from trainwright.plan import LABEL
 from trainwright.rehearsal import artifacts, causes, files, hosts, launch_only, leftovers, network, report, verdict
 from trainwright.rehearsal.facts import Cause, Facts
 from trainwright.rehearsal.files import HostFolder
 from trainwright.rehearsal.hosts import Host, Image, Program
-from trainwright.rehearsal.job import MAX_HOSTS, Job
+from trainwright.rehearsal.job import Job
+from trainwright.rehearsal.limits import check_job
 from trainwright.rehearsal.owner import this_process
 from trainwright.rehearsal.packages import write_packages
 from trainwright.rehearsal.show import RehearsalView
@@ -35,7 +36,6 @@ from trainwright.rehearsal.watch import Watch
 from trainwright.site import Site, load_site
 
 KEPT_REPORTS = 20
-_CHANNEL = re.compile(r"[A-Za-z0-9._-]{1,64}")
 Say = Callable[[str], None]
 
 
@@ -101,7 +101,11 @@ def rehearse(
         EngineError: the engine cannot do it.
         RehearsalFailed: the job would fail; details name cause, host, rank, last lines, report.
     """
-    _check(job)
+    check_job(job)
+    if junit is not None:
+        check_junit(junit)
+    if output is not None:
+        claim(output.absolute(), "rehearsal", f"--output {output}", whole=True)
     if not engine.local:
         raise EngineError(
             f"the engine at {engine.endpoint} does not see the files of this machine, which its hosts need",
@@ -231,24 +235,6 @@ def _run(
     report.write_logs(facts, folder)
     kept = {"model": model, "output": output}
     return report.document(facts, judged, image, launches, kept, network=cable.kind, gpus=gpus, folder=folder)
-
-
-def _check(job: Job) -> None:
-    if not 1 <= job.hosts <= MAX_HOSTS:
-        raise RequestError(f"--hosts {job.hosts}: from 1 to {MAX_HOSTS}")
-    if job.processes_per_host is not None and job.processes_per_host < 1:
-        raise RequestError(f"--processes-per-host {job.processes_per_host}: at least 1")
-    if job.timeout <= 0:
-        raise RequestError(f"--timeout {job.timeout:g}: seconds, more than 0")
-    if job.stop_after is not None and job.stop_after < 0:
-        raise RequestError(f"--stop-after {job.stop_after:g}: seconds, 0 or more")
-    for channel, path in job.inputs.items():
-        if not _CHANNEL.fullmatch(channel):
-            raise RequestError(f"--input {channel}: not the name of a channel", remedy="--input training=FOLDER")
-        if not path.exists():
-            raise RequestError(f"--input {channel}={path}: no such folder")
-    if job.requirements is not None and not job.requirements.is_file():
-        raise RequestError(f"--requirements {job.requirements}: no such file")
 
 
 def of_image(job: Job, image: Image) -> Job:

@@ -1,0 +1,7 @@
+"""``python -m trainwright``."""
+
+from __future__ import annotations
+
+from trainwright.cli import main
+
+main()
