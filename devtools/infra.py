@@ -30,6 +30,26 @@ ACTIONS = (
     "PutImage",
     "UploadLayerPart",
 )
+# Whoever may start a build can have it run anything, as StartBuild takes another source version and buildspec. So what
+# has not been reviewed is built by a project whose role reaches nothing that the reviewed one reads.
+PROJECTS: tuple[Mapping[str, str], ...] = (
+    {
+        "logical": "",
+        "project": "${ProjectName}",
+        "prefix": "${RepositoryPrefix}",
+        "images": "",
+        "description": "Builds, proves and publishes training images, one or a batch of them",
+        "pushes": "the repositories of images and their cache",
+    },
+    {
+        "logical": "AdHoc",
+        "project": "${ProjectName}-adhoc",
+        "prefix": "${RepositoryPrefix}-adhoc",
+        "images": "${RepositoryPrefix}-adhoc/images",
+        "description": "Builds and proves training images of any source version; they are removed after a month",
+        "pushes": "repositories of its own: what it builds, and its cache, may come from a source that nobody reviewed",
+    },
+)
 # A cache export leaves the manifest of the one before without a tag.
 CACHE_LIFECYCLE: Mapping[str, Any] = {
     "rules": [
@@ -47,6 +67,16 @@ CACHE_LIFECYCLE: Mapping[str, Any] = {
         {
             "rulePriority": 2,
             "description": "caches that no build renewed",
+            "selection": {"tagStatus": "any", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": 30},
+            "action": {"type": "expire"},
+        },
+    ]
+}
+AD_HOC_LIFECYCLE: Mapping[str, Any] = {
+    "rules": [
+        {
+            "rulePriority": 1,
+            "description": "images of ad-hoc builds after 30 days",
             "selection": {"tagStatus": "any", "countType": "sinceImagePushed", "countUnit": "days", "countNumber": 30},
             "action": {"type": "expire"},
         },
@@ -71,6 +101,9 @@ def infra_template() -> str:
         source=POLICY.relative_to(ROOT),
         actions=ACTIONS,
         compute_types=[f"BUILD_GENERAL1_{size}" for size in ("MEDIUM", "LARGE", "XLARGE", "2XLARGE")],
+        projects=PROJECTS,
+        nightly=load_policy().nightly_tags.removesuffix("-*"),
+        ad_hoc_lifecycle=json.dumps(AD_HOC_LIFECYCLE),
         cache_lifecycle=json.dumps(CACHE_LIFECYCLE),
         dlc_accounts=load_dlc().accounts["dlc"],
     )

@@ -157,7 +157,9 @@ class PlanLock(Record):
         Raises:
             RequestError: the file is missing or is no lock of a plan.
         """
-        data = read_json(path, remedy=f"Move it away (mv {path} {path}.old); ./invoke lock --framework … writes it anew.")
+        data = read_json(
+            path, remedy=f"Move it away (mv {path} {path}.old); ./invoke lock --framework … writes it anew."
+        )
         return parse_record(cls, data, str(path))
 
     def dump(self) -> str:

@@ -15,6 +15,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from trainwright import secret_files
+from trainwright.catalog import BASE
 from trainwright.errors import EngineError, ProofFailed
 from trainwright.paths import templates_dir
 from trainwright.runner import Completed, run
@@ -22,6 +23,7 @@ from trainwright.runner import Completed, run
 SESSION_LABEL = "io.trainwright.session"
 SINGLE_LIBRARIES = ("libcudart", "libmpi", "libnccl")  # a second one on the loader path is a trap, not a choice
 COMPILER_COMPONENTS = frozenset({"compiler", "cuda-compiler"})
+ROOT_KEYS = "ssh keys of root"
 _DOCKER_ITSELF_FAILED = 125
 
 
@@ -247,7 +249,8 @@ def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Di
         yield Difference(
             "driver", path, "absent", "this file", "The host's driver brings this library; one in the image hides it."
         )
-    components = {component["name"] for component in plan.get("components", ())}
+    providers = {component["name"]: component.get("provider") for component in plan.get("components", ())}
+    components = set(providers)
     if not components & COMPILER_COMPONENTS:
         for name, path in sorted(found.get("compilers", {}).items()):
             yield Difference(
@@ -258,6 +261,8 @@ def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Di
                 "A build package got into the final image: move it from apt.run to apt.build, or use --with compiler.",
             )
     for kind, paths in sorted(found.get("left_overs", {}).items()):
+        if kind == ROOT_KEYS and providers.get("ssh") == BASE:
+            continue  # AWS's, by which the hosts log in; whom they let in is decided otherwise
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
         yield Difference(
             "left-overs", kind, "none", ", ".join(paths[:3]) + more, f"Remove the {kind} in the step that makes them."

@@ -26,7 +26,7 @@ LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV"})
 # Python 3.6 brings pip 9 or 18, which know manylinux1 wheels alone; with 3.7 came pip 19.3 and newer.
 OLDEST_GOOD_PIP = (3, 7)
 # The macros of a component's template that are called.
-MACROS = ("stages", "residue", "interpreter", "interpreter_copy")
+MACROS = ("stages", "residue", "on_base", "interpreter", "interpreter_copy")
 # A component with this for its value `sdists` builds its source packages in a stage of its own.
 OWN_STAGE = "own"
 
@@ -48,13 +48,16 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     parts = []
     early = {"interpreter": "", "interpreter_copy": ""}
     for component in plan.components:
-        if component.provider == BASE:
-            continue
         with template_faults(f"{component.name}/Dockerfile.j2"):
             template = environment.get_template(f"{component.name}/Dockerfile.j2")
             module = template.make_module(shared)
             _check_macros(template, module)
             row = {"name": component.name, "version": component.version, "provider": component.provider}
+            if component.provider == BASE:
+                # The base image has it already; a few have something in them that must not stay as it is.
+                if changed := _call(module, "on_base", component):
+                    parts.append({**row, "stages": "", "residue": changed})
+                continue
             parts.append(row | {macro: _call(module, macro, component) for macro in ("stages", "residue")})
             early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
     baked = {k: v for k, v in plan.environment.items() if k in LATE_ENVIRONMENT}

@@ -214,6 +214,7 @@ def left_overs(traces: List[str], mounts: Set[str]) -> Dict[str, List[str]]:
         "apt caches": ["/var/cache/apt/*.bin", "/var/cache/apt/archives/*.deb"],
         "logs": ["/var/log/*.log", "/var/log/apt/*", "/var/log/*.gz"],
         "ssh host keys": ["/etc/ssh/ssh_host_*"],
+        "ssh keys of root": ["/root/.ssh/*"],
         "pip and uv caches": [home + "/.cache/pip/*", home + "/.cache/uv/*"],
         "temporary files": ["/tmp/*", "/tmp/.tmp*", "/var/tmp/*"],
         "loader caches": ["/var/cache/ldconfig/aux-cache"],

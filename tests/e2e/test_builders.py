@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
+import tarfile
 import tempfile
 import urllib.error
 import urllib.request
@@ -138,6 +140,54 @@ def test_a_builder_pushes_by_digest_and_the_engine_proves(small_catalog, farm, r
     loaded, _ = build(small_catalog, farm.name)
     assert loaded.pushed is None
     assert docker("image", "inspect", "--format", "{{.Id}}", TAG) == loaded.image_id
+
+
+ELF = b"\x7fELF"
+PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\r?\n[A-Za-z0-9+/=\r\n]{64}")
+
+
+def private_keys(docker: Any, reference: str, folder: Path) -> dict[str, bytes]:
+    """Every file of any layer of an image that has a private key in it; libraries bring some for their self-tests."""
+    path = folder / "image.tar"
+    docker("save", "-o", str(path), reference)
+    found: dict[str, bytes] = {}
+    with tarfile.open(path) as image:
+        layers = {layer for entry in json.load(image.extractfile("manifest.json")) for layer in entry["Layers"]}
+        for layer in layers:
+            with tarfile.open(fileobj=image.extractfile(layer)) as files:
+                contents = ((file.name, files.extractfile(file).read()) for file in files if file.isfile())
+                found |= {n: data for n, data in contents if not data.startswith(ELF) and PRIVATE_KEY.search(data)}
+    path.unlink()
+    return found
+
+
+def test_users_of_one_cache_share_no_key(small_catalog, farm, repositories, docker, tmp_path):
+    """Two plans through one registry cache, the second on an empty builder, as a second machine of a team builds it."""
+    plan, address = small_plan(small_catalog), f"{repositories}/team"
+    # Another label, which comes last: every layer can be taken from the cache.
+    other = plan.model_copy(update={"id": "1" * 64, "labels": {**plan.labels, "io.trainwright.plan": "1" * 64}})
+    farm.forget()
+    first, _ = build(small_catalog, farm.name, plan=plan, registry=f"{address}/keys", cache=(f"{address}/keys-cache",))
+    farm.forget()
+    second, _ = build(
+        small_catalog, farm.name, plan=other, registry=f"{address}/keys", cache=(f"{address}/keys-cache",)
+    )
+    assert first.image_id != second.image_id
+    (one, two) = (
+        json.loads(docker("image", "inspect", image))[0]["RootFS"]["Layers"]
+        for image in (first.image_id, second.image_id)
+    )
+    assert one == two, "the second build took its layers from the cache"
+    made = set()
+    for image in (first.image_id, second.image_id):
+        assert private_keys(docker, image, tmp_path) == {}
+        # What was one key for all is now one for every start.
+        start = "/usr/sbin/sshd && cat /root/.ssh/id_ed25519.pub /etc/ssh/ssh_host_*_key.pub"
+        for _ in range(2):
+            keys = docker("run", "--rm", "--entrypoint", "sh", image, "-c", start).splitlines()
+            assert len(keys) == 4
+            made |= {line.split()[1] for line in keys}
+    assert len(made) == 16
 
 
 def test_a_registry_that_takes_nothing(small_catalog, farm):

@@ -14,6 +14,7 @@ import sys
 import uuid
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import docker as sdk
@@ -21,6 +22,7 @@ import pytest
 
 from tests.doubles.aws import EmulatedAws
 from tests.doubles.codebuild import Build, Job, job_runner, run_batch, run_build
+from trainwright.publish.repository import load_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "trainwright/pytorch"
@@ -76,9 +78,9 @@ def environment(source: Path, aws: EmulatedAws, image: str, **more: str) -> dict
 
 @pytest.fixture(scope="module")
 def pushed(source: Path, image: str, aws_of_module: EmulatedAws) -> Build:
-    """A whole build of the CPU image."""
+    """A whole build of the CPU image, as the schedule starts it."""
     aws_of_module.client("ecr").create_repository(repositoryName=REPOSITORY)
-    return run_build(source, environment=environment(source, aws_of_module, image))
+    return run_build(source, environment=environment(source, aws_of_module, image, TAG="nightly"))
 
 
 @pytest.fixture
@@ -109,7 +111,10 @@ def test_the_image_is_built_proven_and_pushed(pushed, aws):
     uri, digest = pushed.exported["IMAGE_URI"], pushed.exported["IMAGE_DIGEST"]
     assert uri == f"{aws.host()}/{REPOSITORY}@{digest}"
     assert set(tags(aws, REPOSITORY).values()) == {digest}
-    assert len(tags(aws, REPOSITORY)) > 1
+    # By this tag the lifecycle policy knows what it may remove.
+    nightly = [tag for tag in tags(aws, REPOSITORY) if fnmatchcase(tag, load_policy().nightly_tags)]
+    assert len(nightly) == 1
+    assert len(tags(aws, REPOSITORY)) > 2
     for report in ("smoke", "rehearsal"):
         assert pushed.reports[report]
         assert failures(pushed, report) == []

@@ -1,5 +1,5 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 49fd82e1dce6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan aa32aac14326; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -396,16 +396,14 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
 COPY components/ssh/sshd /usr/sbin/sshd.wrapper
 COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
+# No key pair of root either: each host makes one when it starts, and sshd lets in the addresses of the job's hosts.
+COPY --chmod=755 components/ssh/root-key components/ssh/job-hosts /usr/lib/openssh/
 RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/sshd \
     && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
     && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/sagemaker.conf \
     && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/sagemaker.conf \
     && rmdir /tmp/ssh && mkdir -p /run/sshd \
     && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
-# One key pair for the hosts of a job: made at build, in a layer of its own, never the same in two people's images.
-RUN install -d -m 700 /root/.ssh \
-    && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
-    && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
 # efa 1.19.0 (aws)
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
@@ -574,7 +572,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=49fd82e1dce61e98f07b1c3ef81fb75d9c6f74370f3208630b5691fe7dddb247 \
+    io.trainwright.plan=aa32aac14326d264ec35a673e7075fc0b244b30efc99fc7da9fbe191ba149e54 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

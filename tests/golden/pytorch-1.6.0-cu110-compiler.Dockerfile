@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan abd54010cc24; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9def04079713; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -328,16 +328,14 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
 COPY components/ssh/sshd /usr/sbin/sshd.wrapper
 COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
+# No key pair of root either: each host makes one when it starts, and sshd lets in the addresses of the job's hosts.
+COPY --chmod=755 components/ssh/root-key components/ssh/job-hosts /usr/lib/openssh/
 RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/sshd \
     && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
     && for name in ssh_config sshd_config; do \
         cat /etc/ssh/$name >> /tmp/ssh/$name && cat /tmp/ssh/$name > /etc/ssh/$name && rm /tmp/ssh/$name || exit 1; done \
     && rmdir /tmp/ssh && mkdir -p /run/sshd \
     && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
-# One key pair for the hosts of a job: made at build, in a layer of its own, never the same in two people's images.
-RUN install -d -m 700 /root/.ssh \
-    && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
-    && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
 # openmpi 4.0.1 (source)
 COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
@@ -462,7 +460,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=abd54010cc24180a146f525b540e5a285016a15374f120bf05df0b2733b04c2c \
+    io.trainwright.plan=9def04079713b6460385047758e97174ac8eab9d88699e6a51804bfe10e5e04b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # tensorflow 2.19.0, CUDA 12.5, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 6ad2150c831f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1c9de39809ad; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -230,16 +230,14 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
 COPY components/ssh/sshd /usr/sbin/sshd.wrapper
 COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
+# No key pair of root either: each host makes one when it starts, and sshd lets in the addresses of the job's hosts.
+COPY --chmod=755 components/ssh/root-key components/ssh/job-hosts /usr/lib/openssh/
 RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/sshd \
     && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
     && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/sagemaker.conf \
     && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/sagemaker.conf \
     && rmdir /tmp/ssh && mkdir -p /run/sshd \
     && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
-# One key pair for the hosts of a job: made at build, in a layer of its own, never the same in two people's images.
-RUN install -d -m 700 /root/.ssh \
-    && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
-    && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
 # efa 1.40.0 (aws)
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
@@ -351,7 +349,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.19.0 \
-    io.trainwright.plan=6ad2150c831f4ce703bf4fa01e0b218b914a3b8502da97530180e8115a35e7b8 \
+    io.trainwright.plan=1c9de39809ad752ab08e20c68931c0f2bdb368df18fe897dfe67c333ead0d111 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.19.0 \
     io.trainwright.cuda=12.5 \

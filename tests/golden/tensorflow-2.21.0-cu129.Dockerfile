@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 79996c0dd90a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f6033916c487; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -176,16 +176,14 @@ RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tool
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
 COPY components/ssh/sshd /usr/sbin/sshd.wrapper
 COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
-RUN mkdir -p /usr/lib/openssh && mv /usr/sbin/sshd /usr/lib/openssh/sshd \
+# No key pair of root either: each host makes one when it starts, and sshd lets in the addresses of the job's hosts.
+COPY --chmod=755 components/ssh/root-key components/ssh/job-hosts /usr/lib/openssh/
+RUN mv /usr/sbin/sshd /usr/lib/openssh/sshd \
     && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
     && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/00-sagemaker.conf \
     && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/00-sagemaker.conf \
     && rmdir /tmp/ssh && mkdir -p /run/sshd \
     && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
-# One key pair for the hosts of a job: made at build, in a layer of its own, never the same in two people's images.
-RUN install -d -m 700 /root/.ssh \
-    && ssh-keygen -q -t ed25519 -N '' -C trainwright -f /root/.ssh/id_ed25519 \
-    && cp /root/.ssh/id_ed25519.pub /root/.ssh/authorized_keys && chmod 600 /root/.ssh/authorized_keys
 
 # efa 1.49.0 (aws)
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
@@ -283,7 +281,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=79996c0dd90aea3959665a4008b409e31576c253ab54b235f2667b21a6b0cc7d \
+    io.trainwright.plan=f6033916c487ce7e47b1f3f61f916e6cb49fdf2eb83a5d7c24a051921897846e \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=12.9 \

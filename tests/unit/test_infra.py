@@ -31,6 +31,8 @@ TEMPLATE = ROOT / "infra" / "trainwright.yaml"
 PROJECT = "trainwright"
 CONNECTION = f"arn:aws:codeconnections:{REGION}:{ACCOUNT}:connection/0aee3b32-9c1d-4f6e-8a57-30a1b6f1d6aa"
 SOURCE = {"SourceLocation": "https://github.com/team/trainwright.git"}
+GROUP = "arn:aws:scheduler:us-west-2:000000000000:schedule-group/trainwright"
+AD_HOC = ["trainwright-adhoc/cache", "trainwright-adhoc/images"]
 FRAMEWORKS = sorted({entry.line.framework for entry in load_catalog().lines})
 
 
@@ -123,7 +125,7 @@ def arn(service: str, rest: str, account: str = ACCOUNT) -> str:
 
 def test_a_repository_for_every_framework_and_one_for_the_cache(aws, stack, template):
     found = aws.repositories()
-    assert sorted(found) == sorted(["trainwright/cache", *(f"trainwright/{name}" for name in FRAMEWORKS)])
+    assert sorted(found) == sorted([*AD_HOC, "trainwright/cache", *(f"trainwright/{name}" for name in FRAMEWORKS)])
     for name in FRAMEWORKS:
         repository = found[f"trainwright/{name}"]
         assert repository["imageScanningConfiguration"]["scanOnPush"]
@@ -138,10 +140,67 @@ def test_a_repository_for_every_framework_and_one_for_the_cache(aws, stack, temp
         priorities = [rule["rulePriority"] for rule in text["rules"]]
         assert priorities == sorted(set(priorities))
         # ECR wants a rule about any image to be the last.
-        assert [rule["selection"]["tagStatus"] for rule in text["rules"]].index("untagged") == 0
+        assert "any" not in [rule["selection"]["tagStatus"] for rule in text["rules"]][:-1]
     policy = json.loads(load_policy().lifecycle_text())
     assert all(texts[f"trainwright/{name}"] == policy for name in FRAMEWORKS)
     assert stack["CacheUri"].endswith("/trainwright/cache")
+
+
+NIGHT = 86400.0
+
+
+def expired(text: str, images: dict[str, tuple[float, tuple[str, ...]]], now: float) -> set[str]:
+    """What ECR removes, by "Lifecycle policy properties" and "Lifecycle policy evaluation rules" of its user guide.
+
+    Rules go by their priority. An image that fits a rule by its tags is out of reach of the rules below it; all tags of
+    a list have to fit one of the image's. Images are counted from the newest on.
+
+    Args:
+        text: the policy.
+        images: digest to when it was pushed, and its tags.
+        now: in seconds, as are the times of the images.
+    """
+    gone: set[str] = set()
+    taken: set[str] = set()
+    for rule in sorted(json.loads(text)["rules"], key=lambda rule: rule["rulePriority"]):
+        what = rule["selection"]
+        patterns = what.get("tagPatternList", [])
+        fit = {
+            name
+            for name, (_, tags) in images.items()
+            if what["tagStatus"] == "any"
+            or (what["tagStatus"] == "untagged" and not tags)
+            or (tags and patterns and all(any(fnmatch.fnmatchcase(tag, one) for tag in tags) for one in patterns))
+        }
+        newest = sorted(fit, key=lambda name: images[name][0], reverse=True)
+        if what["countType"] == "imageCountMoreThan":
+            found = set(newest[what["countNumber"] :])
+        else:
+            found = {name for name in fit if now - images[name][0] > what["countNumber"] * NIGHT}
+        gone |= found - taken
+        taken |= fit
+    return gone
+
+
+def test_a_released_image_stays_for_ever_and_a_nightly_one_does_not():
+    images = {
+        f"night {night} of {line}": (
+            night * NIGHT + line,
+            (f"pytorch-2.{line}.0-cpu-py311-{night}", f"nightly-{night}"),
+        )
+        for night in range(400)
+        for line in range(3)
+    }
+    images["released by hand"] = (0.0, ("pytorch-2.0.0-cpu-py311-debian12-20261121-0123456789ab",))
+    images["a night's, released later"] = (0.0, ("pytorch-2.0.0-cpu-py311-x", "nightly-x", "release-2.0"))
+    images["replaced"] = (0.0, ())
+    images["replaced today"] = (399 * NIGHT, ())
+    gone = expired(load_policy().lifecycle_text(), images, 400 * NIGHT)
+    assert {"released by hand", "a night's, released later", "replaced today"} & gone == set()
+    assert "replaced" in gone
+    stay = [name for name in images if name.startswith("night ") and name not in gone]
+    assert len(stay) == load_policy().keep_nightly
+    assert {"night 399 of 0", "night 399 of 1", "night 399 of 2"} <= set(stay)
 
 
 def test_only_the_tags_that_say_everything_are_immutable(template):
@@ -175,7 +234,33 @@ def test_the_project(aws, stack):
     assert variables["CACHE"] == stack["CacheUri"]
     assert project["serviceRole"] == stack["BuildRoleArn"]
     logs = aws.client("logs").describe_log_groups(logGroupNamePrefix="/aws/codebuild/trainwright")["logGroups"]
-    assert [log["retentionInDays"] for log in logs] == [90]
+    assert [log["retentionInDays"] for log in logs] == [90, 90]
+
+
+def test_what_nobody_reviewed_is_built_by_a_project_of_its_own(aws, stack):
+    """Whoever may start a build chooses its source version and its buildspec, so a role is as trusted as they are."""
+    names = [PROJECT, stack["AdHocProjectName"]]
+    reviewed, ad_hoc = (aws.client("codebuild").batch_get_projects(names=[name])["projects"][0] for name in names)
+    assert ad_hoc["source"]["location"] == reviewed["source"]["location"]
+    assert ad_hoc["serviceRole"] != reviewed["serviceRole"]
+    variables = {v["name"]: v["value"] for v in ad_hoc["environment"]["environmentVariables"]}
+    assert variables["REPOSITORY"] == "trainwright-adhoc/images"
+    assert variables["CACHE"].endswith("/trainwright-adhoc/cache")
+    assert variables["CACHE"] != stack["CacheUri"]
+    _, statements = aws.roles()["AdHocBuildRole"]
+    for name in AD_HOC:
+        assert all(allows(statements, f"ecr:{action}", arn("ecr", f"repository/{name}")) for action in (*PUSH, *PULL))
+    # Not a layer of what the reviewed builds read, nor a tag of what people train with.
+    for name in ["cache", *FRAMEWORKS]:
+        ours = arn("ecr", f"repository/trainwright/{name}")
+        assert not any(allows(statements, f"ecr:{action}", ours) for action in (*PUSH, *PULL))
+    _, reviewed_statements = aws.roles()["BuildRole"]
+    for name in AD_HOC:
+        theirs = arn("ecr", f"repository/{name}")
+        assert not any(allows(reviewed_statements, f"ecr:{action}", theirs) for action in (*PUSH, *PULL))
+    _, batch = aws.roles()["AdHocBatchRole"]
+    assert allows(batch, "codebuild:StartBuild", arn("codebuild", "project/trainwright-adhoc"))
+    assert not allows(batch, "codebuild:StartBuild", arn("codebuild", "project/trainwright"))
 
 
 def test_a_build_of_the_project_can_be_started(aws, stack):
@@ -186,19 +271,30 @@ def test_a_build_of_the_project_can_be_started(aws, stack):
 def test_a_batch_has_a_role_of_its_own_and_a_limit(template):
     batch = template["Resources"]["Project"]["Properties"]["BuildBatchConfig"]
     assert batch["ServiceRole"] == {"Fn::GetAtt": ["BatchRole", "Arn"]}
+    ad_hoc = template["Resources"]["AdHocProject"]["Properties"]
+    assert ad_hoc["BuildBatchConfig"]["ServiceRole"] == {"Fn::GetAtt": ["AdHocBatchRole", "Arn"]}
+    # The emulator keeps neither of a project: nothing of an ad-hoc build stays on a machine.
+    assert ad_hoc["Cache"] == {"Type": "NO_CACHE"}
     machine = template["Parameters"]["ComputeType"]
     assert machine["Default"] in machine["AllowedValues"] == batch["Restrictions"]["ComputeTypesAllowed"]
 
 
 def test_the_schedule_starts_a_batch_and_may_do_nothing_else(aws, stack):
-    schedule = aws.client("scheduler").get_schedule(Name="trainwright-nightly")
+    schedule = aws.client("scheduler").get_schedule(Name="trainwright-nightly", GroupName="trainwright")
     service, operation = schedule["Target"]["Arn"].split(":")[-2:]
     model = botocore.session.get_session().get_service_model(service)
     names = {name[0].lower() + name[1:]: name for name in model.operation_names}
     assert names[operation] == "StartBuildBatch"
-    (field,) = json.loads(schedule["Target"]["Input"])
+    asked = json.loads(schedule["Target"]["Input"])
     # The scheduler spells the members of a request with a capital.
-    assert field[0].lower() + field[1:] in model.operation_model("StartBuildBatch").input_shape.members
+    members = model.operation_model("StartBuildBatch").input_shape.members
+    assert {field[0].lower() + field[1:] for field in asked} <= set(members)
+    assert asked["ProjectName"] == PROJECT
+    (variable,) = asked["EnvironmentVariablesOverride"]
+    shape = members["environmentVariablesOverride"].member
+    assert {field[0].lower() + field[1:] for field in variable} <= set(shape.members)
+    assert variable["Type"] in shape.members["type"].enum
+    assert fnmatch.fnmatchcase(f"{variable['Value']}-1", load_policy().nightly_tags)
     _, statements = aws.roles()["NightlyRole"]
     assert allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/trainwright"))
     assert not allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/another"))
@@ -207,11 +303,15 @@ def test_the_schedule_starts_a_batch_and_may_do_nothing_else(aws, stack):
 
 def test_roles_have_no_stars(aws, stack):
     roles = aws.roles()
-    assert set(roles) == {"BuildRole", "BatchRole", "NightlyRole"}
+    assert set(roles) == {"BuildRole", "BatchRole", "AdHocBuildRole", "AdHocBatchRole", "NightlyRole"}
     for trust, statements in roles.values():
         (who,) = trust["Statement"]
         assert who["Principal"]["Service"] in ("codebuild.amazonaws.com", "scheduler.amazonaws.com")
         assert who["Condition"]["StringEquals"] == {"aws:SourceAccount": ACCOUNT}
+        # One project, or the group of the schedule: AWS's page on the scheduler's confused deputy takes no schedule.
+        source = who["Condition"]["ArnEquals"]["aws:SourceArn"]
+        assert source in (*(arn("codebuild", f"project/{name}") for name in (PROJECT, f"{PROJECT}-adhoc")), GROUP)
+        assert (source == GROUP) == (who["Principal"]["Service"] == "scheduler.amazonaws.com")
         for statement in statements:
             assert all("*" not in action for action in as_list(statement["Action"]))
             if "*" in as_list(statement["Resource"]):
@@ -304,7 +404,7 @@ def test_images_outlive_the_stack_and_a_second_one_takes_them_over(tmp_path: Pat
         assert not aws.client("scheduler").list_schedules()["Schedules"]
         (project,) = aws.client("codebuild").batch_get_projects(names=[PROJECT])["projects"]
         assert "auth" not in project["source"]
-        for name in ("trainwright/pytorch", "trainwright/cache"):
+        for name in ("trainwright/pytorch", "trainwright/cache", "trainwright-adhoc/images"):
             manifest = json.dumps({"schemaVersion": 2, "config": {"digest": name}, "layers": []})
             aws.client("ecr").put_image(repositoryName=name, imageManifest=manifest, imageTag="t")
         aws.delete()

@@ -94,6 +94,10 @@ def test_no_difference() -> None:
         ({"driver_libraries": ["/usr/lib/libcuda.so.1"]}, ("driver", "/usr/lib/libcuda.so.1", "absent", "this file")),
         ({"compilers": {"gcc": "/usr/bin/gcc"}}, ("compilers", "gcc", "absent", "/usr/bin/gcc")),
         ({"left_overs": {"apt lists": list("abcde")}}, ("left-overs", "apt lists", "none", "a, b, c and 2 more")),
+        (
+            {"left_overs": {"ssh keys of root": ["/root/.ssh/id_rsa"]}},
+            ("left-overs", "ssh keys of root", "none", "/root/.ssh/id_rsa"),
+        ),
         ({"environment": {"PATH": "/opt/venv/bin:/usr/bin"}}, ("environment", "USE_SMDEBUG", "0", "nothing")),
         (
             {"environment": {**FOUND["environment"], "FI_PROVIDER": "efa"}},
@@ -104,6 +108,14 @@ def test_no_difference() -> None:
 )
 def test_a_planted_difference_is_found_and_no_other(changes: dict[str, Any], expected: tuple[str, ...]) -> None:
     assert keys(found_with(**changes)) == [expected]
+
+
+@pytest.mark.parametrize(("provider", "found"), [("base", 0), ("debian", 1)])
+def test_the_key_pair_of_a_container_of_aws_is_no_left_over(provider: str, found: int) -> None:
+    plan = {**PLAN, "components": [*PLAN["components"], {"name": "ssh", "provider": provider}]}
+    kinds = {"ssh keys of root": ["/root/.ssh/id_rsa"]}
+    told = [key for key in keys(found_with(left_overs=kinds), plan) if key[0] == "left-overs"]
+    assert len(told) == found
 
 
 @pytest.mark.parametrize(("provider", "differs"), [("wheel", True), ("cpu-wheel", True), ("debian", False)])

@@ -79,7 +79,9 @@ def test_a_repository_is_made_as_the_policy_has_it(ecr, policy):
     rules = json.loads(
         boto3.client("ecr", REGION).get_lifecycle_policy(repositoryName="team/x")["lifecyclePolicyText"]
     )["rules"]
-    assert [rule["rulePriority"] for rule in rules] == [1, 2]
+    assert [rule["rulePriority"] for rule in rules] == [1, 2, 3]
+    # No rule for whatever image: jobs name images by digest.
+    assert "any" not in [rule["selection"]["tagStatus"] for rule in rules]
     # Somebody else may have made it meanwhile.
     assert ecr.create(policy, ["*-cpu"]) is False
 
@@ -190,11 +192,12 @@ def test_a_policy_of_ones_own(tmp_path: Path):
 
 
 @settings(max_examples=5, deadline=None)
-@given(st.integers(1, 1000), st.integers(1, 1000))
-def test_ecr_takes_every_lifecycle_policy(keep, days):
-    policy = load_policy().model_copy(update={"keep_images": keep, "expire_untagged_days": days})
+@given(st.integers(0, 1000), st.integers(0, 1000), st.integers(1, 1000))
+def test_ecr_takes_every_lifecycle_policy(keep, nightly, days):
+    counts = {"keep_images": keep, "keep_nightly": nightly, "expire_untagged_days": days}
+    policy = load_policy().model_copy(update=counts)
     with mock_aws():  # moto checks it as ECR does
-        made = Ecr(Place(ACCOUNT, REGION, f"r/{keep}-{days}"), Site())
+        made = Ecr(Place(ACCOUNT, REGION, f"r/{keep}-{nightly}-{days}"), Site())
         assert made.create(policy, ["*-cpu"])
 
 

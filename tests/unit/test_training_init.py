@@ -248,6 +248,16 @@ def test_the_driver_s_libraries_are_decided_on_first(container, monkeypatch, com
     assert said == "--decide\n"
 
 
+@pytest.mark.parametrize(("command", "made"), [(("train",), "key\n"), (("sh", "-c", "cat"), "")])
+def test_a_host_has_its_key_before_train(container, monkeypatch, command, made):
+    """A worker of an MPI job logs in to the first host before it starts a server; a shell needs no key."""
+    seen = container.program("seen", "")
+    monkeypatch.setenv("ROOT_KEY", str(container.program("root-key", f"#!/bin/sh\necho key >> {seen}; exit 1\n")))
+    container.program("train", f"#!/bin/sh\ncat {seen}\n")
+    said, _ = container.start(*command, stdin=subprocess.DEVNULL).communicate(timeout=10)
+    assert (said, seen.read_text()) == (made, made)
+
+
 def test_what_python_ignores_is_not_inherited(container):
     container.program("train", "#!/bin/sh\ngrep -E 'Sig(Ign|Blk)' /proc/self/status\n")
     said, _ = container.start("train").communicate(timeout=10)

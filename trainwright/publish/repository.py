@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from trainwright.records import Record, parse_record, read_yaml
 
 PATH = Path(__file__).with_name("repository.yaml")
+_ALL = 9999  # more images than a repository will have: ECR has no rule that only keeps
 FILTERS = 5  # that a repository may have: ECR's service model, ImageTagMutabilityExclusionFilters
 
 
@@ -25,6 +26,8 @@ class RepositoryPolicy(Record):
     """How a repository is made. Counts of 0 leave the rule out.
 
     ``immutable_tags`` are the wildcards of tags that never move where the others may (``MUTABLE_WITH_EXCLUSION``).
+    ``nightly_tags`` marks the images of which the newest ``keep_nightly`` stay. An image with a tag that fits
+    ``release_tags`` is never removed, and one without any of these tags only by ``keep_images``, the newest of all.
     """
 
     tag_mutability: Literal["MUTABLE_WITH_EXCLUSION", "IMMUTABLE_WITH_EXCLUSION", "IMMUTABLE", "MUTABLE"]
@@ -32,7 +35,10 @@ class RepositoryPolicy(Record):
     scan_on_push: bool
     encryption: Encryption
     tags: dict[str, str] = {}
-    keep_images: int = Field(ge=0)
+    nightly_tags: str = "nightly-*"
+    keep_nightly: int = Field(default=0, ge=0)
+    release_tags: str = "release-*"
+    keep_images: int = Field(default=0, ge=0)
     expire_untagged_days: int = Field(ge=0)
 
     @model_validator(mode="after")
@@ -70,6 +76,14 @@ class RepositoryPolicy(Record):
             selection: dict[str, Any] = {"tagStatus": "untagged", "countType": "sinceImagePushed"}
             selection |= {"countUnit": "days", "countNumber": self.expire_untagged_days}
             rules.append((f"untagged images after {self.expire_untagged_days} days", selection))
+        # An image that fits a rule by its tags is out of reach of the rules below it, so the first of these protects.
+        for tags, count, says in (
+            (self.release_tags, _ALL if self.keep_nightly or self.keep_images else 0, "releases stay"),
+            (self.nightly_tags, self.keep_nightly, f"the newest {self.keep_nightly} nightly images stay"),
+        ):
+            if count:
+                selection = {"tagStatus": "tagged", "tagPatternList": [tags]}
+                rules.append((says, {**selection, "countType": "imageCountMoreThan", "countNumber": count}))
         if self.keep_images:
             selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": self.keep_images}
             rules.append((f"the newest {self.keep_images} images stay", selection))
