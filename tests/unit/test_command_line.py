@@ -281,7 +281,7 @@ def test_a_lock_that_is_not_there_is_named_before_an_engine_is_asked(tmp_path):
     silent = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "TRAINWRIGHT_ENGINE_SETUP": "never"}
     done = invoke("mirror", "pull", "--lock", "none.json", "--to", "m", "--json", cwd=tmp_path, **silent)
     assert done.returncode == 2
-    assert "no such lock" in json.loads(done.stdout)["message"]
+    assert "none.json" in json.loads(done.stdout)["message"]
 
 
 def test_the_locks_of_the_lines_are_the_developers_business():
