@@ -5,10 +5,11 @@
 # Exit code 88: no place has the right bytes; the last lines say what each of them answered.
 file=$1 sha256=$2
 shift 2
+base='' own=0
 if [ -s /mnt/artifacts ]; then
-    base=$(sed 's|/*$||' /mnt/artifacts)
+    base=$(sed 's|/*$||' /mnt/artifacts) own=1
     set -- "$base/$file" "$@"
-    [ "$sha256" = - ] || set -- "$base/$(echo "$sha256" | cut -c1-2)/$sha256/$file" "$@"
+    [ "$sha256" = - ] || { set -- "$base/$(echo "$sha256" | cut -c1-2)/$sha256/$file" "$@"; own=2; }
 fi
 netrc=
 [ -s /mnt/netrc ] && netrc="--netrc-optional --netrc-file /mnt/netrc"
@@ -27,13 +28,19 @@ right() {
 }
 
 # curl by itself asks again where a server is busy; where the connection breaks off, it is asked again here.
-# The URL may hold a password, so it is in no argument and in no output.
+# The URL may hold a password, so it is in no argument and in no output. A netrc knows hosts alone, so over plain http
+# its passwords go to the site's own mirror only; https never leads back to http.
 download() {
+    login=$netrc redirects=http,https
+    case $1 in
+        https:*) redirects=https ;;
+        *) [ "$own" -gt 0 ] || login= ;;
+    esac
     for pause in 1 0; do
         : > "$file"
         why=$(printf 'url = "%s"\n' "$(printf %s "$1" | sed 's/[\\"]/\\&/g')" \
             | curl --config - --output "$file" --silent --show-error --fail --location --globoff \
-                --proto =http,https --proto-redir =http,https $netrc \
+                --proto =http,https --proto-redir "=$redirects" $login \
                 --connect-timeout 10 --speed-limit 1024 --speed-time 30 \
                 --retry 2 --retry-delay 1 --retry-max-time 20 2>&1)
         code=$?
@@ -58,12 +65,15 @@ if [ -f "/mnt/archives/$file" ]; then
     echo "fetch: tried archives/$file of the build context: $why" >> $said
 fi
 for url in "$@"; do
-    shown=$(printf '%s' "$url" | sed 's|://[^/]*@|://***@|')
+    shown=$(printf '%s' "$url" | sed 's|://[^/]*@|://***@|; s|?.*|?***|')
+    # The path of a mirror may hold a token; what comes behind it is ours.
+    [ "$own" -gt 0 ] && shown=$(printf '%s' "$shown" | sed 's|^\([^:]*://[^/]*\)/.*|\1/…|')${url#"$base"}
     if download "$url" && right; then
         echo "fetch: $file from $shown"
         exit 0
     fi
     printf 'fetch: tried %s: %s\n' "$shown" "$why" >> $said
+    own=$((own - 1))
 done
 echo "fetch: no place has $file with the sha256 $sha256"
 cat $said

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from trainwright.masking import forget
+
 # A shell starts what it runs in the background with SIGINT ignored, and every child would inherit that: the tests that
 # press Ctrl-C would wait for nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -27,3 +29,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
         report.outcome = "failed"
         report.longrepr = f"the engine is required here, but this test would skip: {reason}"
     return report
+
+
+@pytest.fixture(autouse=True)
+def _no_site_of_another_test() -> None:
+    """Addresses that another test configured are no secrets of this one."""
+    forget()

@@ -197,8 +197,8 @@ def attempt(
     assert not astray, f"written outside: {astray[:5]}: {told}"
     if code != INTERNAL:
         assert not [*places["state"].glob("crash-*"), *places["scratch"].glob("crash-*")], told
-    escapes = {c for c in err if unicodedata.category(c) == "Cc" and c not in "\n\t"}
-    assert not escapes, f"standard error holds {escapes!r}"
+    escapes = {c for c in out + err if unicodedata.category(c) in ("Cc", "Cf", "Cs") and c not in "\n\t"}
+    assert not escapes, f"the output holds {escapes!r}"
     assert len(err) < 20_000, f"standard error has {len(err)} characters"
     if code and "--json" in words:
         json.loads(out)
@@ -274,4 +274,6 @@ def _one_process() -> Iterator[None]:
 
 
 def _inside(path: str, folders: tuple[str, ...]) -> bool:
-    return path.startswith("/dev/") or any(path == folder or path.startswith(f"{folder}/") for folder in folders)
+    return path.startswith(("/dev/", "/proc/")) or any(
+        path == folder or path.startswith(f"{folder}/") for folder in folders
+    )

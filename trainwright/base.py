@@ -27,9 +27,11 @@ from typing import IO, Any
 
 from trainwright import runner
 from trainwright.errors import EngineError, Failure, RequestError, SourceError
+from trainwright.masking import mask, without_credentials
 from trainwright.owned import write_atomically
 from trainwright.paths import cache_dir
-from trainwright.site import Site, mask
+from trainwright.records import read_json
+from trainwright.site import Site
 
 RECIPE = 1  # raise it when the same options give another file system
 VARIANT = "minbase"
@@ -122,7 +124,7 @@ def recipe_key(suite: str, site: Site) -> str:
         "include": INCLUDE,
         "epoch": EPOCH,
         "options": [*DPKG_OPTIONS, *APT_OPTIONS],
-        "sources": mask(site.apt_sources(suite)),
+        "sources": without_credentials(site.apt_sources(suite)),
     }
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
 
@@ -144,7 +146,7 @@ def _cached(folder: Path) -> Base | None:
     """The base in ``folder`` if it is whole; its digest is taken anew only where the time of change differs."""
     tar, note = folder / "rootfs.tar", folder / "base.json"
     try:
-        stat, noted = tar.stat(), json.loads(note.read_text())
+        stat, noted = tar.stat(), read_json(note)
         base = _from_note(tar, noted)
         if stat.st_size != base.size:
             return None
@@ -153,7 +155,7 @@ def _cached(folder: Path) -> Base | None:
                 if hashlib.file_digest(file, "sha256").hexdigest() != base.sha256:
                     return None
             write_atomically(note, json.dumps(noted | {"mtime_ns": stat.st_mtime_ns}, indent=2))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, RequestError, ValueError, KeyError, TypeError, OverflowError):
         return None
     return base
 

@@ -6,7 +6,6 @@ The docker SDK cannot speak to BuildKit, so the build itself goes through the co
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
 import time
@@ -22,12 +21,13 @@ from trainwright.caching import cache_words
 from trainwright.catalog import Catalog
 from trainwright.context import write_context
 from trainwright.engine import Engine
-from trainwright.errors import BuildFailed, EngineError, ProofFailed, RegistryRefused, SourceError
+from trainwright.errors import BuildFailed, EngineError, ProofFailed, RegistryRefused, RequestError, SourceError
 from trainwright.inputs import Inputs, check_folders, inputs_of
 from trainwright.ledger import make_ledger, owner_of
-from trainwright.paths import locked, state_dir
+from trainwright.masking import mask
+from trainwright.paths import locked, setting, state_dir
 from trainwright.plan import Plan
-from trainwright.progress import BuildProgress
+from trainwright.progress import BuildProgress, masked_line
 from trainwright.runner import run, stream
 from trainwright.site import Site
 from trainwright.source_failures import source_failure
@@ -35,10 +35,13 @@ from trainwright.sources import check_sources
 from trainwright.steps import steps, with_collector
 from trainwright.store import BuildRecord, EngineUsed
 from trainwright.system_check import check_system_packages, gone_from_archive
+from trainwright.texts import fits
 from trainwright.view import Mode, make_view, readable
 
 # The grammar of image references (distribution/reference), without a digest.
-TAG = re.compile(r"(?:[a-zA-Z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*(?::[\w][\w.-]{0,127})?")
+TAG = re.compile(
+    r"(?:[a-zA-Z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+)
 _KEY_LINE = re.compile(r"error|fail|denied|not found|no space|mismatch|unable|cannot", re.IGNORECASE)
 
 
@@ -247,10 +250,10 @@ def _run_build(
             log_path.open("w") as log,
             stream([*argv, str(folder)], env={**engine.cli_env, **site.build_args()}) as running,
         ):
-            log.write(f"# {' '.join(argv)} {folder}\n")
+            log.write(mask(f"# {' '.join(argv)} {folder}\n"))
             try:
                 for line in running.lines():
-                    log.write(line + "\n")
+                    log.write(masked_line(line) + "\n")
                     progress.feed(line)
                     view.update(progress)
                 done = running.wait()
@@ -339,7 +342,11 @@ def _inspect(engine: Engine, image_id: str) -> tuple[int, list[tuple[str, int]]]
 
 def _revision() -> str:
     """The git revision of the working folder, for the image's label; ``unknown`` outside a checkout."""
-    if "TRAINWRIGHT_REVISION" in os.environ:
-        return os.environ["TRAINWRIGHT_REVISION"]
+    if named := setting("TRAINWRIGHT_REVISION"):
+        if not fits(r"[0-9A-Za-z][0-9A-Za-z._/@:+-]*", named):
+            raise RequestError(
+                f"TRAINWRIGHT_REVISION={named}: not a revision", remedy="unset TRAINWRIGHT_REVISION, or set a commit"
+            )
+        return named
     done = run(["git", "rev-parse", "HEAD"])
     return done.stdout.strip() if done.ok else "unknown"

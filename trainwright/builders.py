@@ -21,7 +21,7 @@ PULL_SECONDS = 3600.0
 BOOT_SECONDS = 180.0  # `inspect --bootstrap` pulls the image of a builder that was never used
 CREATE = "docker buildx create --name trainwright --driver docker-container"
 # A repository with its registry, without tag and digest (distribution/reference).
-_REPOSITORY = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*(?::\d+)?(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)+")
+_REPOSITORY = re.compile(r"[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]+)?(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)+")
 _REFUSED = re.compile(
     r"unauthorized|denied|no basic auth|forbidden|name unknown|does not exist|failed to (authorize|push|fetch oauth)",
     re.IGNORECASE,

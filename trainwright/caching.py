@@ -15,8 +15,8 @@ from trainwright.plan import Plan, variant
 
 # The grammar of image references (distribution/reference) with a registry and without a digest.
 _REFERENCE = re.compile(
-    r"(?P<host>[a-z0-9]+(?:[.-][a-z0-9]+)*(?::\d+)?)(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)+"
-    r"(?::(?P<tag>\w[\w.-]{0,127}))?"
+    r"(?P<host>[a-z0-9]+(?:[.-][a-z0-9]+)*(?::[0-9]+)?)(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)+"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?"
 )
 # ECR takes a cache as an image manifest alone (AWS containers blog, "Remote cache support in Amazon ECR for BuildKit
 # clients"); BuildKit writes that from 0.12 on. Every intermediate stage is in it (mode=max). A cache that cannot be

@@ -45,7 +45,7 @@ def say(text: str) -> None:
 def complain(text: str) -> None:
     """A line or more on standard error, in one piece as threads write there, too; what cannot be written is lost."""
     try:
-        sys.stderr.write(f"{printable(text)}\n")
+        sys.stderr.write(f"{for_people(text)}\n")
         sys.stderr.flush()
     except OSError:
         _mute(sys.stderr)
@@ -105,11 +105,16 @@ def guarded(call: Callable[[], None], *, as_json: bool, words: Sequence[str]) ->
         as_json: whether a failure is a document on standard output as well.
         words: the command line, for the report of a fault of ours.
     """
+    code = 0
     try:
-        call()
+        try:
+            call()
+        except Exit as ended:
+            # invoke's own errors have 1 and a message: a mistake in the request.
+            code = RequestError.exit_code if ended.message and ended.code == 1 else ended.code
+            if ended.message:
+                complain(f"error: {ended.message}")
         sys.stdout.flush()
-    except Exit as ended:
-        return _ended(ended)
     except Failure as failure:
         return _failed(failure, as_json)
     except BrokenPipeError:
@@ -122,19 +127,7 @@ def guarded(call: Callable[[], None], *, as_json: bool, words: Sequence[str]) ->
         from trainwright.faults import as_failure
 
         return _failed(as_failure(fault, list(words)), as_json)
-    return 0
-
-
-def _ended(ended: Exit) -> int:
-    """The exit code of what ended by itself. invoke's own errors have 1 and a message: a mistake in the request."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _mute(sys.stdout)
-    if not ended.message:
-        return ended.code
-    complain(f"error: {for_people(ended.message)}")
-    return RequestError.exit_code if ended.code == 1 else ended.code
+    return code
 
 
 def _failed(failure: Failure, as_json: bool) -> int:
@@ -181,6 +174,7 @@ REQUEST_FLAGS = {
     "with-requirements": "a requirements file; its packages are installed last",
     "code": "a folder that is baked into /opt/ml/code (an estimator's source_dir is then ignored)",
     "entry-point": "the script in --code that `train` runs",
+    "allow-secrets": "let files into the image that look like credentials (.env, .netrc, *.pem, ...)",
     "catalog": "a folder of your own with images/ and templates/components/, on top of the shipped ones",
     "site": "where things come from here, a TOML file (default: trainwright.toml, if there is one)",
 }
@@ -202,7 +196,7 @@ def request_verb(
     def decorate(function: Callable[..., None]) -> Task[Callable[..., None]]:
         parameters = list(inspect.signature(function).parameters.values())
         flags = [flag.replace("-", "_") + ("_" if flag in ("with", "set") else "") for flag in REQUEST_FLAGS]
-        defaults = {"allow_unproven": False}
+        defaults = {"allow_unproven": False, "allow_secrets": False}
         iterable = [*options.pop("iterable", ()), "set_"]
 
         def takes_flags(c: Any, **given: Any) -> None:

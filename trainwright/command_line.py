@@ -69,15 +69,18 @@ def check_command_line(words: Sequence[str], contexts: Sequence[ParserContext], 
     verb = _verb(parsed.unparsed[0], verbs)
     _check_pairs(verb, parsed.unparsed)
     try:
-        ran = Parser(contexts=contexts, initial=core).parse_argv(parsed.unparsed)
+        ran = Parser(contexts=[verb], initial=core).parse_argv(parsed.unparsed)
     except ParseError as wrong:
-        raise _explained(wrong, parsed.unparsed, verb) from None
+        raise _explained(wrong, parsed.unparsed, verb, verbs) from None
     _check_core(ran[0], parsed.unparsed, kinds, allowed, verb)
     if len(ran) > 2:
-        names = " and ".join(str(context.name) for context in ran[1:])
-        raise RequestError(f"{names}: one verb at a time", remedy=f"./invoke {ran[1].name}, then the next one.")
-    for context in ran[1:]:
-        _check_values(context, kinds)
+        raise RequestError(f"{verb.name} and {verb.name}: one verb at a time")
+    for argument in _arguments(ran[1]):
+        if argument.got_value:
+            value = argument.value
+            if argument.positional and value.startswith("-") and value != "-":
+                raise _no_flag(value, verb)
+            _check_value(_flag(argument), argument, kinds[verb.name, argument.names[0]])
 
 
 Kinds = Mapping[tuple[str | None, str], Any]
@@ -163,12 +166,6 @@ def _check_pairs(verb: ParserContext, words: Sequence[str]) -> None:
                 )
 
 
-def _check_values(context: ParserContext, kinds: Kinds) -> None:
-    for argument in _arguments(context):
-        if argument.got_value:
-            _check_value(_flag(argument), argument, kinds[context.name, argument.names[0]])
-
-
 def _check_value(flag: str, argument: Argument, kind: Any) -> None:
     values = argument.value if isinstance(argument.value, list) else [argument.value]
     texts = [value for value in values if isinstance(value, str)]
@@ -186,15 +183,23 @@ def _check_value(flag: str, argument: Argument, kind: Any) -> None:
             raise RequestError(f"{flag} {text}: {what}", remedy=f"For example: {flag} {example:g}")
 
 
-def _explained(wrong: ParseError, words: Sequence[str], verb: ParserContext) -> RequestError:
+def _explained(
+    wrong: ParseError, words: Sequence[str], verb: ParserContext, verbs: Mapping[str, ParserContext]
+) -> RequestError:
     unknown = next((word for word in words[1:] if repr(word.partition("=")[0]) in str(wrong)), None)
     if lacking := re.search(r"required positional arguments: (.*)", str(wrong)):
         return RequestError(f"{verb.name}: {lacking[1].replace(chr(39), '')} is missing", remedy=_see(verb))
     if unknown is None:
         return RequestError(f"{verb.name}: {wrong}", remedy=_see(verb))
+    if unknown in verbs:
+        return RequestError(f"{verb.name} and {unknown}: one verb at a time")
     if not unknown.startswith("-"):
         return RequestError(f"{verb.name}: unexpected word {unknown!r}; a flag begins with --", remedy=_see(verb))
-    flag = unknown.partition("=")[0]
+    return _no_flag(unknown, verb)
+
+
+def _no_flag(word: str, verb: ParserContext) -> RequestError:
+    flag = word.partition("=")[0]
     near = nearest(flag, verb.flags) or sorted(verb.flags)
     return RequestError(f"{verb.name} has no flag {flag}. Did you mean {' or '.join(near)}?", remedy=_see(verb))
 

@@ -6,16 +6,26 @@ import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 from pydantic import Field, model_validator
 
+from trainwright.fields import (
+    AnyVersion,
+    FileName,
+    FilledFileName,
+    Folder,
+    Line,
+    Name,
+    Prose,
+    Sha256,
+    SystemName,
+    Url,
+    VariableName,
+)
 from trainwright.lines import begins
-from trainwright.records import Record
+from trainwright.records import Record, parse_record
 from trainwright.rulebook import Range, within
-
-# What a shell leaves alone between single quotes, and BuildKit and curl anywhere.
-Url = Annotated[str, Field(pattern=r"^https?://[^\s'\"\\`$<>]+$")]
 
 
 class Source(Record):
@@ -26,11 +36,11 @@ class Source(Record):
     that ends in ``.whl`` is a Python wheel; it is installed without its dependencies.
     """
 
-    file: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]*$")
-    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    file: FileName
+    sha256: Sha256 | None = None
     url: Url | None = None
     mirrors: tuple[Url, ...] = ()
-    package: str | None = None
+    package: SystemName | None = None
 
     @model_validator(mode="after")
     def _comes_from_somewhere(self) -> Source:
@@ -45,9 +55,9 @@ class Archive(Record):
     """Where the archive of a version lies that names its checksum alone; ``{version}`` and the provider's values are
     filled in."""
 
-    file: str
-    url: str
-    mirrors: tuple[str, ...] = ()
+    file: FilledFileName
+    url: Url
+    mirrors: tuple[Url, ...] = ()
 
 
 class Target(NamedTuple):
@@ -62,10 +72,10 @@ class Target(NamedTuple):
 class Build(Record):
     """The files of a version for images of one kind: what is named must be equal, or the image's begin with it."""
 
-    framework: str | None = None
-    framework_version: str | None = None
-    cuda: str | None = None
-    python: str | None = None
+    framework: Name | None = None
+    framework_version: AnyVersion | None = None
+    cuda: AnyVersion | None = None
+    python: AnyVersion | None = None
     sources: tuple[Source, ...]
 
     def fits(self, target: Target) -> bool:
@@ -87,10 +97,10 @@ class Version(Record):
     ``sources`` in full, or ``builds``: files by framework, CUDA and Python, where one version has several.
     """
 
-    sha256: str | None = Field(default=None, pattern=r"^[0-9a-f]{64}$")
+    sha256: Sha256 | None = None
     sources: tuple[Source, ...] = ()
     builds: tuple[Build, ...] = ()
-    values: dict[str, str] = {}
+    values: dict[VariableName, Line] = {}
 
     @model_validator(mode="after")
     def _one_way(self) -> Version:
@@ -103,17 +113,17 @@ class VersionRange(Record):
     """What holds for a range of versions: ``values`` for the template, another ``archive``, further ``requires``."""
 
     versions: Range
-    values: dict[str, str] = {}
+    values: dict[VariableName, Line] = {}
     archive: Archive | None = None
-    requires: tuple[str, ...] = ()
+    requires: tuple[Name, ...] = ()
 
 
 class SystemPackages(Record):
     """Packages of the distribution: ``build`` only in build stages, ``run`` in the image. ``{python}`` and the
     provider's values are filled in."""
 
-    build: tuple[str, ...] = ()
-    run: tuple[str, ...] = ()
+    build: tuple[SystemName, ...] = ()
+    run: tuple[SystemName, ...] = ()
 
 
 class ProbeStep(Record):
@@ -131,8 +141,8 @@ class ProbeStep(Record):
 class Tied(Record):
     """A component whose version another one decides: it changes only together with that."""
 
-    to: str
-    why: str
+    to: Name
+    why: Prose
 
 
 class Provider(Record):
@@ -156,20 +166,20 @@ class Provider(Record):
         tied: the component that decides its version, where one does.
     """
 
-    about: str
-    versions: dict[str, Version] = {}
+    about: Prose
+    versions: dict[AnyVersion, Version] = {}
     archive: Archive | None = None
     ranges: tuple[VersionRange, ...] = ()
-    values: dict[str, str] = {}
-    requires: tuple[str, ...] = ()
+    values: dict[VariableName, Line] = {}
+    requires: tuple[Name, ...] = ()
     apt: SystemPackages = SystemPackages()
     dnf: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
-    environment: dict[str, str] = {}
-    path: tuple[str, ...] = ()
-    expect: dict[str, str] = {}
+    environment: dict[VariableName, Line] = {}
+    path: tuple[Folder, ...] = ()
+    expect: dict[VariableName, Line] = {}
     probe: tuple[ProbeStep, ...] = ()
-    owns: tuple[str, ...] = ()
+    owns: tuple[Line, ...] = ()
     tied: Tied | None = None
 
     def values_for(self, version: str) -> dict[str, str]:
@@ -198,11 +208,8 @@ class Provider(Record):
             return ()
         values = {**self.values_for(version), "version": version}
         mirrors = tuple(fill(url, values) for url in archive.mirrors)
-        return (
-            Source(
-                file=fill(archive.file, values), url=fill(archive.url, values), mirrors=mirrors, sha256=known.sha256
-            ),
-        )
+        filled = {"file": fill(archive.file, values), "url": fill(archive.url, values), "mirrors": mirrors}
+        return (parse_record(Source, {**filled, "sha256": known.sha256}, f"the archive of version {version}"),)
 
     def _ranges_of(self, version: str) -> list[VersionRange]:
         return [each for each in self.ranges if within(version, each.versions)]
@@ -211,20 +218,20 @@ class Provider(Record):
 class Notice(Record):
     """Something a user should know of a component; left out where the component ``unless`` is chosen as well."""
 
-    says: str
-    unless: str | None = None
+    says: Prose
+    unless: Name | None = None
 
 
 class Component(Record):
     """A folder of ``templates/components``: what it is, needs, provides and how it is proven."""
 
-    name: str
-    summary: str
+    name: Name
+    summary: Prose
     order: int = Field(description="place of its layers: what changes least comes first")
-    providers: dict[str, Provider]
-    requires: tuple[str, ...] = ()
-    excludes: tuple[str, ...] = ()
-    provides: tuple[str, ...] = ()
+    providers: dict[Name, Provider]
+    requires: tuple[Name, ...] = ()
+    excludes: tuple[Name, ...] = ()
+    provides: tuple[Name, ...] = ()
     probe: tuple[ProbeStep, ...] = ()
     notices: tuple[Notice, ...] = ()
 

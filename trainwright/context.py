@@ -12,15 +12,17 @@ from trainwright.base import make_base
 from trainwright.catalog import Catalog
 from trainwright.errors import RequestError
 from trainwright.inputs import Inputs, inputs_of
+from trainwright.lines import DEBIAN_SUITES
 from trainwright.owned import claim, fill
 from trainwright.paths import templates_dir
-from trainwright.plan import DEBIAN_SUITES, Plan, PlannedComponent, PlannedSource
+from trainwright.plan import Plan, PlannedSource
 from trainwright.plan_lock import files_of
 from trainwright.render import render_dockerfile
-from trainwright.request import user_code
 from trainwright.rootfs import locked_rootfs
+from trainwright.show import size
 from trainwright.site import Site
 from trainwright.tools import tools_lock
+from trainwright.user_files import code_files, component_files, user_requirements
 
 # What uv reads while it runs in a build step. Caches and temporary files lie on mounts, so no layer holds them.
 UV_ENVIRONMENT = """\
@@ -75,7 +77,8 @@ def write_context(
     claim(folder, "context", named or str(folder))  # before anything is fetched or made
     inputs = inputs_of(what)
     plan, lock = inputs.plan, inputs.lock
-    files: dict[str, str | Path] = {"Dockerfile": render_dockerfile(plan, catalog), "tools/env": UV_ENVIRONMENT}
+    files = _users_own(plan, catalog, say)
+    files |= {"Dockerfile": render_dockerfile(plan, catalog), "tools/env": UV_ENVIRONMENT}
     files["tools/compile-jobs"] = COMPILE_JOBS
     files["tools/fetch"] = (templates_dir() / "fetch.sh").read_text()
     base = None
@@ -89,7 +92,6 @@ def write_context(
         base = make_base(DEBIAN_SUITES[plan.base.os], site, say=say, refresh=fresh_base)
         files["base/rootfs.tar"] = base.path
     for component in plan.components:
-        files |= _component_files(component, catalog)
         here, passed_over = archives.in_folder(files_of(component), site)
         here |= {file: path for (owner, file), path in inputs.files.items() if owner == component.name}
         files |= {f"archives/{component.name}/{file}": path for file, path in here.items()}
@@ -104,9 +106,8 @@ def write_context(
         sorted(f"{_exactly(s)}\n" for name, sources in packages.items() if name != "tools" for s in sources)
     )
     if plan.user.requirements is not None and not packages["user"]:
-        files["requirements/user.txt"] = plan.user.requirements
-    if plan.user.code is not None:
-        files |= {f"user/code/{path.relative_to(plan.user.code)}": path for path in user_code(plan.user.code)}
+        # Written anew from what was checked: comments stay out, and so does whatever they hold.
+        files["requirements/user.txt"] = "".join(f"{line}\n" for line in user_requirements(plan.user))
     files |= _apt_files(inputs, site)
     directories = [f"archives/{component.name}" for component in plan.components if files_of(component)]
     fill(
@@ -135,14 +136,19 @@ def _apt_files(inputs: Inputs, site: Site) -> dict[str, str | Path]:
     return files
 
 
-def _component_files(component: PlannedComponent, catalog: Catalog) -> dict[str, str | Path]:
-    folder = catalog.components[component.name].path
-    own = {"component.yaml", "Dockerfile.j2"}
-    return {
-        f"components/{component.name}/{path.relative_to(folder)}": path
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and path.name not in own and not path.name.startswith("test_") and path.suffix != ".pyc"
-    }
+def _users_own(plan: Plan, catalog: Catalog, say: Callable[[str], None]) -> dict[str, str | Path]:
+    """The files of folders: of ``--code``, and of the components, which may be a user's as well."""
+    user, files = plan.user, dict[str, str | Path]()
+    for component in plan.components:
+        found = component_files(catalog.components[component.name].path, allow_secrets=user.allow_secrets)
+        files |= {f"components/{component.name}/{file.name}": file.path for file in found}
+    if user.code is not None:
+        found = code_files(user.code, allow_secrets=user.allow_secrets)
+        files |= {f"user/code/{file.name}": file.path for file in found}
+        noun = "file" if len(found) == 1 else "files"
+        told = f"{user.code}: {len(found)} {noun}, {size(sum(file.size for file in found))} go into /opt/ml/code"
+        say(f"{told}, as --allow-secrets says with {', '.join(user.secrets)}" if user.secrets else told)
+    return files
 
 
 def _requirements(name: str, sources: list[PlannedSource], plan: Plan, site: Site) -> dict[str, str | Path]:

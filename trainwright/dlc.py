@@ -7,7 +7,6 @@ is no proof that the registry still has it: nothing here asks a registry.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
@@ -20,7 +19,7 @@ from pydantic import Field
 
 from trainwright.errors import RequestError, did_you_mean, nearest
 from trainwright.instances import Source
-from trainwright.records import Record, parse_record
+from trainwright.records import Record, parse_record, read_json
 
 PATH = Path(__file__).with_name("dlc.json")
 GALLERY = "public.ecr.aws/deep-learning-containers"
@@ -184,13 +183,7 @@ def read_table(path: Path) -> DlcTable:
     Raises:
         RequestError: the file is missing or no table of images.
     """
-    try:
-        data = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise RequestError(f"{path}: no such file", remedy="./invoke refresh-dlc makes it.") from None
-    except ValueError as broken:
-        raise RequestError(f"{path}: no table of images: {broken}") from None
-    return parse_record(DlcTable, data, path.name)
+    return parse_record(DlcTable, read_json(path, remedy="./invoke refresh-dlc makes it."), path.name)
 
 
 @cache

@@ -25,8 +25,11 @@ from urllib.parse import urlsplit
 from trainwright import engine_packages, engine_setup, runner
 from trainwright.engine import Engine, connect, no_client, survey
 from trainwright.errors import EngineError, Failure
+from trainwright.masking import mask, masked
 from trainwright.paths import state_dir
 from trainwright.rehearsal import leftovers
+from trainwright.site import load_site
+from trainwright.uv_settings import index_settings, insecure_hosts, insecure_words
 
 Say = Callable[[str], None]
 Severity = Literal["ok", "warning", "error"]
@@ -117,7 +120,7 @@ def mend(findings: Sequence[Finding], say: Say, machine: Machine | None = None) 
 
 def report_json(findings: Sequence[Finding]) -> dict[str, Any]:
     """The document of ``doctor --json``."""
-    return {"schema": SCHEMA, "findings": [vars(finding) for finding in findings]}
+    return {"schema": SCHEMA, "findings": [masked(vars(finding)) for finding in findings]}
 
 
 def run_doctor(*, fix: bool, say: Say, registries: Sequence[str] = ()) -> dict[str, Any]:
@@ -158,7 +161,10 @@ def _client(_: Machine) -> Finding:
 def _engine(machine: Machine) -> Finding:
     engine = machine.engine
     if isinstance(engine, EngineError):
-        raise engine
+        if engine.details.get("state") != "denied":
+            raise engine
+        warning = "who is in the group docker is root here, as a container can mount every file of this machine"
+        return Finding("engine", "error", f"{engine.message}; {warning}", engine.remedy)
     gpus = "with GPUs" if engine.gpus else "no GPU runtime"
     return Finding("engine", "ok", f"version {engine.server_version} at {engine.endpoint}, {gpus}")
 
@@ -207,10 +213,24 @@ def _pip(_: Machine) -> Finding:
     if alone.ok:
         return Finding("pip index", "ok", "answers")
     trouble = re.search(r"Could not fetch URL .*", f"{alone.stdout}\n{alone.stderr}")
-    why = trouble.group(0)[:300] if trouble else alone.tail(1)
+    why = mask(trouble.group(0))[:300] if trouble else alone.tail(1)
     if _ask_pip({}).ok:
         return Finding("pip index", "warning", f"only pip's extra sources answer, its index does not: {why}", remedy)
     return Finding("pip index", "error", f"does not answer: {why}", remedy)
+
+
+def _trust(_: Machine) -> Finding:
+    """What locks and builds take from whoever answers."""
+    found = []
+    if hosts := insecure_hosts(index_settings(())[0]):
+        remedy = "pip config unset global.trusted-host; unset PIP_TRUSTED_HOST UV_INSECURE_HOST   # and PIP_CERT=FILE"
+        found.append((insecure_words(hosts), remedy))
+    if folder := load_site().apt_folder:
+        unsigned = f"{folder} has no signature: a build without a lock takes whatever packages its own index names"
+        found.append((unsigned, "./invoke lock ...   # holds each package to a checksum"))
+    if not found:
+        return Finding("trust", "ok", "indexes by their certificates, packages of apt by their signatures")
+    return Finding("trust", "warning", *("; ".join(parts) for parts in zip(*found, strict=True)))
 
 
 def _ask_pip(env: Mapping[str, str]) -> runner.Completed:
@@ -382,6 +402,7 @@ CHECKS: tuple[Check, ...] = (
     Check("base images", _base, _mend_base),
     Check("pip index", _pip),
     Check("apt sources", _apt),
+    Check("trust", _trust),
     Check("certificates", _certificates),
     Check("aws", _aws),
     Check("leftovers", _leftovers, _mend_leftovers),

@@ -230,7 +230,7 @@ class DoctorDocument(Record):
 class LockRow(Record):
     """One entry of a lock that is new, or differs. ``locked`` and ``now`` are versions, checksums or digests."""
 
-    kind: Literal["lock", "base", "archive", "package", "python", "tool"]
+    kind: Literal["lock", "base", "archive", "package", "python", "tool", "insecure host"]
     name: str
     locked: str | None
     now: str | None

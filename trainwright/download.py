@@ -10,6 +10,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import http.client
+import re
+import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,24 +22,27 @@ from pathlib import Path
 
 from trainwright.archives import remedy
 from trainwright.errors import SourceError
+from trainwright.masking import mask
 from trainwright.paths import locked
-from trainwright.site import Site, mask
-from trainwright.web import FAILURES, open_url, reason
+from trainwright.site import Site
+from trainwright.web import FAILURES, Pace, TooLarge, TooSlow, content_length, open_url, reason
 
 AT_ONCE = 4
 SECONDS = 30.0  # of silence, after which a server is given up
 ATTEMPTS = 3  # at one place, where the connection breaks off
 CHUNK = 1 << 20
+LARGEST = 16 << 30  # bytes of a file whose size nobody knows; the largest archives have 5 GB
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file to fetch: who needs it, its name, where it may be had (credentials included), what it must be."""
+    """A file to fetch: who needs it, its name, where it is looked for (credentials included), what it must be."""
 
     component: str
     file: str
     urls: tuple[str, ...]
     sha256: str | None = None
+    size: int | None = None
 
 
 @dataclass(frozen=True)
@@ -50,12 +56,22 @@ class Fetched:
     place: str
 
 
-class _Broken(Exception):
-    """A place did not give the whole file; the message says why, ``again`` whether to ask it once more."""
+@dataclass(frozen=True)
+class Clock:
+    """Time as downloads see it; tests have their own."""
 
-    def __init__(self, why: str, *, again: bool = False) -> None:
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class _Broken(Exception):
+    """A place did not give the whole file; the message says why, ``again`` whether to ask it once more, ``full``
+    whether the disk has no room for what it offers."""
+
+    def __init__(self, why: str, *, again: bool = False, full: bool = False) -> None:
         super().__init__(why)
         self.again = again
+        self.full = full
 
 
 @dataclass(frozen=True)
@@ -75,7 +91,9 @@ class Store:
         return self.folder / ".parts"
 
 
-def fetch_all(wanted: Sequence[Wanted], site: Site, store: Store, *, say: Callable[[str], None]) -> list[Fetched]:
+def fetch_all(
+    wanted: Sequence[Wanted], site: Site, store: Store, *, say: Callable[[str], None], clock: Clock | None = None
+) -> list[Fetched]:
     """Fetch files, several at a time.
 
     Args:
@@ -83,13 +101,14 @@ def fetch_all(wanted: Sequence[Wanted], site: Site, store: Store, *, say: Callab
         site: proxies, authorities and credentials.
         store: where they go; what is there with the right checksum is not fetched again.
         say: told of each file that is about to be fetched.
+        clock: by which slow servers are given up.
 
     Raises:
         SourceError: no place has the right bytes of a file; details name component, file, URLs and checksums.
         OSError: the disk is full, or a folder cannot be written; the part file is gone then.
     """
-    stop = threading.Event()
-    # Two components may need the same file: it is fetched once, and the later places go by the board.
+    fetcher = _Fetcher(site, store, say, clock or Clock())
+    # Two components may need the same file: it is fetched once, and the places of the second are not asked.
     keys = [(each.file, each.sha256 or each.urls) for each in wanted]
     once: dict[object, Wanted] = {}
     for key, each in zip(keys, wanted, strict=True):
@@ -97,46 +116,15 @@ def fetch_all(wanted: Sequence[Wanted], site: Site, store: Store, *, say: Callab
     # One run at a time, so that two do not write the same part file.
     store.parts.mkdir(parents=True, exist_ok=True)
     with locked(store.parts), ThreadPoolExecutor(AT_ONCE) as pool:
-        running = {key: pool.submit(_fetch, each, site, store, say, stop) for key, each in once.items()}
+        running = {key: pool.submit(fetcher.fetch, each) for key, each in once.items()}
         try:
             done = {key: each.result() for key, each in running.items()}
             return [replace(done[key], wanted=each) for key, each in zip(keys, wanted, strict=True)]
         except BaseException:
-            # One failure or Ctrl-C ends the others at their next chunk: nobody waits for gigabytes of no use.
-            stop.set()
+            # One failure or Ctrl-C ends the others at their next bytes: nobody waits for gigabytes of no use.
+            fetcher.stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-
-
-def _fetch(wanted: Wanted, site: Site, store: Store, say: Callable[[str], None], stop: threading.Event) -> Fetched:
-    if wanted.sha256 is not None and (there := store.path(wanted.file, wanted.sha256)).is_file():
-        found = digest(there)
-        if found == wanted.sha256:
-            return Fetched(wanted, there, found, there.stat().st_size, str(there))
-        there.unlink()  # changed since: what has the name must have the content
-    tried: list[tuple[str, str]] = []
-    wrong = None
-    name = wanted.sha256 or hashlib.sha256("\n".join([wanted.file, *wanted.urls]).encode()).hexdigest()
-    part = store.parts / f"{name[:16]}.{wanted.file}"
-    for url in wanted.urls:
-        say(f"fetching {wanted.file} for {wanted.component}")
-        try:
-            found, size = _from_one_place(url, site, part, wanted.sha256, stop)
-        except _Broken as broken:
-            tried.append((mask(url), str(broken)))
-            continue
-        if wanted.sha256 in (None, found):
-            path = store.path(wanted.file, found)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.chmod(0o644)
-            part.replace(path)
-            return Fetched(wanted, path, found, size, mask(url))
-        wrong = found
-        part.unlink(missing_ok=True)
-        tried.append((mask(url), f"has the sha256 {found}"))
-    if wanted.sha256 is None:
-        part.unlink(missing_ok=True)  # nothing can go on from it
-    raise no_place(wanted, tried, wrong)
 
 
 def no_place(wanted: Wanted, tried: Sequence[tuple[str, str]], found: str | None) -> SourceError:
@@ -161,61 +149,155 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _from_one_place(url: str, site: Site, part: Path, sha256: str | None, stop: threading.Event) -> tuple[str, int]:
-    """All bytes of a URL in the part file; returns their sha256 and number."""
-    for attempt in range(ATTEMPTS):
-        # Without a checksum nothing would tell that the file changed between its two halves.
-        begin = part.stat().st_size if sha256 is not None and part.is_file() else 0
+class _Fetcher:
+    """One run: how places are asked, and whether it has been given up."""
+
+    def __init__(self, site: Site, store: Store, say: Callable[[str], None], clock: Clock) -> None:
+        self._site = site
+        self._store = store
+        self._say = say
+        self._clock = clock
+        self.stop = threading.Event()
+
+    def fetch(self, wanted: Wanted) -> Fetched:
+        """A file of the store, or from the first place that has it."""
+        if wanted.sha256 is not None and (there := self._store.path(wanted.file, wanted.sha256)).is_file():
+            found = digest(there)
+            if found == wanted.sha256:
+                return Fetched(wanted, there, found, there.stat().st_size, str(there))
+            there.unlink()  # changed since: what has the name must have the content
+        tried: list[tuple[str, str]] = []
+        wrong = None
+        full = False
+        name = wanted.sha256 or hashlib.sha256("\n".join([wanted.file, *wanted.urls]).encode()).hexdigest()
+        part = self._store.parts / f"{name[:16]}.{wanted.file}"
+        for url in wanted.urls:
+            self._say(f"fetching {wanted.file} for {wanted.component}")
+            try:
+                found, size = self._from_one_place(url, wanted, part)
+            except _Broken as broken:
+                tried.append((mask(url), str(broken)))
+                full = full or broken.full
+                continue
+            if wanted.sha256 in (None, found):
+                path = self._store.path(wanted.file, found)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part.chmod(0o644)
+                part.replace(path)
+                return Fetched(wanted, path, found, size, mask(url))
+            wrong = found
+            part.unlink(missing_ok=True)
+            tried.append((mask(url), f"has the sha256 {found}"))
+        if wanted.sha256 is None or full:
+            part.unlink(missing_ok=True)  # nothing can go on from it
+        if full:
+            raise OSError(errno.ENOSPC, "; ".join(why for _, why in tried), str(part))
+        raise no_place(wanted, tried, wrong)
+
+    def _from_one_place(self, url: str, wanted: Wanted, part: Path) -> tuple[str, int]:
+        """All bytes of a URL in the part file; returns their sha256 and number."""
+        for attempt in range(ATTEMPTS):
+            last = attempt == ATTEMPTS - 1
+            # Without a checksum nothing would tell that the file changed between its two halves.
+            begin = part.stat().st_size if wanted.sha256 is not None and part.is_file() else 0
+            if wanted.size is not None and begin > wanted.size:
+                begin = 0
+            try:
+                size = self._download(url, wanted, part, begin)
+            except _Broken as broken:
+                if not broken.again or last:
+                    raise
+                self._clock.sleep(0.5 * attempt)
+                continue
+            found = digest(part)
+            if wanted.sha256 in (None, found) or not begin or last:
+                return found, size
+            part.unlink()  # what an earlier run left was of another file
+        raise AssertionError("the last attempt returns or raises")
+
+    def _download(self, url: str, wanted: Wanted, part: Path, begin: int) -> int:
+        """The rest of a URL behind the first ``begin`` bytes, into the part file; returns the size of the whole.
+
+        Raises:
+            _Broken: the place did not give all of it.
+            OSError: the file cannot be written.
+        """
+        room = begin + shutil.disk_usage(part.parent).free
+        most = wanted.size if wanted.size is not None else min(LARGEST, room)
+        headers = {"Range": f"bytes={begin}-"} if begin else {}
         try:
-            size = _download(url, site, part, begin, stop)
-        except _Broken as broken:
-            if not broken.again or attempt == ATTEMPTS - 1:
-                raise
-            time.sleep(0.5 * attempt)
-            continue
-        found = digest(part)
-        if sha256 in (None, found) or not begin:
-            return found, size
-        part.unlink()  # what an earlier run left was of another file
-    return found, size
+            answer = open_url(url, self._site, headers, SECONDS, largest=most, watch=self._watch)
+        except FAILURES as failed:
+            if begin and getattr(failed, "code", None) == 416:  # nothing behind the part: it is whole, or another file
+                return begin
+            raise _Broken(reason(failed)) from None
+        with answer:
+            begin, length = _extent(answer, begin)
+            _check_size(None if length is None else begin + length, wanted, room)
+            size = begin
+            with _writing(part, append=bool(begin)) as write:
+                while chunk := _chunk(answer, size):
+                    size += len(chunk)
+                    if size > most:
+                        part.unlink(missing_ok=True)
+                        raise _Broken(f"sends more than {most} bytes", full=most == room)
+                    write(chunk)
+        if length is not None and size - begin != length:
+            raise _Broken(f"ended after {size - begin} of {length} bytes", again=True)
+        return size
+
+    def _watch(self) -> Callable[[int], None]:
+        pace = Pace(clock=self._clock.now)
+
+        def watch(count: int) -> None:
+            if self.stop.is_set():
+                raise _Broken("given up")
+            pace(count)
+
+        return watch
 
 
-def _download(url: str, site: Site, part: Path, begin: int, stop: threading.Event) -> int:
-    """The rest of a URL behind the first ``begin`` bytes, into the part file; returns the size of the whole.
+def _extent(answer: http.client.HTTPResponse, begin: int) -> tuple[int, int | None]:
+    """Where an answer begins in the file, and how many bytes it has (nothing where it ends with a last chunk).
 
     Raises:
-        _Broken: the place did not give all of it.
-        OSError: the file cannot be written.
+        _Broken: it is not what was asked for, or its end could not be told from a cut.
     """
     try:
-        answer = open_url(url, site, {"Range": f"bytes={begin}-"} if begin else {}, SECONDS)
+        length = content_length(answer.headers)
+    except ValueError as wrong:
+        raise _Broken(str(wrong)) from None
+    if length is None and not answer.chunked:
+        raise _Broken("does not say how long it is, so a cut would not be noticed")
+    if answer.status == 206:
+        ranged = answer.headers.get("Content-Range") or ""
+        if not re.match(rf"bytes {begin}-", ranged, re.ASCII):
+            raise _Broken("answers with another part of the file than the one that was asked for")
+        return begin, length
+    if answer.status != 200:
+        raise _Broken(f"status {answer.status} {answer.reason}")
+    return 0, length
+
+
+def _check_size(size: int | None, wanted: Wanted, room: int) -> None:
+    """Refuse what cannot be the file before it is read."""
+    if size is None:
+        return
+    if wanted.size is not None and size != wanted.size:
+        raise _Broken(f"has {size} bytes, expected {wanted.size}")
+    if size > LARGEST:
+        raise _Broken(f"says that it has {size} bytes, more than any file of an image")
+    if size > room:
+        raise _Broken(f"has {size} bytes, and the disk has room for {room}", full=True)
+
+
+def _chunk(answer: http.client.HTTPResponse, size: int) -> bytes:
+    try:
+        return answer.read(CHUNK)
+    except (TooLarge, TooSlow) as hopeless:
+        raise _Broken(f"{hopeless}, after {size} bytes") from None
     except FAILURES as failed:
-        if getattr(failed, "code", None) == 416:  # there is nothing behind the part: it is whole, or of another file
-            return begin
-        raise _Broken(reason(failed)) from None
-    with answer:
-        if answer.status == 206 and (answer.headers.get("Content-Range") or "").startswith(f"bytes {begin}-"):
-            size = begin
-        else:
-            size = begin = 0
-        length = answer.headers.get("Content-Length")
-        if length is None and not answer.chunked:
-            raise _Broken("does not say how long it is, so a cut would not be noticed")
-        with _writing(part, append=bool(begin)) as write:
-            while True:
-                if stop.is_set():
-                    raise _Broken("given up")
-                try:
-                    chunk = answer.read(CHUNK)
-                except FAILURES as failed:
-                    raise _Broken(f"{reason(failed)} after {size} bytes", again=True) from None
-                if not chunk:
-                    break
-                write(chunk)
-                size += len(chunk)
-    if length is not None and size - begin != int(length):
-        raise _Broken(f"ended after {size - begin} of {length} bytes", again=True)
-    return size
+        raise _Broken(f"{reason(failed)} after {size} bytes", again=True) from None
 
 
 @contextlib.contextmanager

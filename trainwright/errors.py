@@ -10,6 +10,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
+from trainwright.masking import mask, masked
 from trainwright.texts import for_people
 
 
@@ -18,7 +19,7 @@ class Failure(Exception):
 
     Args:
         message: what is wrong and where, in one or a few lines. Input may be quoted in it as it is: what is endless
-            is shortened, and control characters are shown in backslash form.
+            is shortened, control characters are shown in backslash form, and secrets are masked (in the rest, too).
         remedy: what to do next, preferably a command line. May be empty.
         details: further facts for ``--json`` (JSON-serialisable values only).
     """
@@ -27,10 +28,10 @@ class Failure(Exception):
     kind: ClassVar[str] = "failure"
 
     def __init__(self, message: str, *, remedy: str = "", **details: Any) -> None:
-        self.message = for_people(message)
+        self.message = for_people(mask(message))
         super().__init__(self.message)
-        self.remedy = remedy
-        self.details: Mapping[str, Any] = details
+        self.remedy = mask(remedy)
+        self.details: Mapping[str, Any] = masked(details)
 
     def as_json(self) -> dict[str, Any]:
         """The document that ``--json`` prints for this failure."""

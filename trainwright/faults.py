@@ -13,6 +13,7 @@ from pathlib import Path
 
 from trainwright import __version__
 from trainwright.errors import BuildFailed, Failure, InternalError, RequestError
+from trainwright.masking import mask
 from trainwright.paths import STATE_REMEDY, setting
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -50,7 +51,9 @@ def _refused(refused: OSError) -> Failure | None:
         return RequestError("the working folder does not exist any more", remedy="Change to a folder that exists: cd")
     if refused.errno is None or (refused.filename is None and refused.errno not in _SYSTEM):
         return None
-    path = None if refused.filename is None else os.fsdecode(refused.filename) if _is_path(refused.filename) else ""
+    # Of two files, as of a rename, the user knows the second.
+    named = refused.filename if refused.filename2 is None else refused.filename2
+    path = os.fsdecode(named) if isinstance(named, str | bytes) else ""
     what = f"{path}: {refused.strerror}" if path else str(refused.strerror)
     if refused.errno in _FULL:
         return BuildFailed(
@@ -58,13 +61,11 @@ def _refused(refused: OSError) -> Failure | None:
             remedy="df -h shows which disk; docker system df what the engine holds; then run the command again.",
         )
     remedy = _REMEDIES.get(refused.errno, "")
-    if refused.errno in _DENIED and path:
-        remedy = STATE_REMEDY if _of_ours(Path(path)) else f"See who may use it: ls -ld {path}"
+    if path and refused.errno in (*_DENIED, errno.ENOENT) and _of_ours(Path(path)):
+        remedy = STATE_REMEDY
+    elif path and refused.errno in _DENIED:
+        remedy = f"See who may use it: ls -ld {path}"
     return RequestError(what, remedy=remedy)
-
-
-def _is_path(name: object) -> bool:
-    return isinstance(name, str | bytes)
 
 
 def _working_folder_is_gone() -> bool:
@@ -89,7 +90,7 @@ def _of_ours(path: Path) -> bool:
 
 def _ours(fault: Exception, words: list[str]) -> InternalError:
     """A fault of Trainwright: one line, the traceback in a file."""
-    report = _report(fault, words)
+    report = mask(_report(fault, words))
     if setting("TRAINWRIGHT_DEBUG") not in (None, "0"):
         print(report, file=sys.stderr)
     said = f"{type(fault).__name__}: {fault}".splitlines()[0][:200]
@@ -102,20 +103,19 @@ def _ours(fault: Exception, words: list[str]) -> InternalError:
 
 
 def _report(fault: Exception, words: list[str]) -> str:
-    from trainwright.site import mask
-
     lines = [
         f"trainwright {__version__}, Python {platform.python_version()}, {platform.platform()}",
         f"argv: {words!r}",
         "",
         *(line.rstrip("\n") for line in traceback.format_exception(fault)),
     ]
-    return mask("\n".join(lines)) + "\n"
+    return "\n".join([*lines, ""])
 
 
 def _keep(report: str) -> str:
     """Write a report that only its user can read; its path, or nothing where no folder takes it."""
-    from trainwright.paths import state_dir
+    from trainwright.masking import mask
+from trainwright.paths import state_dir
 
     name = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     for folder in (state_dir, lambda: Path(tempfile.gettempdir())):

@@ -133,7 +133,7 @@ def fetch_unchecked(
             found.append(locked_archive(component, archive, sha256, path.stat().st_size))
         else:
             urls = tuple(archives.places(archive, site))
-            wanted.append((Wanted(component, archive.file or "", urls), archive))
+            wanted.append((Wanted(component, archive.file or "", urls, size=archive.size), archive))
     for (asked, archive), got in zip(
         wanted, download.fetch_all([w for w, _ in wanted], site, store(), say=say), strict=True
     ):

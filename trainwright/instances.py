@@ -6,7 +6,6 @@ The facts lie in ``instances.json``, which ``devtools/refresh_instances.py`` mak
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Literal
 from pydantic import Field
 
 from trainwright.errors import RequestError, nearest
-from trainwright.records import Record, parse_record
+from trainwright.records import Record, parse_record, read_json
 
 PATH = Path(__file__).with_name("instances.json")
 SCHEMA = "trainwright/instances/1"
@@ -114,12 +113,10 @@ def read_table(path: Path) -> InstanceTable:
     Raises:
         RequestError: the file is missing or no table of instances.
     """
+    data = read_json(path, remedy="./invoke refresh-instances makes it.")
     try:
-        data = json.loads(path.read_text())
         named = {name: {"name": name, **facts} for name, facts in data["instances"].items()}
-    except FileNotFoundError:
-        raise RequestError(f"{path}: no such file", remedy="./invoke refresh-instances makes it.") from None
-    except (ValueError, KeyError, TypeError, AttributeError) as broken:
+    except (KeyError, TypeError, AttributeError) as broken:
         raise RequestError(f"{path}: no table of instances: {type(broken).__name__}: {broken}") from None
     return parse_record(InstanceTable, {**data, "instances": named}, path.name)
 

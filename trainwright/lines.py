@@ -5,22 +5,40 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from trainwright.errors import did_you_mean
+from trainwright.fields import (
+    AnyVersion,
+    Capability,
+    Constraint,
+    Cuda,
+    Day,
+    Name,
+    Os,
+    PackageName,
+    Pin,
+    Prose,
+    Python,
+    Url,
+    Version,
+)
 from trainwright.records import Record
 
 Status = Literal["supported", "unmaintained", "end-of-support"]
 BaseKind = Literal["debian", "nvidia", "dlc"]
+# Base operating systems and the suite of Debian's archive that each is.
+DEBIAN_SUITES = {"debian-11": "bullseye", "debian-12": "bookworm", "debian-13": "trixie"}
 # What an image is called in FROM: no digest, no tag named latest; a lock adds the digest.
-_REFERENCE = r"^[a-z0-9][\w.-]*(:\d+)?(/[\w.-]+)*:[\w][\w.-]*$"
+_REFERENCE = r"^[a-z0-9][A-Za-z0-9_.-]*(:[0-9]+)?(/[A-Za-z0-9_.-]+)*:[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 
 
 class Evidence(Record):
     """How a row is known: where it was read or measured, when, and what it says."""
 
-    source: str
-    date: str
-    says: str
+    source: Prose
+    date: Prose
+    says: Prose
 
 
 class Selection(Record):
@@ -30,10 +48,10 @@ class Selection(Record):
     ``index`` names a further Python package index that holds them.
     """
 
-    provider: str
-    version: str
-    packages: tuple[str, ...] = ()
-    index: str | None = None
+    provider: Name
+    version: AnyVersion
+    packages: tuple[Pin, ...] = ()
+    index: Url | None = None
 
 
 class LineBase(Record):
@@ -48,9 +66,15 @@ class LineBase(Record):
     """
 
     kind: BaseKind
-    os: str = Field(pattern=r"^[a-z]+-[0-9.]+$")
-    image: str | None = Field(default=None, pattern=_REFERENCE)
-    build_image: str | None = Field(default=None, pattern=_REFERENCE)
+    os: Os
+    image: str | None = Field(default=None, pattern=_REFERENCE, max_length=512)
+    build_image: str | None = Field(default=None, pattern=_REFERENCE, max_length=512)
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> LineBase:
+        if self.image is None:
+            known_suite(self.os)
+        return self
 
 
 class ImageLine(Record):
@@ -73,24 +97,24 @@ class ImageLine(Record):
             base image of that time.
     """
 
-    framework: str
-    version: str
-    variant: str = Field(default="", pattern=r"^[a-z0-9.-]*$")
-    component: str | None = None
-    cuda: str
-    python: str
+    framework: Name
+    version: Version
+    variant: str = Field(default="", pattern=r"^[a-z0-9.-]*$", max_length=64)
+    component: Name | None = None
+    cuda: Cuda
+    python: Python
     base: LineBase
     status: Status
     released: bool = True
     preferred: bool = False
-    published_cuda: str | None = Field(default=None, pattern=r"^cu\d+$")
-    architectures: tuple[str, ...] = ()
-    components: dict[str, Selection]
-    options: dict[str, Selection] = {}
-    constraints: tuple[str, ...] = ()
-    excluded: tuple[str, ...] = ()
-    as_of: str | None = Field(default=None, pattern=r"^\d{4}-\d{2}-\d{2}$")
-    notices: tuple[str, ...] = ()
+    published_cuda: str | None = Field(default=None, pattern=r"^cu[0-9]{2,4}$")
+    architectures: tuple[Capability, ...] = ()
+    components: dict[Name, Selection]
+    options: dict[Name, Selection] = {}
+    constraints: tuple[Constraint, ...] = ()
+    excluded: tuple[PackageName, ...] = ()
+    as_of: Day | None = None
+    notices: tuple[Prose, ...] = ()
     evidence: tuple[Evidence, ...]
 
     @field_validator("base", mode="before")
@@ -123,6 +147,17 @@ class Line(Record):
     def lock_path(self) -> Path:
         """The lock of every Python package of the line."""
         return self.path.with_suffix(".lock.json")
+
+
+def known_suite(os: str) -> str:
+    """The suite of Debian's archive that a root file system is made from.
+
+    Raises:
+        ValueError: of that distribution none is made.
+    """
+    if os not in DEBIAN_SUITES:
+        raise ValueError(f"no root file system of {os} can be made. {did_you_mean(os, DEBIAN_SUITES)}")
+    return DEBIAN_SUITES[os]
 
 
 def cuda_tag(cuda: str) -> str:

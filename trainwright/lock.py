@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 import sys
 import tempfile
@@ -20,12 +19,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints
+from pydantic import AfterValidator, Field
 
 from trainwright import runner
 from trainwright.errors import Conflict, Failure, RequestError, SourceError
-from trainwright.records import Record, parse_record
-from trainwright.uv_settings import index_settings
+from trainwright.fields import AnyVersion, Line, Name, PackageName, Platform, Python, PythonFile, Sha256, each_once
+from trainwright.masking import mask
+from trainwright.records import Record, parse_record, read_json
+from trainwright.uv_settings import index_settings, insecure_hosts
 
 if TYPE_CHECKING:
     from packaging.tags import Tag
@@ -37,7 +38,9 @@ PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, t
 # Where the C library of the base is older than that: Ubuntu 18.04 has glibc 2.27, and uv knows 2.17 below 2.28.
 _OLD_PLATFORMS = {"ubuntu-18.04": "x86_64-manylinux_2_17"}
 _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
-_PIN = re.compile(r"(?P<name>[A-Za-z0-9][\w.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?")
+_PIN = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?"
+)
 
 
 def normalise(name: str) -> str:
@@ -52,12 +55,12 @@ class LockedPackage(Record):
     dependencies, direct or not, hold the package.
     """
 
-    name: Annotated[str, AfterValidator(normalise)]
-    version: str
-    file: Annotated[str, StringConstraints(pattern=r"^[^/\\]+\.(whl|tar\.gz|tar\.bz2|zip)$")]
-    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    name: Annotated[PackageName, AfterValidator(normalise)]
+    version: AnyVersion
+    file: PythonFile
+    sha256: Sha256
     size: Annotated[int, Field(ge=0)] | None = None
-    components: tuple[str, ...] = ()
+    components: tuple[Name, ...] = ()
 
     @property
     def sdist(self) -> bool:
@@ -65,13 +68,22 @@ class LockedPackage(Record):
         return not self.file.endswith(".whl")
 
 
+def _sorted(packages: tuple[LockedPackage, ...]) -> tuple[LockedPackage, ...]:
+    return tuple(sorted(packages, key=lambda package: package.name))
+
+
 class Lock(Record):
     """Every Python package of an image line, sorted by name, for one Python and one platform."""
 
     schema_: Literal["trainwright/lock/1"] = Field(default=SCHEMA, alias="schema")
-    python: str
-    platform: str
-    packages: Annotated[tuple[LockedPackage, ...], AfterValidator(lambda ps: tuple(sorted(ps, key=lambda p: p.name)))]
+    python: Python
+    platform: Platform
+    insecure_hosts: tuple[Line, ...] = Field(
+        default=(), description="whose certificates were not checked when the lock was made"
+    )
+    packages: Annotated[
+        tuple[LockedPackage, ...], AfterValidator(each_once(lambda p: p.name, "package")), AfterValidator(_sorted)
+    ]
 
     @classmethod
     def load(cls, path: Path) -> Lock:
@@ -80,19 +92,12 @@ class Lock(Record):
         Raises:
             RequestError: the file is missing or is no lock.
         """
-        try:
-            data = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise RequestError(f"{path}: no such lock", remedy="./invoke lock-lines writes it.") from None
-        except ValueError as broken:
-            raise RequestError(
-                f"{path}: not readable as JSON: {broken}", remedy="./invoke lock-lines writes it anew."
-            ) from None
-        return parse_record(cls, data, str(path))
+        return parse_record(cls, read_json(path, remedy="./invoke lock-lines writes it anew."), str(path))
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
-        return dump_rows(self.model_dump(mode="json", by_alias=True))
+        unusual = set() if self.insecure_hosts else {"insecure_hosts"}
+        return dump_rows(self.model_dump(mode="json", by_alias=True, exclude=unusual))
 
 
 def dump_rows(document: Mapping[str, Any]) -> str:
@@ -186,6 +191,8 @@ def resolve_lock(
         Conflict: no set of versions fulfils everything.
         RequestError: a requirement cannot be read.
     """
+    from trainwright.site import load_site
+
     with tempfile.TemporaryDirectory(prefix="trainwright-lock-") as name:
         folder = Path(name)
         inputs = {_root_file(component): component for component in roots}
@@ -198,15 +205,21 @@ def resolve_lock(
         pins, needed_by = _read_graph(graph)
         files = compile_pins(pins, python, platform, indexes=indexes, site=site, bounds=bounds, folder=folder)
         found = _read_files(files, _tag_ranks(python, platform), folder)
-    _check_same(pins, found)
-    _ask_sizes(found, environment.get("SSL_CERT_FILE") or os.environ.get("SSL_CERT_FILE"))
+        _check_same(pins, found)
+        # Without a site: what this machine says (there is no site file in that folder).
+        _ask_sizes(found, site or load_site(cwd=folder))
     closures = _closures(needed_by, inputs)
     packages = (
         {"name": name, "version": pins[name], "components": closures.get(name, ())}
         | {key: facts[key] for key in ("file", "sha256", "size")}
         for name, facts in found.items()
     )
-    return Lock(python=python, platform=platform, packages=tuple(LockedPackage(**each) for each in packages))
+    return Lock(
+        python=python,
+        platform=platform,
+        insecure_hosts=insecure_hosts(environment),
+        packages=tuple(LockedPackage(**each) for each in packages),
+    )
 
 
 def compile_pins(
@@ -255,7 +268,7 @@ def platform_of(os_name: str) -> str:
 
 
 def _root_file(component: str) -> str:
-    if not re.fullmatch(r"[A-Za-z0-9][\w-]*", component):
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", component):
         raise RequestError(f"{component!r} is no name for a component", remedy="Use letters, digits and - only.")
     return f"{component}.in"
 
@@ -272,8 +285,8 @@ def _uv(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 
 def _failure(words: str) -> Failure:
-    """What the resolver said, as the failure it is; shortened, and without the user and password of an index."""
-    said = re.sub(r"//[^/@\s]+@", "//***@", " ".join(words.split()))
+    """What the resolver said, as the failure it is; shortened, and without the secrets of an index."""
+    said = mask(" ".join(words.split()))
     short = said if len(said) <= 900 else f"{said[:600]} ... {said[-280:]}"
     if "no solution found" in said.lower():
         return Conflict(
@@ -378,7 +391,7 @@ def _tag_ranks(python: str, platform: str) -> dict[Tag, int]:
     """
     from packaging.tags import compatible_tags, cpython_tags
 
-    match = re.fullmatch(r"(?P<machine>\w+?)-manylinux_2_(?P<minor>\d+)", platform)
+    match = re.fullmatch(r"(?P<machine>[a-z0-9_]+?)-manylinux_2_(?P<minor>[0-9]{1,3})", platform)
     if match is None:
         raise RequestError(f"{platform}: not a platform", remedy=f"For example {PLATFORM}.")
     platforms = []
@@ -412,24 +425,15 @@ def _check_same(pins: Mapping[str, str], found: Mapping[str, Mapping[str, Any]])
         raise SourceError(f"the package index changed while it was read: {', '.join(differ)}", remedy="Lock again.")
 
 
-def _ask_sizes(found: Mapping[str, dict[str, Any]], bundle: str | None) -> None:
+def _ask_sizes(found: Mapping[str, dict[str, Any]], site: Site) -> None:
     """Fill in the sizes that the index left out, where the server names them: a lock is whole without them."""
-    import ssl
     from concurrent.futures import ThreadPoolExecutor
-    from urllib.request import Request, urlopen
 
-    try:
-        context = ssl.create_default_context(cafile=bundle)
-    except OSError:  # the bundle is missing or none; uv has said so, or needed no network
-        return
+    from trainwright.web import ask_size
 
     def ask(facts: dict[str, Any]) -> None:
-        try:
-            question = Request(facts["address"], method="HEAD")  # noqa: S310 - http(s), see below
-            with urlopen(question, timeout=30, context=context) as answer:  # noqa: S310
-                facts["size"] = int(answer.headers["Content-Length"])
-        except (OSError, TypeError, ValueError):
-            return
+        size = ask_size(facts["address"], site, seconds=30)
+        facts["size"] = size if isinstance(size, int) else None
 
     with ThreadPoolExecutor(8) as pool:
         wanted = [f for f in found.values() if f["size"] is None and urlsplit(f["address"]).scheme in {"http", "https"}]

@@ -13,10 +13,11 @@ from trainwright.engine import Engine, sdk
 from trainwright.errors import Conflict
 from trainwright.inputs import Inputs
 from trainwright.locking_plan import Say, ask_today, resolve_user, upgraded
+from trainwright.masking import mask
 from trainwright.plan import Plan
 from trainwright.plan_lock import LockedPython, PlanLock, completed, unlocked
 from trainwright.python_files import addresses, tool_addresses
-from trainwright.site import Site, mask
+from trainwright.site import Site
 from trainwright.web import ask_size
 
 # What keeps a lock from being built again; the rest is news.
@@ -57,6 +58,7 @@ def entries(lock: PlanLock | None) -> dict[tuple[str, str], str]:
     found |= {("archive", f"{a.component}/{a.file}"): a.sha256 for a in lock.archives}
     found |= {("package", f"{p.name}:{p.architecture}"): p.version for p in lock.system or ()}
     found |= {("python", p.name): f"{p.version} {p.sha256[:12]}" for p in (*(lock.python or ()), *(lock.user or ()))}
+    found |= {("insecure host", host): "certificate not checked" for host in lock.insecure_hosts}
     found |= {("tool", p.name): f"{p.version} {p.sha256[:12]}" for p in lock.tools or ()}
     return found
 
@@ -99,7 +101,7 @@ def _images(lock: PlanLock, site: Site, engine: Engine) -> Iterable[Row]:
             data = sdk(engine).images.get_registry_data(mirrored(image, site.registries))
             now = str(data.attrs["Descriptor"]["digest"])
         except Exception as failed:  # the SDK's own kinds are many, and each means that there is no answer
-            why = str(getattr(failed, "explanation", None) or failed).strip()[:200]
+            why = mask(str(getattr(failed, "explanation", None) or failed).strip())[:200]
             yield row("base", image, digest, why, "unknown")
             continue
         if now != digest:

@@ -11,6 +11,7 @@ from trainwright.lock import Lock, lock_line
 from trainwright.owned import write_atomically
 from trainwright.request import parse_cuda
 from trainwright.tools import load_tools, lock_path, lock_tools, stale_tools
+from trainwright.uv_settings import insecure_words
 
 
 def roots(line: ImageLine) -> dict[str, tuple[str, ...]]:
@@ -71,6 +72,8 @@ def refresh_locks(
             continue
         say(f"{name}: resolving")
         made = lock_line(entry.line.model_dump())
+        if made.insecure_hosts:
+            say(insecure_words(made.insecure_hosts))
         write_atomically(entry.lock_path, made.dump())
     if faults:
         raise RequestError("; ".join(faults), remedy="./invoke lock-lines writes the locks anew.")
@@ -87,6 +90,8 @@ def _refresh_tools(*, check: bool, say: Callable[[str], None]) -> list[str]:
             continue
         say(f"tools, Python {python}: resolving")
         made = lock_tools(tools, python)
+        if made.insecure_hosts:
+            say(insecure_words(made.insecure_hosts))
         write_atomically(lock_path(python), made.dump())
     return faults
 

@@ -11,15 +11,17 @@ from trainwright.catalog import Catalog
 from trainwright.engine import Engine
 from trainwright.errors import Conflict, RequestError, did_you_mean
 from trainwright.inputs import Inputs, fetch_unchecked, locked_archive, new_lock, with_archives
-from trainwright.lines import ImageLine
+from trainwright.lines import DEBIAN_SUITES, ImageLine
 from trainwright.lock import LockedPackage, normalise, resolve_lock
-from trainwright.plan import DEBIAN_SUITES, Plan
+from trainwright.plan import Plan
 from trainwright.plan_lock import LockedBase, LockedPython, PlanLock, completed, files_of
 from trainwright.render import render_dockerfile
 from trainwright.site import Site
 from trainwright.store import all_records
 from trainwright.system_packages import Answer, Start, ask_apt
 from trainwright.tools import tools_lock
+from trainwright.user_files import user_requirements
+from trainwright.uv_settings import index_settings, insecure_hosts, insecure_words
 
 Say = Callable[[str], None]
 # A step of a Dockerfile in which a program calls apt by itself (run_installer in templates/macros.j2).
@@ -195,6 +197,7 @@ def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], *, si
     if mine := names & {p.name for p in python}:
         say(f"resolving {', '.join(sorted(mine))} anew")
         python = upgraded(plan, python, mine, catalog, lock=lock, site=site)
+        lock = _with_insecure_hosts(lock, site, say)
     lock = lock.model_copy(update={"python": python})
     if plan.user.requirements is None:
         return lock
@@ -203,7 +206,17 @@ def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], *, si
         say("resolving the packages of --with-requirements")
         keep = [p for p in lock.user or () if p.name not in again and USER not in again]
         lock = lock.model_copy(update={"user": resolve_user(plan, lock, catalog, site, keep)})
+        lock = _with_insecure_hosts(lock, site, say)
     return lock
+
+
+def _with_insecure_hosts(lock: PlanLock, site: Site, say: Say) -> PlanLock:
+    """A lock for which uv was asked: it names the hosts whose certificates were not checked then, or earlier, as
+    packages of earlier answers may be left in it."""
+    hosts = insecure_hosts(index_settings(lock.indexes, site)[0])
+    if hosts:
+        say(insecure_words(hosts))
+    return lock.model_copy(update={"insecure_hosts": tuple(sorted({*lock.insecure_hosts, *hosts}))})
 
 
 def upgraded(
@@ -252,7 +265,7 @@ def resolve_user(
         )
     own = lock.python or ()
     constraints = [f"{p.name}==={p.version}" for p in (*own, *keep)]
-    roots = {USER: tuple(plan.user.requirements.read_text().splitlines())}
+    roots = {USER: tuple(user_requirements(plan.user))}
     made = _resolve(roots, constraints, _elsewhere(plan, _lines(plan, catalog)), lock=lock, site=site)
     names = {p.name for p in own}
     return tuple(_of(package, USER) for package in made if package.name not in names)

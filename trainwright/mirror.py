@@ -33,6 +33,7 @@ from trainwright.rootfs import put
 from trainwright.site import Site
 from trainwright.system_packages import fetch_packages
 
+KIND = "mirror"  # of folder, as its manifest says
 Say = Callable[[str], None]
 SITE_TEXT = """\
 # A mirror that `./invoke mirror pull` made: all that the builds of the locks beside it take in.
@@ -78,7 +79,7 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
             f"packages of {base.os} cannot be mirrored",
             remedy="Its repositories answer by version, so a locked build needs them and nothing else of the kind.",
         )
-    claim(folder, "mirror", f"--to {folder}", whole=True)
+    claim(folder, KIND, f"--to {folder}", whole=True)
     with locked(folder):
         counts = {"archives": _archives(lock, folder, site, say), "python": _wheels(lock, folder, site, say)}
         counts["packages"] = _system(lock, folder, site, engine, say)
@@ -116,7 +117,9 @@ def _archives(lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
         source = PlannedSource(file=archive.file, url=archive.url, mirrors=archive.mirrors, sha256=archive.sha256)
         here = [*_here(source, site), rootfs.store().path(archive.file, archive.sha256)]
         _take(archive.file, archive.sha256, store, here)
-        wanted.append(Wanted(archive.component, archive.file, tuple(places(source, site)), archive.sha256))
+        wanted.append(
+            Wanted(archive.component, archive.file, tuple(places(source, site)), archive.sha256, archive.size)
+        )
     download.fetch_all(wanted, site, store, say=say)
     return len(lock.archives)
 
@@ -194,7 +197,7 @@ def _wheels(lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
             continue
         if address is None or path is not None:
             raise _no_index_has(package, site, address)
-        wanted.append(Wanted(package.component, package.file, (address,), package.sha256))
+        wanted.append(Wanted(package.component, package.file, (address,), package.sha256, package.size))
     download.fetch_all(wanted, site, store, say=say)
     return len(lock.python_files)
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from trainwright.errors import RequestError
+from trainwright.paths import setting
+from trainwright.records import read_text
 
 # pip's names, and those of the site.
 PIP_OPTIONS = {
@@ -18,8 +20,12 @@ PIP_OPTIONS = {
 }
 
 
-def pip_options(environ: Mapping[str, str], home: Path) -> dict[str, tuple[str, str]]:
+def pip_options(environ: Mapping[str, str], home: Path | None) -> dict[str, tuple[str, str]]:
     """pip's options, each with where it was set, read in pip's own order (pip, ``_internal/configuration.py``).
+
+    Args:
+        environ: the environment.
+        home: of the user, where there is one.
 
     Later files win: global, user, the virtual environment's, ``PIP_CONFIG_FILE`` (which stands for the user's; the
     null device switches all files off); ``[install]`` wins over ``[global]``, ``PIP_*`` variables over everything.
@@ -27,22 +33,26 @@ def pip_options(environ: Mapping[str, str], home: Path) -> dict[str, tuple[str, 
     Raises:
         RequestError: a file cannot be read.
     """
-    named = environ.get("PIP_CONFIG_FILE")
-    config = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-    files = [Path(folder) / "pip/pip.conf" for folder in (environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")]
+    named = setting("PIP_CONFIG_FILE", environ)
+    folders = (setting("XDG_CONFIG_DIRS", environ) or "/etc/xdg").split(":")
+    files = [Path(folder) / "pip/pip.conf" for folder in folders if folder]
     files.append(Path("/etc/pip.conf"))
     if not (named and Path(named).exists()):
-        files += [home / ".pip/pip.conf", config / "pip/pip.conf"]
-    if venv := environ.get("VIRTUAL_ENV"):
+        config = setting("XDG_CONFIG_HOME", environ) or (home and home / ".config")
+        files += [home / ".pip/pip.conf"] if home else []
+        files += [Path(config) / "pip/pip.conf"] if config else []
+    if venv := setting("VIRTUAL_ENV", environ):
         files.append(Path(venv) / "pip.conf")
     if named:
         files.append(Path(named))
     sections: dict[str, dict[str, tuple[str, str]]] = {"global": {}, "install": {}}
     for file in files if named != os.devnull else []:
         parser = configparser.RawConfigParser()
+        if not file.exists():
+            continue
         try:
-            parser.read(file)
-        except (configparser.Error, UnicodeDecodeError, OSError) as wrong:
+            parser.read_string(read_text(file, remedy="pip cannot read its configuration either."), str(file))
+        except configparser.Error as wrong:
             raise RequestError(f"pip cannot read its configuration: {wrong}", remedy=f"correct {file}") from wrong
         for section in sections.keys() & set(parser.sections()):
             for key, value in parser.items(section):
@@ -50,6 +60,6 @@ def pip_options(environ: Mapping[str, str], home: Path) -> dict[str, tuple[str, 
     rows = sections["global"] | sections["install"]
     for key in (*PIP_OPTIONS, "cert"):
         variable = "PIP_" + key.replace("-", "_").upper()
-        if environ.get(variable):
-            rows[key] = (environ[variable], variable)
+        if told := setting(variable, environ):
+            rows[key] = (told, variable)
     return rows

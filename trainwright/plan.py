@@ -12,12 +12,10 @@ from pydantic import Field
 from trainwright.components import ProbeStep, SystemPackages
 from trainwright.lines import Evidence
 from trainwright.records import Record
-from trainwright.request import UserFiles
+from trainwright.user_files import NOT_IDENTITY, UserFiles
 
 SCHEMA = "trainwright/plan/1"
 LABEL = "io.trainwright"
-# Base operating systems and the suite of Debian's archive that each is.
-DEBIAN_SUITES = {"debian-11": "bullseye", "debian-12": "bookworm", "debian-13": "trixie"}
 
 
 class Base(Record):
@@ -163,7 +161,7 @@ def finish(fields: Mapping[str, Any]) -> Plan:
         del body[key]
     if draft.base.kind == "dlc":
         body["base"]["image"] = str(draft.base.image).rpartition("/")[2]
-    for key in ("requirements", "code"):
+    for key in NOT_IDENTITY:
         del body["user"][key]
     identity = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
     return draft.model_copy(update={"id": identity, "labels": _labels(draft, identity), "tags": _tags(draft, identity)})

@@ -7,32 +7,44 @@ depend on any of it, so labels and tags are the same before and after.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field, model_validator
 
 from trainwright.errors import RequestError
+from trainwright.fields import (
+    Digest,
+    FileName,
+    Line,
+    Name,
+    Os,
+    Platform,
+    Python,
+    Reference,
+    Sha256,
+    SystemName,
+    SystemVersion,
+    Url,
+    each_once,
+)
+from trainwright.lines import BaseKind, known_suite
 from trainwright.lock import LockedPackage, dump_rows
 from trainwright.owned import write_atomically
 from trainwright.plan import Base, Plan, PlannedComponent, PlannedSource
-from trainwright.records import Record, parse_record
+from trainwright.records import Record, parse_record, read_json
 from trainwright.site import Site
 
 SCHEMA: Literal["trainwright/plan-lock/1"] = "trainwright/plan-lock/1"
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]*$")]
 
 
 class SystemPackage(Record):
     """A package of the distribution, in one version."""
 
-    name: str
-    version: str
-    architecture: str
+    name: SystemName
+    version: SystemVersion
+    architecture: Name
 
 
 class LockedSystemPackage(SystemPackage):
@@ -40,7 +52,7 @@ class LockedSystemPackage(SystemPackage):
 
     sha256: Sha256
     size: Annotated[int, Field(ge=0)]
-    stages: tuple[str, ...]
+    stages: tuple[Name, ...]
 
 
 class LockedBase(Record):
@@ -54,17 +66,23 @@ class LockedBase(Record):
         packages: of the distribution that are in it already, and those that are in ``build_image`` alone.
     """
 
-    kind: str
-    os: str
-    image: str | None = None
+    kind: BaseKind
+    os: Os
+    image: Reference | None = None
     digest: Digest | None = None
     image_id: Digest | None = None
-    build_image: str | None = None
+    build_image: Reference | None = None
     build_digest: Digest | None = None
     build_image_id: Digest | None = None
     sha256: Sha256 | None = None
     size: int | None = None
     packages: tuple[SystemPackage, ...] = ()
+
+    @model_validator(mode="after")
+    def _can_be_made(self) -> LockedBase:
+        if self.image is None or self.sha256 is not None:
+            known_suite(self.os)
+        return self
 
     def as_base(self) -> Base:
         """The base of a plan, digests included."""
@@ -80,11 +98,11 @@ class LockedBase(Record):
 class LockedArchive(Record):
     """An archive, or (``package``, without a URL) a file that Debian's archive has under that package's name."""
 
-    component: str
+    component: Name
     file: FileName
-    url: str | None = None
-    mirrors: tuple[str, ...] = ()
-    package: str | None = None
+    url: Url | None = None
+    mirrors: tuple[Url, ...] = ()
+    package: SystemName | None = None
     sha256: Sha256
     size: int | None = None
 
@@ -92,8 +110,14 @@ class LockedArchive(Record):
 class LockedPython(LockedPackage):
     """A file of a Python package and the component whose layer holds it."""
 
-    component: str
-    components: tuple[str, ...] = ()
+    component: Name
+    components: tuple[Name, ...] = ()
+
+
+_Once = AfterValidator(each_once(lambda row: row.name, "package"))
+_Python = Annotated[tuple[LockedPython, ...], _Once]
+_OnceOfVersion = AfterValidator(each_once(lambda row: (row.name, row.version, row.architecture), "package"))
+_OnceOfComponent = AfterValidator(each_once(lambda row: (row.component, row.file), "archive"))
 
 
 class PlanLock(Record):
@@ -111,17 +135,20 @@ class PlanLock(Record):
     """
 
     schema_: Literal["trainwright/plan-lock/1"] = Field(default=SCHEMA, alias="schema")
-    plan: str = Field(pattern=r"^[0-9a-f]{64}$")
-    request: str
+    plan: Sha256
+    request: Line
     base: LockedBase | None = None
-    archives: tuple[LockedArchive, ...] = ()
-    python: tuple[LockedPython, ...] | None = None
-    python_version: str
-    platform: str
-    indexes: tuple[str, ...] = Field(default=(), description="of the image line, beside the site's own")
-    user: tuple[LockedPython, ...] | None = None
-    system: tuple[LockedSystemPackage, ...] | None = None
-    tools: tuple[LockedPython, ...] | None = None
+    archives: Annotated[tuple[LockedArchive, ...], _OnceOfComponent] = ()
+    python: _Python | None = None
+    python_version: Python
+    platform: Platform
+    indexes: tuple[Url, ...] = Field(default=(), description="of the image line, beside the site's own")
+    insecure_hosts: tuple[Line, ...] = Field(
+        default=(), description="whose certificates were not checked when Python packages were resolved"
+    )
+    user: _Python | None = None
+    system: Annotated[tuple[LockedSystemPackage, ...], _OnceOfVersion] | None = None
+    tools: _Python | None = None
 
     @classmethod
     def load(cls, path: Path) -> PlanLock:
@@ -130,14 +157,9 @@ class PlanLock(Record):
         Raises:
             RequestError: the file is missing or is no lock of a plan.
         """
-        try:
-            data = json.loads(path.read_text())
-        except FileNotFoundError:
-            raise RequestError(f"{path}: no such lock", remedy="./invoke lock --framework … writes it.") from None
-        except ValueError as broken:
-            raise RequestError(
-                f"{path}: not readable as JSON: {broken}", remedy=f"rm {path}; ./invoke lock writes it anew."
-            ) from None
+        data = read_json(
+            path, remedy=f"Move it away (mv {path} {path}.old); ./invoke lock --framework … writes it anew."
+        )
         return parse_record(cls, data, str(path))
 
     def dump(self) -> str:

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
+from trainwright import secret_files
 from trainwright.catalog import BASE
 from trainwright.errors import EngineError, ProofFailed
 from trainwright.paths import templates_dir
@@ -67,7 +68,7 @@ def probe(
     session = uuid.uuid4().hex[:12]
     name = f"trainwright-probe-{session}"
     options = ["--rm", "-i", "--name", name, "--label", f"{SESSION_LABEL}={session}"]
-    request = json.dumps({"probes": list(plan.get("probes", ()))})
+    request = json.dumps({"probes": list(plan.get("probes", ())), "secrets": secret_files.rules()})
     argv = [client_path, "run", *options, "--network", "none", "--entrypoint", "python3", image, "-", request]
     program = (templates_dir() / "probe" / "probe.py").read_text()
     config = _image_config(client_path, image, env)

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal, NamedTuple
 
+from trainwright.masking import mask
+
 LOG_LINES = 20  # lines kept per step
 LINE_LENGTH = 2000  # characters kept per line
 TEXT_LINES = 200  # lines kept that belong to no step
@@ -30,6 +32,7 @@ _NAME = re.compile(r"\[(?:(?P<stage>[^\]]*?)\s+)?(?P<step>\d{1,6})/(?P<total>\d{
 _EXIT = re.compile(r"exit code: (\d{1,5})")
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_DATA = re.compile(r'(?<="data": ")[A-Za-z0-9+/=]+|(?<="data":")[A-Za-z0-9+/=]+')
 _OF_CACHES = ("importing cache manifest", "exporting cache")
 _CANCELED = ("context canceled", "CANCELED", "Canceled")
 
@@ -137,7 +140,12 @@ def _rows(document: dict[str, Any], name: str) -> Iterator[dict[str, Any]]:
 
 
 def _clean(line: str) -> str:
-    return _CONTROL.sub("", _ESCAPE.sub("", line))[:LINE_LENGTH]
+    return mask(_CONTROL.sub("", _ESCAPE.sub("", line)))[:LINE_LENGTH]
+
+
+def masked_line(line: str) -> str:
+    """A line of the engine's output without secrets, those in the base64 of ``rawjson`` included."""
+    return mask(_DATA.sub(lambda data: base64.b64encode(mask(_plain(data[0])).encode()).decode(), line))
 
 
 def _text(value: Any) -> str | None:
@@ -365,7 +373,7 @@ class BuildProgress:
             vertex.started, vertex.completed = change.started, None  # maybe the engine took it up again
         for name in ("completed", "cached", "error", "status"):
             if (value := getattr(change, name)) is not None:
-                setattr(vertex, name, value)
+                setattr(vertex, name, mask(value) if isinstance(value, str) else value)
         if change.output is not None:
             vertex._print(change.output)
         if change.seconds is not None:

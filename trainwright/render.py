@@ -10,11 +10,12 @@ from typing import Any
 import jinja2
 
 from trainwright.catalog import BASE, Catalog
-from trainwright.errors import RequestError
-from trainwright.lines import version_key
+from trainwright.errors import RequestError, nearest
+from trainwright.lines import DEBIAN_SUITES, version_key
 from trainwright.paths import templates_dir
-from trainwright.plan import DEBIAN_SUITES, Base, Plan, PlannedComponent
+from trainwright.plan import Base, Plan, PlannedComponent
 from trainwright.steps import diagram
+from trainwright.template_faults import REMEDY, template_faults
 from trainwright.tools import load_tools
 
 # The default time stamp of files that a build makes: 2023-11-14, any constant would do.
@@ -24,6 +25,8 @@ EPOCH = 1_700_000_000
 LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV"})
 # Python 3.6 brings pip 9 or 18, which know manylinux1 wheels alone; with 3.7 came pip 19.3 and newer.
 OLDEST_GOOD_PIP = (3, 7)
+# The macros of a component's template that are called.
+MACROS = ("stages", "residue", "on_base", "interpreter", "interpreter_copy")
 # A component with this for its value `sdists` builds its source packages in a stage of its own.
 OWN_STAGE = "own"
 
@@ -36,8 +39,7 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
         catalog: where the components' templates lie.
 
     Raises:
-        RequestError: the plan has no lock.
-        jinja2.TemplateError: a template is broken or names something that does not exist (``StrictUndefined``).
+        RequestError: the plan has no lock; a template is missing, broken or names something that does not exist.
     """
     if plan.unlocked:
         raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
@@ -46,32 +48,35 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     parts = []
     early = {"interpreter": "", "interpreter_copy": ""}
     for component in plan.components:
-        module = environment.get_template(f"{component.name}/Dockerfile.j2").make_module(shared)
-        part = {"name": component.name, "version": component.version, "provider": component.provider}
-        if component.provider == BASE:
-            # The base image has it already; a few have something in them that must not stay as it is.
-            if changed := _call(module, "on_base", component):
-                parts.append({**part, "stages": "", "residue": changed})
-            continue
-        macros = {macro: _call(module, macro, component) for macro in ("stages", "residue")}
-        parts.append({**part, **macros})
-        early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
+        with template_faults(f"{component.name}/Dockerfile.j2"):
+            template = environment.get_template(f"{component.name}/Dockerfile.j2")
+            module = template.make_module(shared)
+            _check_macros(template, module)
+            row = {"name": component.name, "version": component.version, "provider": component.provider}
+            if component.provider == BASE:
+                # The base image has it already; a few have something in them that must not stay as it is.
+                if changed := _call(module, "on_base", component):
+                    parts.append(row | {"stages": "", "residue": changed})
+                continue
+            parts.append(row | {macro: _call(module, macro, component) for macro in ("stages", "residue")})
+            early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
     baked = {k: v for k, v in plan.environment.items() if k in LATE_ENVIRONMENT}
-    text = environment.get_template("Dockerfile.j2").render(
-        shared,
-        components=parts,
-        **early,
-        python=plan.component("python"),
-        run_packages=_packages(plan, "run"),
-        tools_packages=_tools_packages(plan),
-        old_pip=version_key(plan.python) < OLDEST_GOOD_PIP,
-        old_python=version_key(plan.python) < version_key(load_tools().uv.python),
-        build_packages=_packages(plan, "build"),
-        sdist_components=[c for c in plan.components if c.sdists and c.values.get("sdists") != OWN_STAGE],
-        environment={k: v for k, v in plan.environment.items() if k not in baked},
-        baked_environment=baked,
-        labels=plan.labels,
-    )
+    with template_faults("Dockerfile.j2"):
+        text = environment.get_template("Dockerfile.j2").render(
+            shared,
+            components=parts,
+            **early,
+            python=plan.component("python"),
+            run_packages=_packages(plan, "run"),
+            tools_packages=_tools_packages(plan),
+            old_pip=version_key(plan.python) < OLDEST_GOOD_PIP,
+            old_python=version_key(plan.python) < version_key(load_tools().uv.python),
+            build_packages=_packages(plan, "build"),
+            sdist_components=[c for c in plan.components if c.sdists and c.values.get("sdists") != OWN_STAGE],
+            environment={k: v for k, v in plan.environment.items() if k not in baked},
+            baked_environment=baked,
+            labels=plan.labels,
+        )
     text = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
     return text.replace("@@diagram@@", diagram(text))
 
@@ -109,6 +114,15 @@ def _search_path(catalog: Catalog) -> list[Path]:
     return [*sorted(parents - {shipped}), shipped, templates_dir()]
 
 
+def _check_macros(template: jinja2.Template, module: Any) -> None:
+    """Refuse a macro whose name is almost one of ours: it would be left out in silence."""
+    for name in vars(module):
+        if name not in MACROS and not name.startswith("_") and (near := nearest(name, MACROS, 1)):
+            raise RequestError(
+                f"{template.filename}: macro {name!r} is called by nothing. Did you mean {near[0]}?", remedy=REMEDY
+            )
+
+
 def _call(module: Any, macro: str, component: PlannedComponent) -> str:
     """A component's macro, or nothing where it has none."""
     made = getattr(module, macro, None)
@@ -141,4 +155,4 @@ def _pairs(values: dict[str, str]) -> str:
 def _quote(value: str) -> str:
     """A value for ENV or LABEL. ``$`` would be expanded by the builder, so it is escaped, but for ``${PATH}``."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("\\${PATH}", "${PATH}")
-    return escaped if re.fullmatch(r"[\w./:@+-]+", value) else f'"{escaped}"'
+    return escaped if re.fullmatch(r"[A-Za-z0-9_./:@+-]+", value) else f'"{escaped}"'

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import shlex
 from collections.abc import Iterable
-from pathlib import Path
 
 from trainwright.errors import RequestError
+from trainwright.fields import VERSION
 from trainwright.lines import cuda_tag
 from trainwright.records import Record
+from trainwright.texts import fits
+from trainwright.user_files import UserFiles, make_user_files
 
 # cu124, cuda-12.4 and 12.4.1; 124 is clear enough, 12 is not.
-_CUDA = re.compile(r"(?:cu(?:da)?[ -]?)?(\d{1,2})\.(\d)(?:\.\d+)?|cu(?:da)?(\d{1,2})(\d)|(\d\d)(\d)")
-_VERSION = re.compile(r"\d+(\.\d+)*([abrc.+]?[0-9a-z]+)*")
-
-
-class UserFiles(Record):
-    """What the ``user`` component brings into the image; the digests make it part of the plan's identity."""
-
-    requirements: Path | None = None
-    requirements_sha256: str | None = None
-    code: Path | None = None
-    code_sha256: str | None = None
-    entry_point: str | None = None
+_CUDA = re.compile(r"(?:cu(?:da)?[ -]?)?(\d{1,2})\.(\d)(?:\.\d{1,4})?|cu(?:da)?(\d{1,2})(\d)|(\d\d)(\d)", re.ASCII)
 
 
 class Request(Record):
@@ -64,6 +54,8 @@ class Request(Record):
                 words.append(f"{flag} {shlex.quote(str(path))}")
         if user.entry_point is not None:
             words.append(f"--entry-point {user.entry_point}")
+        if user.allow_secrets:
+            words.append("--allow-secrets")
         if self.allow_unproven:
             words.append("--allow-unproven")
         return " ".join(words)
@@ -83,6 +75,7 @@ def make_request(
     requirements: str | None = None,
     code: str | None = None,
     entry_point: str | None = None,
+    allow_secrets: bool = False,
 ) -> Request:
     """A request from the words of the command line.
 
@@ -99,6 +92,7 @@ def make_request(
         requirements: a requirements file of the user's.
         code: a folder with the user's code, baked into ``/opt/ml/code``.
         entry_point: the script to run, inside ``code``.
+        allow_secrets: bake files that look like credentials, too.
 
     Raises:
         RequestError: a word cannot be read, or a file does not exist.
@@ -108,7 +102,7 @@ def make_request(
             "--framework is missing", remedy="./invoke build --framework pytorch --cuda cpu   (./invoke list shows all)"
         )
     for flag, value in (("--version", version), ("--python", python)):
-        if value is not None and not _VERSION.fullmatch(value):
+        if value is not None and not fits(VERSION, value):
             raise RequestError(f"{flag} {value}: not a version number", remedy=f"For example: {flag} 3.11")
     return Request(
         framework=framework.strip().lower(),
@@ -120,7 +114,9 @@ def make_request(
         without=_names("--without", without),
         set_=_pins(set_),
         allow_unproven=allow_unproven,
-        user=_user_files(requirements, code, entry_point),
+        user=make_user_files(
+            requirements, code, entry_point, allow_secrets=allow_secrets, git=base is not None and base.strip() == "dlc"
+        ),
     )
 
 
@@ -156,69 +152,8 @@ def _pins(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
     pins: dict[str, str] = {}
     for word in words:
         name, _, version = (part.strip() for part in word.partition("="))
-        if not name or not _VERSION.fullmatch(version):
+        if not name or not fits(VERSION, version):
             raise RequestError(f"--set {word}: not NAME=VERSION", remedy="For example: --set nccl=2.21.5")
         if pins.setdefault(name, version) != version:
             raise RequestError(f"--set {name}={pins[name]} and --set {name}={version}: which one?")
     return tuple(sorted(pins.items()))
-
-
-def _user_files(requirements: str | None, code: str | None, entry_point: str | None) -> UserFiles:
-    if (code is None) != (entry_point is None):
-        raise RequestError(
-            "--code DIR and --entry-point FILE go together: code in the image is of use only with the script to run",
-            remedy="For example: --code src --entry-point train.py",
-        )
-    requirements_path = None if requirements is None else Path(requirements).absolute()
-    if requirements_path is not None and not requirements_path.is_file():
-        raise RequestError(f"--with-requirements {requirements}: no such file")
-    if code is None or entry_point is None:
-        return UserFiles(
-            requirements=requirements_path,
-            requirements_sha256=None if requirements_path is None else _sha256(requirements_path),
-        )
-    folder = Path(code).absolute()
-    if not folder.is_dir():
-        raise RequestError(f"--code {code}: no such folder")
-    # The toolkit accepts only names of this form (sagemaker-training 5.1.4); it would refuse the job later.
-    if not re.fullmatch(r"[A-Za-z0-9._+][A-Za-z0-9._+/-]*", entry_point) or ".." in Path(entry_point).parts:
-        raise RequestError(
-            f"--entry-point {entry_point}: must be a plain path inside --code (letters, digits and . _ + - /)"
-        )
-    if not (folder / entry_point).is_file():
-        scripts = sorted(str(p.relative_to(folder)) for p in folder.glob("**/*.py"))[:5]
-        raise RequestError(
-            f"--entry-point {entry_point}: not in {code}",
-            remedy=f"There: {', '.join(scripts)}" if scripts else f"{code} holds no Python file.",
-        )
-    return UserFiles(
-        requirements=requirements_path,
-        requirements_sha256=None if requirements_path is None else _sha256(requirements_path),
-        code=folder,
-        code_sha256=tree_sha256(folder),
-        entry_point=entry_point,
-    )
-
-
-def user_code(folder: Path) -> list[Path]:
-    """The files of a code folder that go into an image: all but caches, version control and virtual environments."""
-    skipped = {"__pycache__", ".git", ".venv", ".trainwright", ".pytest_cache", ".mypy_cache", ".ipynb_checkpoints"}
-    return sorted(
-        path
-        for path in folder.rglob("*")
-        if path.is_file() and not skipped.intersection(path.relative_to(folder).parts[:-1])
-    )
-
-
-def tree_sha256(folder: Path) -> str:
-    """One digest over names, contents and the executable bit of the files of a code folder."""
-    digest = hashlib.sha256()
-    for path in user_code(folder):
-        executable = bool(path.stat().st_mode & 0o100)
-        digest.update(f"{path.relative_to(folder)}\0{executable}\0{_sha256(path)}\n".encode())
-    return digest.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -224,6 +224,8 @@ def _make_plan(
     if request.user.entry_point:
         environment["SAGEMAKER_PROGRAM"] = request.user.entry_point
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
+    if request.user.secrets:
+        notices.append(f"as --allow-secrets says, these enter the image: {', '.join(request.user.secrets)}")
     if line.status != "supported" and draft.version == line.version:
         notices.append(
             f"{line.framework} {line.version} is {line.status.replace('-', ' ')}: no fixes come from upstream"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -14,9 +13,11 @@ from trainwright.base import make_base
 from trainwright.download import Store, Wanted
 from trainwright.errors import Failure, SourceError
 from trainwright.hashes import KnownHashes
+from trainwright.lines import DEBIAN_SUITES
+from trainwright.masking import mask
 from trainwright.paths import cache_dir
-from trainwright.plan import DEBIAN_SUITES
-from trainwright.site import Site, mask
+from trainwright.records import read_state
+from trainwright.site import Site
 
 FILE = "rootfs.tar"
 
@@ -110,8 +111,6 @@ def _candidates(sha256: str, site: Site) -> Iterator[Path]:
         yield from (site.artifact_folder / path for path in on_mirror(FILE, sha256))
     yield store().path(FILE, sha256)
     for note in sorted((cache_dir() / "base").glob("*/base.json")):
-        try:
-            if json.loads(note.read_text()).get("sha256") == sha256:
-                yield note.with_name(FILE)
-        except (OSError, ValueError, AttributeError):
-            continue
+        noted = read_state(note)
+        if isinstance(noted, dict) and noted.get("sha256") == sha256:
+            yield note.with_name(FILE)

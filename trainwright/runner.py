@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwright.masking import mask, masked
 from trainwright.paths import state_dir
 
 JOURNAL_LIMIT = 2_000_000  # bytes after which the journal starts anew (the old one is kept once)
@@ -36,8 +37,8 @@ class Completed:
         return self.returncode == 0
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines of what it said, standard error first choice."""
-        return "\n".join((self.stderr.strip() or self.stdout.strip()).splitlines()[-lines:])
+        """The last lines of what it said, standard error first choice; for people, so secrets are masked."""
+        return mask("\n".join((self.stderr.strip() or self.stdout.strip()).splitlines()[-lines:]))
 
 
 def run(
@@ -181,7 +182,7 @@ def _journal(done: Completed) -> None:
         if path.exists() and path.stat().st_size > JOURNAL_LIMIT:
             path.replace(path.with_suffix(".old.jsonl"))
         with path.open("a") as out:
-            row = {"argv": done.argv, "exit": done.returncode, "seconds": round(done.seconds, 3)}
+            row = {"argv": masked(done.argv), "exit": done.returncode, "seconds": round(done.seconds, 3)}
             out.write(json.dumps(row) + "\n")
     except OSError:
         # A full disk must not hide the result of the command itself.

@@ -11,33 +11,38 @@ import html
 import json
 import os
 import re
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import unquote, urljoin, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from trainwright.apt_sources import machine_mirrors
 from trainwright.errors import RequestError, SourceError, did_you_mean
+from trainwright.fields import HostPort, Line, Reference, SiteUrl
 from trainwright.hashes import KnownHashes
+from trainwright.lines import DEBIAN_SUITES
+from trainwright.masking import masked, remember
+from trainwright.paths import home_dir, setting
 from trainwright.pip_config import PIP_OPTIONS, pip_options
-from trainwright.plan import DEBIAN_SUITES
+from trainwright.records import MAX_TOML_BYTES, parse_toml, read_text
+from trainwright.site_places import (
+    FILES,
+    FOLDERS,
+    check_place,
+    expanded,
+    many,
+    on_the_web,
+    sort_places,
+    where_of,
+)
 
 SITE_FILE = "trainwright.toml"
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
-_REGION = r"^[a-z]{2}(-[a-z]+)+-\d$"
-_REGISTRY = r"^[a-z0-9][a-z0-9.-]*(:\d+)?(/[a-z0-9][\w.-]*)*$"
+_REGION = r"^[a-z]{2}(-[a-z]{2,16}){1,4}-[0-9]$"
 # Where a build step finds the packages of apt_folder: a mount of the build context.
 APT_MOUNT = "/mnt/apt/repository"
-_PATHS = {"local_indexes", "find_links", "ca_bundle", "netrc", "artifact_folder", "image_folder", "apt_folder", "locks"}
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s\"']*@")
-
-
-def mask(text: str) -> str:
-    """``text`` with user and password of every URL in it replaced by stars."""
-    return _CREDENTIALS.sub("***@", text)
 
 
 class Aws(BaseModel):
@@ -45,7 +50,7 @@ class Aws(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    account: str | None = Field(default=None, pattern=r"^\d{12}$")
+    account: str | None = Field(default=None, pattern=r"^[0-9]{12}$")
     region: str | None = Field(default=None, pattern=_REGION)
 
 
@@ -54,12 +59,9 @@ class Proxies(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    http: str | None = None
-    https: str | None = None
-    no: str | None = None
-
-
-_Url = Field(default=None, pattern=r"^https?://\S+$")
+    http: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
+    https: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
+    no: Line | None = None
 
 
 class Site(BaseModel):
@@ -93,28 +95,39 @@ class Site(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    index_url: str | None = _Url
-    extra_index_urls: tuple[str, ...] = ()
+    index_url: SiteUrl | None = None
+    extra_index_urls: tuple[SiteUrl, ...] = ()
     local_indexes: tuple[Path, ...] = ()
     find_links: tuple[Path, ...] = ()
-    find_links_urls: tuple[str, ...] = ()
+    find_links_urls: tuple[SiteUrl, ...] = ()
     no_index: bool = False
     ca_bundle: Path | None = None
     netrc: Path | None = None
     proxies: Proxies = Proxies()
-    apt_mirror: str | None = _Url
-    apt_security_mirror: str | None = _Url
-    base_image: str | None = Field(default=None, pattern=r"^[a-z0-9][\w./:@-]*$")
-    artifact_mirror: str | None = _Url
+    apt_mirror: SiteUrl | None = None
+    apt_security_mirror: SiteUrl | None = None
+    base_image: Reference | None = None
+    artifact_mirror: SiteUrl | None = None
     artifact_folder: Path | None = None
-    registries: dict[Annotated[str, Field(pattern=_REGISTRY)], Annotated[str, Field(pattern=_REGISTRY)]] = {}
+    registries: dict[HostPort, HostPort] = {}
     image_folder: Path | None = None
     apt_folder: Path | None = None
     locks: Path | None = None
     build_network: Literal["host", "none"] | None = None
-    builder: str | None = None
+    builder: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")
     aws: Aws = Aws()
     _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Indexes and mirrors that builds are told to use, credentials included."""
+        named = (self.index_url, *self.extra_index_urls, *self.find_links_urls, self.artifact_mirror)
+        return tuple(filter(None, (*named, self.apt_mirror, self.apt_security_mirror)))
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Have what is secret in the addresses masked, from now on and in every text of this process."""
+        super().model_post_init(context)
+        remember(*self.addresses, self.proxies.http, self.proxies.https)
 
     @property
     def origins(self) -> Mapping[str, str]:
@@ -123,8 +136,7 @@ class Site(BaseModel):
 
     def describe(self) -> dict[str, Any]:
         """What is set, for ``doctor`` and ``explain``: JSON values, no credentials."""
-        told = self.model_dump(mode="json", exclude_defaults=True) | {"origins": self._origins}
-        return dict(json.loads(mask(json.dumps(told))))
+        return masked(self.model_dump(mode="json", exclude_defaults=True) | {"origins": self._origins})
 
     def __repr__(self) -> str:
         return f"Site({self.describe()})"
@@ -266,7 +278,7 @@ def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mappin
     Raises:
         RequestError: a file is missing, cannot be read, or has an unknown key or a value of the wrong type.
     """
-    cwd = cwd if cwd is not None else Path.cwd()
+    cwd = cwd if cwd is not None else _working_folder()
     environ = environ if environ is not None else os.environ
     if file is not None and not (cwd / file).is_file():
         raise RequestError(f"there is no site file {file}", remedy="name an existing file with --site")
@@ -276,32 +288,47 @@ def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mappin
         origins |= dict.fromkeys(own, path.name)
         for key, value in own.items():
             values[key] = values.get(key, {}) | value if isinstance(value, dict) else value
-    site = Site(**values)
+    try:
+        site = Site(**values)
+    except ValidationError as wrong:
+        keys, what, remedy = _explain(wrong)
+        where = origins.get(keys[0], "the site")
+        raise RequestError(f"{where}: {'.'.join(keys)}: {what}", remedy=remedy) from None
     site._origins = origins
     return site
 
 
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise RequestError("the working folder does not exist any more", remedy="cd to one that does") from None
+
+
 def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:
     """What pip's configuration and the environment say, and which of them said it."""
-    home = Path(environ.get("HOME") or Path.home())
+    named = setting("HOME", environ)
+    home = Path(named) if named else home_dir()
     options = pip_options(environ, home)
     raw: dict[str, Any] = {PIP_OPTIONS[key]: value.split() for key, (value, _) in options.items() if key in PIP_OPTIONS}
+    told = {name: options[option][1] for option, name in PIP_OPTIONS.items() if option in options}
+    told["find_links_urls"] = told.get("find_links", "")
+    told["local_indexes"] = told.get("extra_index_urls") or told.get("index_url", "")
     index, no_index = ("".join(raw.pop(name, [])) for name in ("index_url", "no_index"))
     if index.startswith(("http://", "https://", "file:")):
         raw["index_url"] = index
-    values = _places(raw)
+    values = sort_places(raw, lambda key: told.get(key) or SITE_FILE)
     for name in {"find_links", "local_indexes"} & set(values):  # pip passes over what does not exist
-        values[name] = [path for one in values[name] if (path := cwd / Path(one).expanduser()).is_dir()]
+        values[name] = [path for one in values[name] if (path := expanded(cwd, one)).is_dir()]
     if no_index.lower() in {"1", "true", "yes", "on"}:
         values["no_index"] = True
-    told = {name: options[option][1] for option, name in PIP_OPTIONS.items() if option in options}
-    told["local_indexes"] = told.get("extra_index_urls") or told.get("index_url", "")
     bundles = [(environ.get(name), name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")]
     for place, where in (options.get("cert", ("", "")), *bundles):
-        if place and "ca_bundle" not in values and (path := cwd / Path(place).expanduser()).is_file():
+        if place and "ca_bundle" not in values and (path := expanded(cwd, place)).is_file():
             values["ca_bundle"], told["ca_bundle"] = path, where
-    if (netrc := Path(environ.get("NETRC") or home / ".netrc")).is_file():
-        values["netrc"], told["netrc"] = netrc, str(netrc)
+    netrc = setting("NETRC", environ) or (home and home / ".netrc")
+    if netrc and Path(netrc).is_file():
+        values["netrc"], told["netrc"] = Path(netrc), str(netrc)
     # Lower case first, as curl has it.
     proxies = {
         kind: environ.get(f"{kind}_proxy") or environ.get(f"{kind}_proxy".upper()) for kind in Proxies.model_fields
@@ -316,68 +343,31 @@ def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dic
     return values, {key: where for key, where in told.items() if values.get(key)}
 
 
-def _places(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Well-typed ``index_url``, ``extra_index_urls`` and ``find_links``, local places moved to keys of their own."""
-    placed = dict(data)
-    local = list(data.get("local_indexes", []))
-    if _is_local(index := data.get("index_url")):
-        placed["index_url"] = None
-        local.append(_path(str(index)))
-        placed["no_index"] = not data.get("extra_index_urls")  # pip would not ask its default index either
-    for key, urls in (("extra_index_urls", "extra_index_urls"), ("find_links", "find_links_urls")):
-        if key in data:
-            remote = [one for one in data[key] if one.startswith(("http://", "https://"))]
-            here = [_path(one) for one in data[key] if one not in remote]
-            placed |= {key: here, urls: remote + data.get(urls, [])} if key == "find_links" else {key: remote}
-            local += here if key == "extra_index_urls" else []
-    if _is_local(mirror := data.get("artifact_mirror"), paths=True):
-        placed |= {"artifact_mirror": None, "artifact_folder": _path(str(mirror))}
-    return placed | ({"local_indexes": local} if local else {})
-
-
-def _is_local(url: object, *, paths: bool = False) -> bool:
-    return isinstance(url, str) and (url.startswith("file:") or (paths and url != "" and "://" not in url))
-
-
-def _path(place: str) -> str:
-    return unquote(urlsplit(place).path) if place.startswith("file:") else place
-
-
 def _read_toml(path: Path) -> dict[str, Any]:
     """The checked values of a site file, relative paths made absolute."""
+    text = read_text(path, limit=MAX_TOML_BYTES)
+    data = parse_toml(text, str(path), remedy="correct the file; it is TOML")
     try:
-        text = path.read_text()
-        data = tomllib.loads(text)
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as wrong:
-        raise RequestError(f"{path}: {wrong}", remedy="correct the file; it is TOML") from wrong
-    try:
-        may_be_local = {"index_url": False, "artifact_mirror": True}
-        local = {key: None for key, paths in may_be_local.items() if _is_local(data.get(key), paths=paths)}
-        Site.model_validate({**data, **local})
+        kept = {"index_url", "extra_index_urls", "artifact_mirror"} & data.keys()
+        Site.model_validate({**data, **{key: on_the_web(data[key]) for key in kept}})
     except ValidationError as wrong:
-        error = wrong.errors(include_url=False, include_input=False)[0]
-        keys = [str(part) for part in error["loc"] if isinstance(part, str)]
-        what, remedy = error["msg"], "see docs/site.md"
-        if error["type"] == "extra_forbidden":
-            model: type[BaseModel] = Site if len(keys) == 1 else Aws if keys[0] == "aws" else Proxies
-            what, remedy = "unknown key", did_you_mean(keys[-1], model.model_fields)
-        raise RequestError(f"{_where(path, text, *keys)}: {'.'.join(keys)}: {what}", remedy=remedy) from None
-    data = _places(data)
-    for key in _PATHS & data.keys():
-        many = data[key] if isinstance(data[key], list) else [data[key]]
-        paths = [path.parent / Path(one).expanduser() for one in many]
-        # A folder of locks is made when the first is written.
-        for missing in (one for one in paths if not one.exists() and key != "locks"):
+        keys, what, remedy = _explain(wrong)
+        raise RequestError(f"{where_of(path, text, *keys)}: {'.'.join(keys)}: {what}", remedy=remedy) from None
+    data = sort_places(data, lambda key: where_of(path, text, key))
+    for key in (FOLDERS | FILES) & data.keys():
+        paths = [expanded(path.parent, one) for one in many(data[key])]
+        for one in paths:
             name = "artifact_mirror" if key == "artifact_folder" else key  # as the file has it
-            raise RequestError(f"{_where(path, text, name)}: {name}: there is no {missing}")
+            check_place(key, one, f"{where_of(path, text, name)}: {name}")
         data[key] = paths if isinstance(data[key], list) else paths[0]
     return data
 
 
-def _where(path: Path, text: str, *keys: str) -> str:
-    """``file:line`` of a key; the last of nested keys counts."""
-    for key in reversed(keys):
-        match = re.search(rf"^[ \t\[]*([\w.]+\.)?[\"']?{re.escape(key)}[\"']?\s*[\].=]", text, re.MULTILINE)
-        if match:
-            return f"{path}:{text.count(chr(10), 0, match.start()) + 1}"
-    return str(path)
+def _explain(wrong: ValidationError) -> tuple[list[str], str, str]:
+    """The keys of the first fault, what it is, and what to do."""
+    error = wrong.errors(include_url=False, include_input=False)[0]
+    keys = [str(part) for part in error["loc"] if isinstance(part, str) and part != "[key]"]
+    if error["type"] == "extra_forbidden":
+        model: type[BaseModel] = Site if len(keys) == 1 else Aws if keys[0] == "aws" else Proxies
+        return keys, "unknown key", did_you_mean(keys[-1], model.model_fields)
+    return keys, error["msg"].removeprefix("Value error, "), "see docs/site.md"

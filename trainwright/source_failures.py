@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from trainwright.archives import remedy
 from trainwright.errors import SourceError
+from trainwright.masking import mask
 from trainwright.plan import Plan
-from trainwright.site import mask
 
 FETCH_EXIT = 88  # templates/fetch.sh: no place gave the right bytes
 # "-": nobody publishes the checksum of that file.

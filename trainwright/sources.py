@@ -22,9 +22,10 @@ from trainwright.catalog import Catalog
 from trainwright.engine import Engine, sdk
 from trainwright.errors import EngineError, SourceError
 from trainwright.lines import ImageLine, version_key
+from trainwright.masking import mask
 from trainwright.plan import Plan, PlannedSource
 from trainwright.runner import run
-from trainwright.site import Site, mask
+from trainwright.site import Site
 from trainwright.web import FAILURES, NO_ANSWER, open_url, reason
 
 SECONDS = 5.0  # for all sources together
@@ -189,7 +190,7 @@ def _ask_registry(engine: Engine, image: str) -> str:
     try:
         sdk(engine).images.get_registry_data(image)
     except (DockerException, EngineError, OSError) as failed:
-        return str(getattr(failed, "explanation", None) or failed).strip()[:300]
+        return mask(str(getattr(failed, "explanation", None) or failed).strip())[:300]
     return ""
 
 

@@ -7,10 +7,11 @@ images leave whose record holds a passed smoke run.
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, field_validator
 
 from trainwright.ledger import LedgerRow
 from trainwright.owned import write_atomically
@@ -47,6 +48,19 @@ class BuildRecord(Record):
     pushed: str | None = Field(default=None, description="its address by digest, where a builder pushed it")
     smoke: dict[str, Any] | None = None
 
+    @field_validator("built_at")
+    @classmethod
+    def _is_a_moment(cls, built_at: str) -> str:
+        datetime.fromisoformat(built_at)
+        return built_at
+
+    @field_validator("smoke")
+    @classmethod
+    def _counts(cls, smoke: dict[str, Any] | None) -> dict[str, Any] | None:
+        if smoke is not None and not isinstance(smoke.get("failed"), int):
+            raise ValueError("a smoke report says how many tests failed")
+        return smoke
+
     @property
     def folder(self) -> Path:
         """Where the record, the Dockerfile and the reports of this image lie."""
@@ -72,7 +86,7 @@ def load(image_id: str) -> BuildRecord | None:
     """The record of an image; nothing where there is none that can be read."""
     try:
         return BuildRecord.model_validate_json((image_folder(image_id) / "record.json").read_text())
-    except (OSError, ValidationError):
+    except (OSError, ValueError):  # pydantic's error and that of a text that is not UTF-8 are ValueErrors
         # An older version's record, or a broken one: the image is built again from the cache and gets a new one.
         return None
 
@@ -83,6 +97,6 @@ def all_records() -> list[BuildRecord]:
     for path in (state_dir() / "images").glob("*/record.json"):
         try:
             found.append(BuildRecord.model_validate_json(path.read_text()))
-        except (OSError, ValidationError):
+        except (OSError, ValueError):
             continue
     return sorted(found, key=lambda record: record.built_at, reverse=True)

@@ -19,13 +19,14 @@ from trainwright.base_images import pulled_from
 from trainwright.buildkit import command
 from trainwright.engine import Engine
 from trainwright.errors import SourceError
+from trainwright.masking import mask
 from trainwright.owned import fill
 from trainwright.paths import locked, state_dir, templates_dir
 from trainwright.plan import Base
 from trainwright.plan_lock import LockedArchive, LockedSystemPackage, SystemPackage
 from trainwright.render import render_question
 from trainwright.runner import run
-from trainwright.site import Site, mask
+from trainwright.site import Site
 from trainwright.steps import stages, steps
 
 SECONDS = 3600

@@ -90,7 +90,12 @@ def lock_tools(tools: Tools, python: str) -> Lock:
         resolve_lock({COMPONENT: [uv]}, python=oldest, platform=PLATFORM),
         resolve_lock({COMPONENT: others}, python=python, platform=PLATFORM),
     ]
-    return Lock(python=python, platform=PLATFORM, packages=tuple(p for part in parts for p in part.packages))
+    return Lock(
+        python=python,
+        platform=PLATFORM,
+        insecure_hosts=parts[0].insecure_hosts,
+        packages=tuple(p for part in parts for p in part.packages),
+    )
 
 
 def stale_tools(tools: Tools, python: str) -> list[str]:

@@ -16,6 +16,7 @@ from trainwright.draft import Draft
 from trainwright.lock import PLATFORM, Lock, lock_line
 from trainwright.owned import write_atomically
 from trainwright.paths import locked, state_dir
+from trainwright.uv_settings import insecure_words
 
 
 def stored_lock(draft: Draft) -> Lock | None:
@@ -38,6 +39,8 @@ def make_lock(say: Callable[[str], None]) -> Callable[[Draft], Lock]:
             if found is None:
                 say(f"no image line has {', '.join(draft.unproven)}: resolving its Python packages")
                 found = lock_line(_needs(draft))
+                if found.insecure_hosts:
+                    say(insecure_words(found.insecure_hosts))
                 write_atomically(path, found.dump())
         return found
 

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from trainwright import runner
+from trainwright.masking import remember
 
 if TYPE_CHECKING:
     from trainwright.site import Site
+
+# Where uv itself may be told of indexes.
+UV_ADDRESSES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 
 
 def index_settings(indexes: Sequence[str], site: Site | None = None) -> tuple[dict[str, str], list[str]]:
@@ -26,6 +31,9 @@ def index_settings(indexes: Sequence[str], site: Site | None = None) -> tuple[di
     """
     pip = _pip_settings() if site is None else _site_settings(site)
     extra = [*pip.get("extra-index-url", "").split(), *indexes]
+    own = [pip.get("index-url", ""), *pip.get("extra-index-url", "").split(), *pip.get("find-links", "").split()]
+    own += [address for name in UV_ADDRESSES for address in re.split(r"[\s,]+", os.environ.get(name, ""))]
+    remember(*own, pip.get("proxy", ""))  # uv names them when it fails
     wanted = {
         "UV_DEFAULT_INDEX": pip.get("index-url", ""),
         "UV_INDEX": " ".join(extra),
@@ -35,12 +43,31 @@ def index_settings(indexes: Sequence[str], site: Site | None = None) -> tuple[di
         "SSL_CERT_FILE": pip.get("cert", ""),
         "HTTPS_PROXY": pip.get("proxy", ""),
         "UV_INDEX_STRATEGY": "unsafe-best-match",  # as pip does: the best version of all indexes
+        "UV_NO_WRAP": "1",  # an address over two lines would not be known for one
     }
     environment = {key: value for key, value in wanted.items() if value and not os.environ.get(key)}
     if indexes and os.environ.get("UV_INDEX"):
         environment["UV_INDEX"] = " ".join([os.environ["UV_INDEX"], *indexes])
     flags = ["--no-index"] if pip.get("no-index", "").lower() in {"1", "true", "yes", "on"} else []
     return environment | {"UV_PYTHON_DOWNLOADS": "never"}, flags
+
+
+def insecure_hosts(settings: Mapping[str, str]) -> tuple[str, ...]:
+    """The hosts whose certificates uv does not check: pip's ``trusted-host``, or what uv is told itself.
+
+    Args:
+        settings: the variables of :func:`index_settings`.
+    """
+    told = os.environ.get("UV_INSECURE_HOST") or settings.get("UV_INSECURE_HOST", "")
+    return tuple(sorted(set(re.split(r"[\s,]+", told)) - {""}))
+
+
+def insecure_words(hosts: Sequence[str]) -> str:
+    """What to say of hosts whose certificates are not checked."""
+    return (
+        f"the certificates of {', '.join(hosts)} are not checked (trusted-host of pip, or UV_INSECURE_HOST): "
+        "whoever is in between can put other packages into a lock"
+    )
 
 
 def _site_settings(site: Site) -> dict[str, str]:
@@ -71,7 +98,8 @@ def _pip_settings() -> dict[str, str]:
         if section in ranked:
             ranked[section][name] = _unquoted(value)
     if not listed.ok:
-        ranked[":env:"] = {k[4:].lower().replace("_", "-"): v for k, v in os.environ.items() if k.startswith("PIP_")}
+        told = {name: value for name, value in os.environ.items() if name.startswith("PIP_") and value}
+        ranked[":env:"] = {name[4:].lower().replace("_", "-"): value for name, value in told.items()}
     return {**ranked["global"], **ranked["install"], **ranked[":env:"]}
 
 

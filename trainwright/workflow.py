@@ -22,7 +22,7 @@ from trainwright.errors import RequestError, did_you_mean
 from trainwright.inputs import Inputs, first_use, locked_inputs
 from trainwright.junit import Case, check_junit, write_junit
 from trainwright.locking_plan import make_lock
-from trainwright.owned import write_atomically
+from trainwright.owned import claim, write_atomically
 from trainwright.plan import Plan
 from trainwright.plan_lock import PlanLock, lock_path, save_lock
 from trainwright.runner import run
@@ -166,7 +166,8 @@ def lock_plan(
         Failure: as :func:`trainwright.locking_plan.make_lock`.
     """
     path = output or lock_path(plan, site)
-    old = PlanLock.load(path) if path.is_file() else None
+    # A file that is no lock is refused as it is read, so none of somebody else's is replaced.
+    old = PlanLock.load(path) if path.exists() else None
     inputs = Inputs(plan, old)
     inputs.plan  # noqa: B018 - a lock of another plan is refused before anything is asked
     engine = connect(say=say)
@@ -200,6 +201,7 @@ def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Callable[[str], No
         Failure: as :func:`trainwright.mirror.pull`.
     """
     found = PlanLock.load(lock)
+    claim(folder.absolute(), mirror.KIND, f"--to {folder}")
     return mirror.pull(found, folder.absolute(), site, connect(say=say), say=say)
 
 

@@ -20,7 +20,7 @@ import shutil
 import subprocess  # the runner is not in the image
 import sys
 import sysconfig
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
 
 SCHEMA = "trainwright/probe/1"
 PROBE_SECONDS = 120
@@ -35,6 +35,10 @@ DRIVER = re.compile(r"^(libcuda\.so|libnvidia-[\w-]+\.so|libnvcuvid\.so|libnvopt
 UNREAL = ("/proc", "/sys", "/dev")
 # Where NVIDIA's libraries for older drivers wait until a start-up program finds such a driver; no loader looks there.
 APART = "/opt/cuda-compat"
+
+# Where code and the files of people are; everything else in an image comes from packages.
+ROOTS = ("/opt/ml", "/opt/program", "/root", "/home", "/workspace", "/app", "/code", "/src", "/srv")
+PACKAGES = re.compile(r"(site-packages|dist-packages|node_modules|python\d[.\d]*)$")
 
 
 def read(path: str) -> str:
@@ -223,6 +227,30 @@ def left_overs(traces: List[str], mounts: Set[str]) -> Dict[str, List[str]]:
     return {kind: paths for kind, paths in kept.items() if paths}
 
 
+def secrets(rules: Dict[str, Any], roots: Iterable[str], mounts: Set[str]) -> List[str]:
+    """The files below some folders that look like credentials, by the table that the request brings along.
+
+    Packages hold certificates and keys to test with, and are left out; so are files in PEM format that are public.
+    """
+    found = []
+    for root in roots:
+        for folder, below, names in os.walk(root):
+            below[:] = [name for name in below if not PACKAGES.match(name) and os.path.join(folder, name) not in mounts]
+            for name in names:
+                path = os.path.join(folder, name)
+                seen = os.path.relpath(path, root)
+                if path in mounts or not re.match(rules["secret"] + r"\Z", seen, re.DOTALL):
+                    continue
+                if re.match(rules["harmless"] + r"\Z", seen, re.DOTALL):
+                    continue
+                labels = (
+                    re.findall(rules["label"], read(path)) if re.match(rules["pem"] + r"\Z", seen, re.DOTALL) else []
+                )
+                if not labels or not set(labels) <= set(rules["public"]):
+                    found.append(path)
+    return sorted(found)
+
+
 def facts(probes: List[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
     """The facts of each component, from its probe steps."""
     found: Dict[str, Dict[str, Any]] = {}
@@ -289,6 +317,7 @@ def survey(request: Dict[str, Any]) -> Dict[str, Any]:
         "largest_directories": largest(sizes),
         "largest_files": [{"path": path, "bytes": size} for size, path in files],
         "left_overs": left_overs(traces, mounts),
+        "secrets": secrets(request["secrets"], ROOTS, mounts) if "secrets" in request else [],
         "compilers": {name: path for name in COMPILERS for path in [shutil.which(name)] if path},
         "code": sorted(os.listdir("/opt/ml/code")) if os.path.isdir("/opt/ml/code") else [],
         "facts": facts(request.get("probes") or []),

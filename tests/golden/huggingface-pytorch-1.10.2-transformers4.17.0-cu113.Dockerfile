@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a8bd6685e153; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d5733904b895; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=a8bd6685e153628a54f82954a571bdcc104d5af7fbc29cda04a104426b80bfeb \
+    io.trainwright.plan=d5733904b8952f0a69e2c60e14fab30a7a5c7258a953cfa848dae34f3d8149a1 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

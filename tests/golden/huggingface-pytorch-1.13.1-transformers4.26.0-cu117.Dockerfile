@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e800c9f964ee; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1fc40ba22673; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=e800c9f964eecdab1b3d7986532b7eb3a97f48344bd9b27802bf6339e510625c \
+    io.trainwright.plan=1fc40ba22673d4cdb6e5349df33c6913c03af034e23ed22b7fa2b974e6a89f20 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

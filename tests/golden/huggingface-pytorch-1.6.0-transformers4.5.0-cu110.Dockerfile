@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 6fcfeebafc45; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4b229774226b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -65,7 +65,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=6fcfeebafc45040080b3cf0cfe2403859a9b446162f15c1669cafb4f4bb1c808 \
+    io.trainwright.plan=4b229774226b0f42a76378ef7551c166db8fc95cb291a55892aece2dd1b320fe \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

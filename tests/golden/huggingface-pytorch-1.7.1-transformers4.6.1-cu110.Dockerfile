@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan e2b8387dd8eb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0361747ad27a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -65,7 +65,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=e2b8387dd8ebb308e2de1008dd81b3c6d6e3cd6355c56ab4c5fb1927a6f40903 \
+    io.trainwright.plan=0361747ad27a4cf294f3fd8e460810c2b569bfecc19980178b3535a5a0f70e6a \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

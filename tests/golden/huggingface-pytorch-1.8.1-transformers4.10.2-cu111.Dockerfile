@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 4c89b319a769; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1130b46e9d08; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -65,7 +65,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=4c89b319a76925118ec9dd1358f6af0125a632cd6fa0a598323a2760ac4822f2 \
+    io.trainwright.plan=1130b46e9d08f0b9b152bf3dbe5b811db021ffb4db314ef3b1e8a203b8542826 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

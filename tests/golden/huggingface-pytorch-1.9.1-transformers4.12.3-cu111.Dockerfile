@@ -1,5 +1,5 @@
 # huggingface-pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e1eeb92162b5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bac482a6a89c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=e1eeb92162b5b3ebe1c17148975a80989aba7f36e296fa5a1a5ad2582853d77f \
+    io.trainwright.plan=bac482a6a89c22d316285dd52fe38e991a4e3e90c5013746fa680b0d350cbc59 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.0.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a9b4828ea3ff; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan eb4904e875b5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.0.0 \
-    io.trainwright.plan=a9b4828ea3ff9479b53358042b566005313f8eac86ecbde7b8de0f6cc22bcc75 \
+    io.trainwright.plan=eb4904e875b5aa66adf479bf75c67ab35023cfc67759275f659d74b4fa20212d \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.0.0 \
     io.trainwright.cuda=11.8 \

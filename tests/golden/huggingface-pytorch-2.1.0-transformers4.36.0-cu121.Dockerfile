@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e3811190dce2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5a3cf07dc792; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=e3811190dce2adfd0c2bda8366b743d5601ada3666d97ae8daa11f7ffc21fde0 \
+    io.trainwright.plan=5a3cf07dc792b0c313910995d2b910061eb581257a3d56557183c929273a5339 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan bcf30d831d15; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c351fbb37914; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=bcf30d831d15e3d78cd1fd347d9a6e1856ee51d34b8f5536d141b0638e7833b1 \
+    io.trainwright.plan=c351fbb37914636678e17cdcfd34b8f0d9c416c229a84ec0ca2d1f64c211d60a \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a86337d7c5ae; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a56b95d7e2a4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=a86337d7c5ae8603c706948e9f410dc973c4d6b68fdaa3b3a3efa92254231c67 \
+    io.trainwright.plan=a56b95d7e2a4cb5756ce615adcee138bd2ee220e4430c443d6b2866259af6dac \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 763b62494995; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 95dc1d0b9aa8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=763b62494995b0e4e81d8d1afd82473a7d0dd899f8e7c6b372d6e5c7d2709fe1 \
+    io.trainwright.plan=95dc1d0b9aa86c4a2bd09cab6a9c4a83f6cd41ede57aabe8248337d8dddc97f1 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 26623e821fb0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8c0db9187360; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=26623e821fb04701ea0b012ed1b2e30e62f09d2714bb7e90dcd46f5d17bd7686 \
+    io.trainwright.plan=8c0db91873604d8f9cffa03c52d2e778e699d0a7d5c30acb1dd1320f74ff9f05 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

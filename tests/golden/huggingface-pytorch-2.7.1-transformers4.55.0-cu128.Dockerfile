@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 4db0756ead57; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 76f5ed4bbd94; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=4db0756ead574135d48898b28e56a92c3535003398c96a9095e4af7762aed6c6 \
+    io.trainwright.plan=76f5ed4bbd945c3f64ede230ff2d7f44c812ae1ca5b9d8822d4cabd9e8bac8b2 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

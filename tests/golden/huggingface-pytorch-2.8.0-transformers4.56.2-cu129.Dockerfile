@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan a40e64de077e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 71ed51759afd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=a40e64de077ec7781f935b698dd595ca679265e6bb6430174e184c18c0097b81 \
+    io.trainwright.plan=71ed51759afd985d3b1dd3c13385f9eded700515ca9cbdae4bca4b4dc4f2b779 \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # huggingface-pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 7259602e18a4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f4e789641f07; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=7259602e18a4f1b81c284a376d69cc18eda40dab0e8418f7f324d1f641425c79 \
+    io.trainwright.plan=f4e789641f07c0151a73ac69847999f5d3434f4feed4cf7269fb8a4cacc541bd \
     io.trainwright.framework=huggingface-pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

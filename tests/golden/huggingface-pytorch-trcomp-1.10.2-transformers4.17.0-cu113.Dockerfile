@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan fe86c48ff68e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c9c0e974b8ae; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -145,7 +145,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=fe86c48ff68e5597669f8b3b922c6504b32298f57365539471423ef7b048123c \
+    io.trainwright.plan=c9c0e974b8ae3b63f800bca2866c1c736c6d913dc6d5af06d9cab9deef946cc5 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

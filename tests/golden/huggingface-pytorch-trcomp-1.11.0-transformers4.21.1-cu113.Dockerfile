@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6c1e5adbd1d1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a18b5af8be96; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -145,7 +145,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=6c1e5adbd1d193baa5d9700090a409ce2d53cef8c24d2c5c02083340d9d2e1f9 \
+    io.trainwright.plan=a18b5af8be96621065940acc7b3c470736d82c523bb087d89ff43ce1b1e49d71 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

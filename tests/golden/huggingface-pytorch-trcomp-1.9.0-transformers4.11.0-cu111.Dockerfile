@@ -1,5 +1,5 @@
 # huggingface-pytorch-trcomp 1.9.0, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e9f4401445ad; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 01e971c8b323; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -139,7 +139,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-pytorch-trcomp-training \
     org.opencontainers.image.version=1.9.0 \
-    io.trainwright.plan=e9f4401445ad315eb46fca4bf4e06d30e1a501b48fb93dc4a359e92aeef805be \
+    io.trainwright.plan=01e971c8b3230f8a3d20ae912ba061b492c212c26cd85acc917aa628bda02753 \
     io.trainwright.framework=huggingface-pytorch-trcomp \
     io.trainwright.framework-version=1.9.0 \
     io.trainwright.cuda=11.1 \

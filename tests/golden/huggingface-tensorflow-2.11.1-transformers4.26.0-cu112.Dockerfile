@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1aee65072673; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a7eb93f22f8f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=1aee6507267383cfc83ebf442e8c9a145527ece186e51172e4826587de4a9aaf \
+    io.trainwright.plan=a7eb93f22f8fb27070ae5ac799d004e89321f39bb780d00141127124c24e0877 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

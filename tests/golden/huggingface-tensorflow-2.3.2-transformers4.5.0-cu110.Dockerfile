@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.3.2, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 5c24b678a226; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b9b53db1a133; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -62,7 +62,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.3.2 \
-    io.trainwright.plan=5c24b678a226141a4b99bde87620b3bf338d3a9a161b92967af3b8850d97556e \
+    io.trainwright.plan=b9b53db1a1331bb170ef261b304c012f591f686d994ebe9507cf496c30616b9b \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.3.2 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan b4845a6697b5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e9de037c88fe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -62,7 +62,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=b4845a6697b5ac37f0891a2892f26ec09c16611326c77121b9b7467347f119eb \
+    io.trainwright.plan=e9de037c88feb679c23add9df6d2d93b0f2f9a6b0ed3c54f4c317274f2a93739 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 29a672d530df; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0a1b5051416a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -62,7 +62,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=29a672d530df6d606146665948ec89dc45bc73ca21ae3063eea63e61f277c4d2 \
+    io.trainwright.plan=0a1b5051416ae2ff74c4e0cdf800ee4b456899d47793366a531370582ebb5f52 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

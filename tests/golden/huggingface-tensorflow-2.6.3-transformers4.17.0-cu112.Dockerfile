@@ -1,5 +1,5 @@
 # huggingface-tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan ed02fcf93bac; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e55d1e4d3a07; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -61,7 +61,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=ed02fcf93bac088956ab12e9f6ff3b23e895fa057bbb0f433d63505deb1e5403 \
+    io.trainwright.plan=e55d1e4d3a0710f472a1cd61714226378050bbd0722b6dcda4381bd28cd59cd8 \
     io.trainwright.framework=huggingface-tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

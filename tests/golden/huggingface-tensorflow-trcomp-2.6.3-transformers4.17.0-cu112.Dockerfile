@@ -1,5 +1,5 @@
 # huggingface-tensorflow-trcomp 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 16b2934e264d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 18dcceb7784d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -111,7 +111,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=huggingface-tensorflow-trcomp-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=16b2934e264d5274a3dadc1ee44194e6626a67606bc1512742a094ef85758d05 \
+    io.trainwright.plan=18dcceb7784d6ff31d994ef052bfd4f1c0134915d131be9e1fa21c142b408161 \
     io.trainwright.framework=huggingface-tensorflow-trcomp \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan bdd5ff6db9f5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e26a8910937b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -534,7 +534,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.0 \
-    io.trainwright.plan=bdd5ff6db9f5c620820b3d26eee15b85d5ff9eae80df2b1e550bd855739af07e \
+    io.trainwright.plan=e26a8910937b961f6a79fce876456264fb4909ade6da5fd7f8d21a0c928d2ff6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 641d51e983da; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 05305be0ea5e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -527,7 +527,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.0 \
-    io.trainwright.plan=641d51e983da3c8c5b4e53809e40c603b61636567aae710e47485c1ad5329f1f \
+    io.trainwright.plan=05305be0ea5ee4203b82e5b23e31afaea7515827e6905704182447fdfca8c9dd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.0 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 03299f3a808b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 29afec0c8906; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -534,7 +534,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=03299f3a808b568d5ba7c0833711697315a5b144b33f81a1deb3930e07d9928a \
+    io.trainwright.plan=29afec0c89060e9a293ca62adc89200fdedc03ea360dc19ed7624a4a352f85bf \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

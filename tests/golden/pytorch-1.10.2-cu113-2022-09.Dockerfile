@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 0c15ff322441; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ae606bc534d9; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -527,7 +527,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=0c15ff3224418d009859ea2b6ca8fd703c8fed52c9cd39b1b17001ed98c120bb \
+    io.trainwright.plan=ae606bc534d9e156d2beaaf6b07f851f784e8fd707b0dbf7c2608179680d9774 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan aaa11c941be0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 073dc4099e46; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -512,7 +512,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=aaa11c941be09c1c05f5db8b4dcfb747fba97860f4abb0c24f03a0865aa30700 \
+    io.trainwright.plan=073dc4099e4634e68da618dc7374016a4e4586dbe4c8bf19c0597866c748ff46 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9eed32afd1b6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 816ba5a4e06d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -50,7 +50,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=9eed32afd1b63593049186895fa7450d25f771ba25f16b58b86397a90441455f \
+    io.trainwright.plan=816ba5a4e06dab6f2e8ea9a90743b49c627dd337f7c348cb50b071d09508abba \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

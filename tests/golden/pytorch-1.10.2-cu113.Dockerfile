@@ -1,5 +1,5 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 26ee228eda76; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4065997214d2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -505,7 +505,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.10.2 \
-    io.trainwright.plan=26ee228eda7647bafd780b708a5ffa8ef6fc5fc8bd78fab42697464e22cddd91 \
+    io.trainwright.plan=4065997214d2eeb105a6757d8c0c5cc78d4e449e965e212ca27cbbd95c275c33 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 13c42e871e87; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8b4df5ea68fe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -551,7 +551,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=13c42e871e879d15f1a0ac371446d54d8fbd9faf328aede272e423f300a504d6 \
+    io.trainwright.plan=8b4df5ea68fe52f84c84cae16afd00d8a5827cb741e49e23f5f319567d8e8dfd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

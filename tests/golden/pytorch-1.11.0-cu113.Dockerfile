@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 77fde8cf18a0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8ef47b6a5f37; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -544,7 +544,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=77fde8cf18a00d28518397aa456aed68f6cfe1bd4012f9ba41379225e369634a \
+    io.trainwright.plan=8ef47b6a5f3783c252b77f8c3039529343d82ef7376dd07a8ce361e97ebed6f4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.3 \

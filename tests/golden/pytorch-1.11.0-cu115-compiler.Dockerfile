@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 82a5556a2a2e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 62082d66f286; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -413,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=82a5556a2a2e360692ca2237928f2ba97fa2a91398e448a5a312a8d5b8930a4b \
+    io.trainwright.plan=62082d66f286fc09bddd63a1289932975a92ac4797306148c8d1cd45442127da \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

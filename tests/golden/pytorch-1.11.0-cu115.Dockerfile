@@ -1,5 +1,5 @@
 # pytorch 1.11.0, CUDA 11.5, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 1555beacab74; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 28644fba288d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -406,7 +406,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.11.0 \
-    io.trainwright.plan=1555beacab74861e4ae141dd5328e0c5a89f6ad4fc0d7f36ee0b7bd5e56d5d05 \
+    io.trainwright.plan=28644fba288d945a848f598cb7ae57f16b983d2a3ff36ac38da8c350c370874b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.11.0 \
     io.trainwright.cuda=11.5 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 78eef127c9ee; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6b9dc3965d89; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -550,7 +550,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=78eef127c9eedf5ac550a63a7e7e9b389bf86d8b707b1f1da10392c6f6941d75 \
+    io.trainwright.plan=6b9dc3965d899507a0174eab966fbbc5e015966573bd1f123fd7517398c4f3bc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

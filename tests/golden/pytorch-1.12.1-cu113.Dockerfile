@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e2262fdbf0c8; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c30e2672efae; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -543,7 +543,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=e2262fdbf0c8ab92ee1d92d9df65c16c9b774a99f3105b94d85d63d61f8a7a0b \
+    io.trainwright.plan=c30e2672efae85b6602897f015eadab1aae925bb8abbd1e8f254844da9931e9f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.3 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan ec9f5b5c73e4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a4be5dece551; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -411,7 +411,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=ec9f5b5c73e4b5ade2bbe8964e9e24c45f330fc98ee8de7331f5a925ada08056 \
+    io.trainwright.plan=a4be5dece55133bdd4f3be14bcc05cf75ce60c8bb5ab3a9b5d061b84361204a9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

@@ -1,5 +1,5 @@
 # pytorch 1.12.1, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 3151fe4a3d69; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b5ac40bdfc97; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -404,7 +404,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.12.1 \
-    io.trainwright.plan=3151fe4a3d695e73b7c9a35908112321ef726a8aeb1f3179ba0f57f3b06b2800 \
+    io.trainwright.plan=b5ac40bdfc97574821909c67d52c35a8fa8efdaf619b8c777ee71aa2ab042528 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.12.1 \
     io.trainwright.cuda=11.6 \

@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9c55265a12f7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 927eddc3dec8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -50,7 +50,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=9c55265a12f70ec73e34f1e2264c28d3f0d3dfb93129963f07064585dde592db \
+    io.trainwright.plan=927eddc3dec8d44b880065d27650a09d1c5b1309f7105d546988336c3db752dd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.3 \

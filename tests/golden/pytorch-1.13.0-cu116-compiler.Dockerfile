@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 4eeb34cbab4c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 81896733bb12; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -410,7 +410,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=4eeb34cbab4cc5ca13633ca601cef6bd438906b7d7f0260568408ab240a52ccf \
+    io.trainwright.plan=81896733bb128599ea4b20b0a151c460c3f7d8e1ff168f221b0bed0a5011caae \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

@@ -1,5 +1,5 @@
 # pytorch 1.13.0, CUDA 11.6, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 179a0597c29a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 10b04a1e8e00; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -403,7 +403,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.0 \
-    io.trainwright.plan=179a0597c29aee804f4966ff2c57807b2083512d48b5e8a91a7ed0f10a827866 \
+    io.trainwright.plan=10b04a1e8e0033e44288fc98f9664a466d25d8a494526d584496cbe434c7978b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.0 \
     io.trainwright.cuda=11.6 \

@@ -1,5 +1,5 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 0c75192f1cb9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan aa32aac14326; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -572,7 +572,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=0c75192f1cb915b3f6ba31880cc95ac35fb293dd460254f1b663dca954aca5e6 \
+    io.trainwright.plan=aa32aac14326d264ec35a673e7075fc0b244b30efc99fc7da9fbe191ba149e54 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

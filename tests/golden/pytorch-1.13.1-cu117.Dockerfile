@@ -1,5 +1,5 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c2cbee74f50f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f12cc5fa01c7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -565,7 +565,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=c2cbee74f50f43814626e7de9ed73cd0a5080784d411a757a98fee7036dbd74e \
+    io.trainwright.plan=f12cc5fa01c7b80c5cb5f0a135aee81edea5bf68c55918ee783c93dec926e8f7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan d0ebd370bcca; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9def04079713; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -460,7 +460,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=d0ebd370bcca6cd8c8599783d3286dbf8102d5c3f6a76bb365592f4d482c7c49 \
+    io.trainwright.plan=9def04079713b6460385047758e97174ac8eab9d88699e6a51804bfe10e5e04b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.6.0, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 520ef1864f4a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cc5423f9f8e8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -453,7 +453,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.6.0 \
-    io.trainwright.plan=520ef1864f4a08f578d3c0c4fe7256ae8c36c0fdf3ae2c48e815d47112178515 \
+    io.trainwright.plan=cc5423f9f8e86e8ff3b8ae8ebd809ce4907c69bb6a3b7dd03f38541d44d0ade4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.6.0 \
     io.trainwright.cuda=11.0 \

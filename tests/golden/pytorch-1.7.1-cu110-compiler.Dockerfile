@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 661ef0dd5e92; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4db5a84d85d4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -460,7 +460,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=661ef0dd5e923c1940c0c166b8ff98fd3c4122475875c62f184354288d1f3a0a \
+    io.trainwright.plan=4db5a84d85d44ce87da5d041c0b7b3ec5ea69f9a23f8fdb069252029dd2bfa7f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.7.1, CUDA 11.0, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 6bb6c1305b52; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5ed84a582cbb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -453,7 +453,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.7.1 \
-    io.trainwright.plan=6bb6c1305b521cdd9a2435d417be4d690ff541572fa240f4f75d5b65f3eb1ab0 \
+    io.trainwright.plan=5ed84a582cbb094dad6d94a426ca761c719772fa6b256b880b5410d55e4e129a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.7.1 \
     io.trainwright.cuda=11.0 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 2ccfcaf31795; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9fc78125bffb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -460,7 +460,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=2ccfcaf3179582a38a0be0ce9dea295d25426299ed202b16adda32766858e338 \
+    io.trainwright.plan=9fc78125bffba741b6db77d6ad8c7fa1f83bd17433ef6f7d3e8eb4c4af1cce50 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

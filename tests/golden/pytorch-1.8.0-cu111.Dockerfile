@@ -1,5 +1,5 @@
 # pytorch 1.8.0, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan ce2038a20c88; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9cdade734115; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -453,7 +453,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.0 \
-    io.trainwright.plan=ce2038a20c88b2f974a70ff6fde31c0f3676c7c16ee9033c4843ea51f885b26f \
+    io.trainwright.plan=9cdade734115dbd23bc7bf542d153fbfe8dddf372ea16c98a9dbfc1ce065781b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.0 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 45edc47e77a3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c4df0e2034f8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -547,7 +547,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=45edc47e77a3a88d2cd9347b523b24b4a02c7171fbded49f2348182270baaac3 \
+    io.trainwright.plan=c4df0e2034f8742184893070c0162f14b63f736ccf73146bcef5f37eb31915eb \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.8.1, CUDA 11.1, Python 3.6, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 9cc0723d35b9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d8ee33282154; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -540,7 +540,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.8.1 \
-    io.trainwright.plan=9cc0723d35b9e2c527c05387956ebb00d3c60a777910c177a0e1e3cbf412fb06 \
+    io.trainwright.plan=d8ee3328215429264cee1171e6f3e8bec1843d6c97de142f380524825b1960bd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.8.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 6efd5a71049b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bed0b6126057; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -534,7 +534,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=6efd5a71049b5730dd2e768cb234bc395971f207d45aee0f955a4095d78d398a \
+    io.trainwright.plan=bed0b61260577e8d93e50fd65444fc830e45c82e039434e368a3a71d7ad6e279 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 1.9.1, CUDA 11.1, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 0bd84b1e7ea7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2ea562d7e1dc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -527,7 +527,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=1.9.1 \
-    io.trainwright.plan=0bd84b1e7ea7caee307ccd7e30015a3190ee6709f4964e0aa8ffc64f3ba2e4f2 \
+    io.trainwright.plan=2ea562d7e1dcdaf9b47473489d980a95e5ccccf1f89b0e8715e335afe51db07d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.9.1 \
     io.trainwright.cuda=11.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 986d29e0ce3d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3f09cb5537be; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -611,7 +611,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=986d29e0ce3db9bcb51228b13eae5502d422aeb724bfba89f2b6da47ae401ed2 \
+    io.trainwright.plan=3f09cb5537bea46307ae5e5090abc0e9265a199c67bcab6e034de81b1c56dbf0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 62b91295516f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 62a2996e3dae; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -604,7 +604,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=62b91295516fd16c875d901dccdd12e36caeea4e30172b66ce5fde87d14ca9f8 \
+    io.trainwright.plan=62a2996e3dae3f46a69331c4f44888e001cd6d19e0716e09b5e2ba98dc9315d1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.8 \

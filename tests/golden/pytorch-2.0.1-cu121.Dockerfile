@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a2426fa1ac25; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 083c3f92ba28; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -50,7 +50,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=a2426fa1ac255c229e6abe772ee2a0aec45babb9827190ba8564a5cd91d50040 \
+    io.trainwright.plan=083c3f92ba28b1717bbc792e3fb543b8d92614254f1d60b76d029ef788fe1aab \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=12.1 \

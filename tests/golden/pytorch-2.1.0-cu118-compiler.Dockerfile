@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 38eea28831ca; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 655c52d45c95; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -474,7 +474,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=38eea28831ca08e80cb3ddcb4cce97b1a7e2b193657e4b5531f616ebc33ac333 \
+    io.trainwright.plan=655c52d45c954903fecc605934f48f4c84282fda8caeb9cb3c04d2d4ee6f3226 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan d8e63e582a2a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2f6d02e21c71; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -467,7 +467,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=d8e63e582a2a2cf9e568347c16e9f6248b2de39630060b56c070963014dd3b82 \
+    io.trainwright.plan=2f6d02e21c71a13e7b1a9691c59f131864d3bcbb74e62a6050cc6d11006507f7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=11.8 \

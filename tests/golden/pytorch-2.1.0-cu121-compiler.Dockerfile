@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan b10dc3d43349; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e12134fdd2c5; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -423,7 +423,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=b10dc3d43349be44b24215746eef8169f8e64a90424ac5f5d0c17dfb66123a5f \
+    io.trainwright.plan=e12134fdd2c53f3b03c4a4bf578041d807b1ff0f1cf2b973d7b0753fe7567f9b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

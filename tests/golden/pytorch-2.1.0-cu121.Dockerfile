@@ -1,5 +1,5 @@
 # pytorch 2.1.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9ded2f89a1b6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a76bf1af2f7d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -416,7 +416,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.1.0 \
-    io.trainwright.plan=9ded2f89a1b60f1b1b6a1fd9bb39846f540d9c07b73f7ebdfa4361d258ec89cb \
+    io.trainwright.plan=a76bf1af2f7d58e389e01710e0696ee242c92f0a54284c7c9ac43aa6cecfb14b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.1.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 9df41b0740cd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1552750f12cc; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -414,7 +414,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=9df41b0740cdc42f79814f0384b13f04c01a9ed6f0a1034eb7474b473b3b3140 \
+    io.trainwright.plan=1552750f12cc8b5894c97848275a4802f561587586aa856c14e11e1e66a5702b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.10.0, CUDA 13.0, Python 3.13, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 71ae76b967fc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a4dd139e8a8a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -406,7 +406,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.10.0 \
-    io.trainwright.plan=71ae76b967fc42e15afc76eb730a18f5d7dc92d698e74bc23defaad74d85a470 \
+    io.trainwright.plan=a4dd139e8a8a430bcc59a69fa2cc6f2a6de83cf6bea2a883193912f1760325e4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.10.0 \
     io.trainwright.cuda=13.0 \

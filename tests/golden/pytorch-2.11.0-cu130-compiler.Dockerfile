@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan a6aedd015738; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8fea151f4db2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -291,7 +291,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=a6aedd0157385da0461dae486847a395f5307b888c62fc411445b7fed9669819 \
+    io.trainwright.plan=8fea151f4db203973093b8130db13d6390c712fca4cfedbabb4403f690674627 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

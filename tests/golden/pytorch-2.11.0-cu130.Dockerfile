@@ -1,5 +1,5 @@
 # pytorch 2.11.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 87ccbfdfda5c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d58eb3804b2b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -285,7 +285,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.11.0 \
-    io.trainwright.plan=87ccbfdfda5cb6e99bd71d7b5d6293bd8f508ceb0bceddb47ca4dbffcc22a77e \
+    io.trainwright.plan=d58eb3804b2b9c30d94aa62c50d83045ab2795fe8677058d9dce0b0af7766b42 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.11.0 \
     io.trainwright.cuda=13.0 \

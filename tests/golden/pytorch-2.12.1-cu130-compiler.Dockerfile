@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 3355f442c27d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c66d445eed06; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -291,7 +291,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=3355f442c27d6d5cbbb739bf61d0ea7772a2dfc265fa3eb5e550fdec366b0dde \
+    io.trainwright.plan=c66d445eed0669bd0acf01477d2c20334d6268abfbaefe684a913869df47a93e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

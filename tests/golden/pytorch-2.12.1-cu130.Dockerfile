@@ -1,5 +1,5 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 0483f2ce0a5c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d1fb53a9c6d1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -285,7 +285,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=0483f2ce0a5c37d1cfa6cadde1a7f98d81614b8a3b5277f84aff20a6d3bed3ff \
+    io.trainwright.plan=d1fb53a9c6d118d990f60a4b856df6d9c1b3da49d341b689a77f0fa1e8823a44 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.12.1 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 56ef2fc85c6a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e66a9cb0973b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -308,7 +308,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=56ef2fc85c6af5685367d6d0d6482a1e12e17fa3db6dfce0af7d0617ad2a1ec4 \
+    io.trainwright.plan=e66a9cb0973bdb9651fa13e80cb630795483fd48dc923b2d1ce19fff75514824 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

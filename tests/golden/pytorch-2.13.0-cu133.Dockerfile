@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 3c993f5b93ca; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b3487d33666e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -302,7 +302,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=3c993f5b93ca7ea3376f18e9aeba8b3026d7782a4dfb5bff07709874e9845488 \
+    io.trainwright.plan=b3487d33666e952081894ae5f5bda1cc79c4b27127e1c21243e4b1933167f181 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 43a4e62ff861; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan e494b0dac5b1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -422,7 +422,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=43a4e62ff86121a1876976dba4bf6e9bf468590147f662c9b45db7834b0d1429 \
+    io.trainwright.plan=e494b0dac5b15c786260b56741347bef7ab1417e0ccb64b20d05fd33e789e592 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.2.0, CUDA 12.1, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9dffaee0a925; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 6afa32e9f8cf; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.2.0 \
-    io.trainwright.plan=9dffaee0a9255e5e16f704b3a9295615676b3e568f31a6a0b0ce052192508f18 \
+    io.trainwright.plan=6afa32e9f8cfe39578abe72b927faeb0865353cacafc3320e131a4fbfe8e3c68 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.2.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan cce7be2ad12f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 53c7200b61ab; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -422,7 +422,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=cce7be2ad12f52ab712ceb4a8f5178f5b637281604070e3b8887a386693a322b \
+    io.trainwright.plan=53c7200b61abdf38949b720872bd72dba8add8b38e837de4c0311745186441a0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.3.0, CUDA 12.1, Python 3.11, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan fc842b413f58; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4b7f64c90eb3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -415,7 +415,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.3.0 \
-    io.trainwright.plan=fc842b413f588363e90657c4ce7201ad4ff18610f15e1cf9b01f9e22a37e4d89 \
+    io.trainwright.plan=4b7f64c90eb395a19e110f7caa182bc4832f795f6fa2a2397f3f0a699683554d \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.3.0 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.0, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 201233dbe66a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 027a774749b8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -449,7 +449,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.0 \
-    io.trainwright.plan=201233dbe66a342c70d0f4326a72fe5841bcc512ae2af396047b9d1324641de9 \
+    io.trainwright.plan=027a774749b83d63f12db5c928b0acf5d65f4baa6f032f3d173f567ae493803e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.0, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan d9b15355e7c6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8aec49a6c877; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -442,7 +442,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.0 \
-    io.trainwright.plan=d9b15355e7c6c0968bdc82993d791ce3baded10b64ba57c4f81e26fc72d4639a \
+    io.trainwright.plan=8aec49a6c877a60634452a575d3c9a161dfab85979e2f6710a05be597b80879b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan ef7f486e4e1a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 3e9770e811b6; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -474,7 +474,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=ef7f486e4e1a5245c40b3bb8d175459d0c54ccecaf0f50b1ab225949b6910185 \
+    io.trainwright.plan=3e9770e811b695334b57ec3bcc82f6dd66e9fec192349434fd8c39bc2308fc20 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

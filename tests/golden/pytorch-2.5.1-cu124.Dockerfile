@@ -1,5 +1,5 @@
 # pytorch 2.5.1, CUDA 12.4, Python 3.11, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 86a6bf5b5df5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fde3fe3b960c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -467,7 +467,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.5.1 \
-    io.trainwright.plan=86a6bf5b5df5ca42e0b9b0b33ec1ddb59b1b48e129d2572db814613f7c38ef0e \
+    io.trainwright.plan=fde3fe3b960cdc7a8721aca086805ac7821872300051b063969f3fd8218e6b4c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.5.1 \
     io.trainwright.cuda=12.4 \

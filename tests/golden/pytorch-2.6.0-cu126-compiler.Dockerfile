@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 29a4aae7d5b6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8bba6ded64be; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -426,7 +426,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=29a4aae7d5b659cb295b6f7221f559e27936f841f07bacf90a3cdc655e6a4fcf \
+    io.trainwright.plan=8bba6ded64be16b831efcfec00b28f220d575fa6d08c99d087a14677806246fc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

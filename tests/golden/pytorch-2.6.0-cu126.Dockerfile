@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.6, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 412ded8a9343; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan afb2f8b1fa26; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -419,7 +419,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=412ded8a9343150ffabf17c746cebf886af569731d5cf80e07feff7cafb445e2 \
+    io.trainwright.plan=afb2f8b1fa264ae95d980b972ceffd7c5b117d2d495cfd6d20692dc6e629b9b3 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.6 \

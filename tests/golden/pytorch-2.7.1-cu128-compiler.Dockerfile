@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 530988ba43ee; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f1154f264744; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -411,7 +411,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=530988ba43eeeb69dcd2fda0e8e32ba1a8c3dd20db04e26be5c21efb4dc9a231 \
+    io.trainwright.plan=f1154f264744bc142367eb8df820cbf901a3fe6540cc6014f4a652f6f592798a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

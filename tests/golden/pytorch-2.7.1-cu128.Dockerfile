@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.8, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan b0c3b0ae6a72; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 7f4641ce2f87; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -403,7 +403,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=b0c3b0ae6a723364e203bbf8620c8e9038a149db01a837a8183c9f672001b95a \
+    io.trainwright.plan=7f4641ce2f8734b1f9fcf068a505a250178700d500c88b6b77a39c65370739f5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.8 \

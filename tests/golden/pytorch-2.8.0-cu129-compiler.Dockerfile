@@ -1,5 +1,5 @@
 # pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 95a5d12de688; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 42a190ae972d; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -414,7 +414,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=95a5d12de6881c1ebce756e864a4a1c8dac9281290297796351dda2d757477c0 \
+    io.trainwright.plan=42a190ae972d9fda2ca908723e97003a2a600c9786b4fcb7abf2aa4cf283c288 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # pytorch 2.8.0, CUDA 12.9, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 9cfe15a5141f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan d0cf6b4ac669; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -406,7 +406,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.8.0 \
-    io.trainwright.plan=9cfe15a5141f3cf26d24e46540486ed5d727ef6566fc2beaf1437f5049503653 \
+    io.trainwright.plan=d0cf6b4ac6698ed22ffe46947d0200127557dc83adf56d3cd2b787b1cc52fe74 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.8.0 \
     io.trainwright.cuda=12.9 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 0684ed2973d5; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c618597ec10c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -414,7 +414,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=0684ed2973d58e71589e01689c01906424b9bfb151f3d5cef7ec4367dc872afb \
+    io.trainwright.plan=c618597ec10c94c55a93308866bc59f8dd1ddc945c595f94ed1255050cbc011a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.0, CUDA 13.0, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan 402dd8222e12; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0193ca2dd193; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -406,7 +406,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.0 \
-    io.trainwright.plan=402dd8222e12cb02ecec208c69302262fee3743b22d8d283fc766cd45bdb5957 \
+    io.trainwright.plan=0193ca2dd1936740abfd9f814b4aed85aec528baa91841f0bcd81a2567813352 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.0 \
     io.trainwright.cuda=13.0 \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c0bff5410b62; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 66a646adbfd7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -223,7 +223,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=c0bff5410b62bb44a451c2d878282df96cc2536bc6cfe48a32db4c3f5205f044 \
+    io.trainwright.plan=66a646adbfd743f40ddb14e5c985839590935c84e71e7aee8ea6dc989b84efd8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b1b6f2aa26df; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9ac557258406; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -227,7 +227,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=b1b6f2aa26df7224347221f563faea202c4e98c8074162fdee5e9cde9b947832 \
+    io.trainwright.plan=9ac557258406e8c2cf921544ef9fb76b5415e110f6f0aba55ebeaf9daa9feedd \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

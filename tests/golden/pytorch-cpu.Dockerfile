@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c0fa10296426; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 52bfbff47c1c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -217,7 +217,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=c0fa10296426e7e68c3c060c6392947c0dabef640cd64d0fdff65572e6ab808b \
+    io.trainwright.plan=52bfbff47c1cb34d392937526bd244b1f4cd3c66318a87260d0659a5244efcd4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=cpu \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b464b641dc37; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 0f09fb569e84; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -249,7 +249,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=b464b641dc3795702c1de615b120a183dd7f0d670837c038f29b9e2111c52279 \
+    io.trainwright.plan=0f09fb569e848f75b8d044bbd3453540a4107b61b756e42531e8b5b563df9966 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

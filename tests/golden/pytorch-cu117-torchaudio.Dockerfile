@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 84640242b35e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9797cc942329; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=84640242b35ecb59fa8d01ffd96c7f386eb2154f53a04ced6801ebeacd6069d0 \
+    io.trainwright.plan=9797cc94232913d5673ea66806c67e4bea7804fa36ed41fab70c02f341119790 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c398849be7dd; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b65b1126dafd; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=c398849be7dd5c16305140d1ef3fb7380d953b3ebc939377027d28d19cdb79f6 \
+    io.trainwright.plan=b65b1126dafd78ebbc30d57bd092418a894c0dd972e5d1fc393e92cc4bd84cad \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

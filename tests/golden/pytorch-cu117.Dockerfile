@@ -1,5 +1,5 @@
 # pytorch 2.0.1, CUDA 11.7, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan fcee157100b3; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 67c212fe3a62; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -243,7 +243,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.0.1 \
-    io.trainwright.plan=fcee157100b39e303b6cdcf3242974186c21483dae505af651802f54cf710586 \
+    io.trainwright.plan=67c212fe3a62bae882cc11e1adcc064538bc21b25dafd4d91fc54c95601c4f41 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.0.1 \
     io.trainwright.cuda=11.7 \

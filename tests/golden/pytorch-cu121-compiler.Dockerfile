@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 85ecd436da49; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2e4d83dee4fe; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -259,7 +259,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=85ecd436da49fa871928a86ef42213e807e5fde0934009723729fbf9f57c52fb \
+    io.trainwright.plan=2e4d83dee4fe6b266f93b296c09273e6756e461ac8ec1cd47ba8315944b802a5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan abdadcf952db; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 4f46fe457885; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=abdadcf952dbd5bc755249ec1156a724890040ac3ce31f87302a51571dad1069 \
+    io.trainwright.plan=4f46fe45788591ef2b1a1f618c6e2df3a3b9a4cf07dbd04b41d12cfcd58ddca0 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

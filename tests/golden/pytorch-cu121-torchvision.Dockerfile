@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 749b7495fc96; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b2873b9c3195; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=749b7495fc96514509baeaeff53c02e044a9beaf395cf0371870f513c143c97f \
+    io.trainwright.plan=b2873b9c3195ca7aa95297802c83ead9ad96ae084e604f6d1f519c60eaef9fff \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

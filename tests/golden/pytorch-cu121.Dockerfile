@@ -1,5 +1,5 @@
 # pytorch 2.4.1, CUDA 12.1, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan d30956124812; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 28abb1648b73; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.4.1 \
-    io.trainwright.plan=d30956124812cdd9ea53a932c7d58aef90a4067692137cd2e4fba4ca967866f9 \
+    io.trainwright.plan=28abb1648b73726f8591d920bbfb1692cc8591bd289e23b48a4e1c5f022b2330 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.4.1 \
     io.trainwright.cuda=12.1 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 770310c54cb6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan dfc474cfbee0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -259,7 +259,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=770310c54cb649e7b0a05e6864cfed7efe8a545e8e4aa143761c26a2fc82eda6 \
+    io.trainwright.plan=dfc474cfbee0670f669fc36eceb614447da64c591d7f18917a5cd01c0b28e879 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c0b466b5cc06; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan fd6a68d6284b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -286,7 +286,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=c0b466b5cc06cda5cec1dbd025ed21c33922f8e07f4a9f3da140fbc80e87ef45 \
+    io.trainwright.plan=fd6a68d6284bc35119922129c2cf4684253a6638985d39e4955a5c2bdf3cc612 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 959a41cf99eb; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan aa829650048f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=959a41cf99eb7f130a7199218225e2d1a82284a09173ec5ba25b0eeaf71eeec9 \
+    io.trainwright.plan=aa829650048f56c5d3dee279626a95e507e45bdf6846832490e2acd77ba33d53 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

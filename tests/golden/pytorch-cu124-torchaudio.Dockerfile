@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 0e5bdb69cce4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b43996e443a8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=0e5bdb69cce47914d8e87f447b1cf279f6fc49609f663775302ac57199e33eb6 \
+    io.trainwright.plan=b43996e443a8a4462ec36f7b0f6d69fd748e6263bf9b39e70b9582e05c4480bc \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2994c7a95bff; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 85fcebc8d72a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=2994c7a95bff243a20970612de7668d673d244c3a7f568d798bbf27a75d2f651 \
+    io.trainwright.plan=85fcebc8d72a1a55f34649e49019e8aef684d1ac2df87d08ee29687603bb5ca2 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

@@ -1,5 +1,5 @@
 # pytorch 2.6.0, CUDA 12.4, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 3937e8477444; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 957d541a830f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.6.0 \
-    io.trainwright.plan=3937e8477444c01157545d9132d3560ce7bb876ef7a92f047242f68a16ed4723 \
+    io.trainwright.plan=957d541a830fe02aee4f3d0331861c89803b13f013df7478b01d71e2dc3b3e29 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.6.0 \
     io.trainwright.cuda=12.4 \

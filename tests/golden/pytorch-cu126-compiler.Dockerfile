@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5c4676318fb7; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ea6517bb814b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -259,7 +259,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=5c4676318fb7176ebe440e978b79a5a6cae033635fb360ac7fc3f1c7d260259b \
+    io.trainwright.plan=ea6517bb814b5f4d113806270fa00929c1ac523e574df4ac77cf05633184dd45 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ccc2be9c7a91; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 012119503acb; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=ccc2be9c7a918aa3b636688bdb6d11d5be7b00776bc0b503aacad94f852ac244 \
+    io.trainwright.plan=012119503acb5e1ef63ac19b534a5da7637d443008caeb7bf061e4c95d1f80c4 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 2692cafa5818; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f01a91cda73b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=2692cafa5818c3eb1dd5f5f2fb5ef782fde9ccbec966c82374fcf8dccfa90f3d \
+    io.trainwright.plan=f01a91cda73bb0c13372e106a209789c28e48ba9c543174570f2f62a1e641f1e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 964a94dda331; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 5b663b25f27b; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=964a94dda3311a52c5f07ad4ae19ea254a491c6fec64d4f3b8324cd0b8cc8634 \
+    io.trainwright.plan=5b663b25f27b248cd10f064e31f7bc6991a582439da32b8283fbd286e8b25cc7 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

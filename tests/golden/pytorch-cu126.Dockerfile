@@ -1,5 +1,5 @@
 # pytorch 2.7.1, CUDA 12.6, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan a4eca12f94ca; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a0e692e98398; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=a4eca12f94ca9cb804b8445c040e4501af0d5b2930ef0f822d612eba7f8deec4 \
+    io.trainwright.plan=a0e692e983980962acdc97b5f753ed8b3c5c5ddacc014a9dfa2f0b92337fbae1 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=12.6 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 4f427e4c442c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c7aa76d53d90; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -259,7 +259,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=4f427e4c442cb3b72be488add57b96e7a9bfed569adf72f4d16a171fc85d98ed \
+    io.trainwright.plan=c7aa76d53d9010b173a4c0ad164dbc328de94df2caf77c991d3844fc3a02c126 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

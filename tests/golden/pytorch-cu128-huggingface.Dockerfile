@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan c4a307008d95; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 667da82297ed; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=c4a307008d95fbda10f657a6a5c496089c1ca2992f9b407d17465dd5cc6df5ae \
+    io.trainwright.plan=667da82297ed29282bb93873299f3e79556ba253e6be84e950253f739214d5d8 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan e31390415552; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f2a61ef9f2d7; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=e313904155521816c61d3fa277247ab19f79a3539fa60c2ea4b4eaa7985b5766 \
+    io.trainwright.plan=f2a61ef9f2d7e2924623efc85237f2a4f4a617789bd901da26a7578695b746a9 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 6cc3bf1f86a6; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 860fc23ba5b8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=6cc3bf1f86a6ede4e836fbf0a38461db4b9c18ac2e4b5d85930465c246abc6f3 \
+    io.trainwright.plan=860fc23ba5b8f8afc741a6eda46436ca479bd54e42ab900623c0f97b6ce1191c \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

@@ -1,5 +1,5 @@
 # pytorch 2.9.1, CUDA 12.8, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 5727a3ba84d4; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ab6353dea93a; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.9.1 \
-    io.trainwright.plan=5727a3ba84d4b0a43588ae70d0b0408e83baffaedabc1617e6485264b1c7c60f \
+    io.trainwright.plan=ab6353dea93af9dbdfdf5f44d4d7acebfdf6186f3e1120caa421c5688664be2f \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.9.1 \
     io.trainwright.cuda=12.8 \

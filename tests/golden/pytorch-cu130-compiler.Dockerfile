@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 58bc93d54ec9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b49430eca625; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -259,7 +259,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=58bc93d54ec91605f8b152c00963f376e1f50bb6ac57f184b7a2be47961164d9 \
+    io.trainwright.plan=b49430eca625b56283dae2bb6df46bce1cf4c6fa2c65aaf76f46e17be579dfcf \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

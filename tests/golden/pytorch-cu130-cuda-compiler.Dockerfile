@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 114d9d2e39c9; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 62c25eb5d58f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -267,7 +267,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=114d9d2e39c91c7665dd2f46117ec3d60888b16c8118a7e54c99f5c1062de47d \
+    io.trainwright.plan=62c25eb5d58fd0984b31b31964e0fb4eea0262586636c26c56eab409ea664b9e \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

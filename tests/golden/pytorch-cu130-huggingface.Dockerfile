@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ad698bef20e1; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2a8c58ca081c; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=ad698bef20e1c82e200ae94e505d108e8484dd98287bdb882b658510f7f002c9 \
+    io.trainwright.plan=2a8c58ca081caf25b08f09365551c7281b522dabb3486a1b7c04839e521eab31 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

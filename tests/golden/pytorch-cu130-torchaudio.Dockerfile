@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan dc2b088f4375; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 491cb376583f; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=dc2b088f4375b27fbd5db8075aa505d299c33377856477987c5cf84d7308f569 \
+    io.trainwright.plan=491cb376583fe839ccb9c69ff0ea196980de742981b6216fbb0dec016e297996 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

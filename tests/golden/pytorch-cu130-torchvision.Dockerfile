@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan b377ae641f2e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a9e38200c306; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=b377ae641f2ea03d2265296ee064fabef582ad81f457ae6ccc7b28aa02b8ac96 \
+    io.trainwright.plan=a9e38200c306bb08148b3e82393f359d86010abc5f9d930346eb44a35c988bc6 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

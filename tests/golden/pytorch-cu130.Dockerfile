@@ -1,5 +1,5 @@
 # pytorch 2.13.0, CUDA 13.0, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 95e083f3a00d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan a9a3ae075008; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=95e083f3a00d275b1dc72c38b14edce2011c6b73d4a21a7660ff294faea1a4fe \
+    io.trainwright.plan=a9a3ae0750081d1247d6a805848e1c1fe5af48b807c3c2c661479ebc59f6d444 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=13.0 \

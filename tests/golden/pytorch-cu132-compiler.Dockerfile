@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 7ef07f19ee18; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cc7cdf789d74; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -259,7 +259,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=7ef07f19ee18b806f9c4d2eccb606c080de433dc8bf04fa00143d297a5d20f6d \
+    io.trainwright.plan=cc7cdf789d74548e6a1e9be83298167911a8ee05a463826abf870ced4d95c3a5 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

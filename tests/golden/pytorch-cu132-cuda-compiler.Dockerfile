@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 455075e44cd2; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 9203efcc0912; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -267,7 +267,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=455075e44cd2641f7339d568a2a90b0a2d0e24e9bb61ca5cebe11046491aa84a \
+    io.trainwright.plan=9203efcc09126173457ece8d30d2b38c91bcd2eb9eb352731c72ce0a23957a7b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan ac590e09460c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bcc9c76d267e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=ac590e09460cdc6b2affe25b44abcff26c71348c5130db8dad9f56542fd1cf80 \
+    io.trainwright.plan=bcc9c76d267e9d79cf3cc3248e1a1d4930087bcf8f3c23b7c8bf17881b9d0e33 \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 108f23c9727d; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 23742b98c78e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -263,7 +263,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=108f23c9727d0f90456828b806e6c1babb8986319dc37a7e8461e838747dbc94 \
+    io.trainwright.plan=23742b98c78e55ee42afd0e9532ddb52a5129ce59b37f5e4718d887df767686a \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch 2.15.0, CUDA 13.2, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan dff626bcd950; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b09f955ebcd2; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -253,7 +253,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training \
     org.opencontainers.image.version=2.15.0 \
-    io.trainwright.plan=dff626bcd9505447656c523399de4be2563bbc09b5dc83441a2522f64c193e5f \
+    io.trainwright.plan=b09f955ebcd2827504f5a8ec3569c7e2be22532c6179b794d59e27770a58c41b \
     io.trainwright.framework=pytorch \
     io.trainwright.framework-version=2.15.0 \
     io.trainwright.cuda=13.2 \

@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.12.0, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 395281e4b612; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 114326e65da3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -150,7 +150,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.12.0 \
-    io.trainwright.plan=395281e4b61240304f5c40b8e669be53dbcaaf706b4467664fffe9251ec9c867 \
+    io.trainwright.plan=114326e65da305c1b51988d414f537fe48c6293b6fbca048fce4deb53e2cb218 \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.12.0 \
     io.trainwright.cuda=11.3 \

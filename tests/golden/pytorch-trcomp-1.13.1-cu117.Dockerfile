@@ -1,5 +1,5 @@
 # pytorch-trcomp 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 52d204c81d1e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 2bda6fb177ea; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -129,7 +129,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-trcomp-training \
     org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=52d204c81d1e880f20a5467fcea6253b16c13789177fabd617204b5611200675 \
+    io.trainwright.plan=2bda6fb177ea1aa6ff8c1a097581cc14e2b5b1c14061c096f6c4c0c25dd12f69 \
     io.trainwright.framework=pytorch-trcomp \
     io.trainwright.framework-version=1.13.1 \
     io.trainwright.cuda=11.7 \

@@ -1,5 +1,5 @@
 # tensorflow 2.10.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan cc74744f71ae; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8a82fdb70488; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -350,7 +350,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.10.1 \
-    io.trainwright.plan=cc74744f71ae7b267df41313e7575d095a38771a288ea312868d7b0042d7df2f \
+    io.trainwright.plan=8a82fdb7048820a3a351af11938f061c10e393235cc257b7632455d606226aa3 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.10.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.11.1, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5fec45ad128e; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 820b6c7b341e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -350,7 +350,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.11.1 \
-    io.trainwright.plan=5fec45ad128e84a2b025b89c8fc1281426c57307dba496e9a9fe2107ed041863 \
+    io.trainwright.plan=820b6c7b341edd7c0b7c24c447c7d923c923559dc88d07e923e594b6a0d4a82e \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.11.1 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.12.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan f39423e8ce6c; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 87446544fa70; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -391,7 +391,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.12.0 \
-    io.trainwright.plan=f39423e8ce6c008b86bf273b0ce01543adca6bdc1f28ecffc81f11d41cf688d7 \
+    io.trainwright.plan=87446544fa70e020e94ffe761ecc8f1b77cefc5402450ac701ac7bfbb442c11c \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.12.0 \
     io.trainwright.cuda=11.8 \

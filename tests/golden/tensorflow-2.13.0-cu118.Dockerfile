@@ -1,5 +1,5 @@
 # tensorflow 2.13.0, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 9be531581523; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan b7f8e6dbca58; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -391,7 +391,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.13.0 \
-    io.trainwright.plan=9be531581523f8c31739c0d8763a19a8b46b50e9003960edd6bf4213436f04d6 \
+    io.trainwright.plan=b7f8e6dbca5872b08ab65ced5332b37cfcb557058a11e76df53b15154f7735fa \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.13.0 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # tensorflow 2.14.1, CUDA 11.8, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 5e14db1ca310; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cae3a4ce9567; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -390,7 +390,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.14.1 \
-    io.trainwright.plan=5e14db1ca310b87d9095407708de3224516e8d532c5dcf46177cb0613cfe487f \
+    io.trainwright.plan=cae3a4ce9567470831ffe6ee9d1d24012f6065c89f2f431832ae8fb15767742e \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.14.1 \
     io.trainwright.cuda=11.8 \

@@ -1,5 +1,5 @@
 # tensorflow 2.16.2, CUDA 12.3, Python 3.10, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 530af1bd509f; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan c30adc2bfc2e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -375,7 +375,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.16.2 \
-    io.trainwright.plan=530af1bd509f6d3fda5139f9eae21a00c2b3363ad7f4775144294ac1fe694554 \
+    io.trainwright.plan=c30adc2bfc2ec992a045071ae367a980401f88bd10b3f0838ab75eef34ec49c4 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.16.2 \
     io.trainwright.cuda=12.3 \

@@ -1,5 +1,5 @@
 # tensorflow 2.18.0, CUDA 12.5, Python 3.10, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan f01fe463a0b0; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 8a2c85c03fa4; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -336,7 +336,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.18.0 \
-    io.trainwright.plan=f01fe463a0b0282a87a235c3865e62752eb6456ea63c39db147fc0768d99848b \
+    io.trainwright.plan=8a2c85c03fa4937eecc5f8cd733b602014182d94cdbf4f3183b503d0d2bf1f67 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.18.0 \
     io.trainwright.cuda=12.5 \

@@ -1,5 +1,5 @@
 # tensorflow 2.19.0, CUDA 12.5, Python 3.12, on ubuntu-22.04: a SageMaker training image.
-# Made by Trainwright from plan ee7ba3584aee; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 1c9de39809ad; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -349,7 +349,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.19.0 \
-    io.trainwright.plan=ee7ba3584aee6d6a3d67209c28ad8680762b108441d710389b5f63e02d895f57 \
+    io.trainwright.plan=1c9de39809ad752ab08e20c68931c0f2bdb368df18fe897dfe67c333ead0d111 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.19.0 \
     io.trainwright.cuda=12.5 \

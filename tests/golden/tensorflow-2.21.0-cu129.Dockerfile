@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan 7fa5a8b6564b; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan f6033916c487; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -281,7 +281,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=7fa5a8b6564b776d358cfb35cc8dbfd6fe6c7b24a24b6f1f8c7dbe6017cd4386 \
+    io.trainwright.plan=f6033916c487ce7e47b1f3f61f916e6cb49fdf2eb83a5d7c24a051921897846e \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=12.9 \

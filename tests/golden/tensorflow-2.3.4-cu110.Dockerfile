@@ -1,5 +1,5 @@
 # tensorflow 2.3.4, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 2675c6338811; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 57f433f14aa3; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -331,7 +331,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.3.4 \
-    io.trainwright.plan=2675c63388115324171de6f8ad38cc04b757dc2b174a7b123cf7eabc4cfa7f9c \
+    io.trainwright.plan=57f433f14aa37a787f8a3eea8c57563daff4911a73c603b3ceba94632231f36a \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.3.4 \
     io.trainwright.cuda=11.0 \

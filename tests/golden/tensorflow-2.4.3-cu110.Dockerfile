@@ -1,5 +1,5 @@
 # tensorflow 2.4.3, CUDA 11.0, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan 4794bbc3bd93; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan accdae997847; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -413,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.4.3 \
-    io.trainwright.plan=4794bbc3bd93e2a5cf257edf27a9ea98fc0e6f33144a49bdaa746fde087a0bf1 \
+    io.trainwright.plan=accdae9978473a75af7a81f1e661faeccdc95b24eb69e7dbf4359118fd767383 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.4.3 \
     io.trainwright.cuda=11.0 \

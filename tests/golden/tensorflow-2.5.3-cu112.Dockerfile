@@ -1,5 +1,5 @@
 # tensorflow 2.5.3, CUDA 11.2, Python 3.7, on ubuntu-18.04: a SageMaker training image.
-# Made by Trainwright from plan a5202ec269ea; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 17a0bfd2001e; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -413,7 +413,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.5.3 \
-    io.trainwright.plan=a5202ec269ea2fdcdd190ffde69984c58506e5e4f017ed3acb1ac05a0846fe66 \
+    io.trainwright.plan=17a0bfd2001ea15fb57b90bd82269854efc9d745c366de7ec178ec241b7cdb04 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.5.3 \
     io.trainwright.cuda=11.2 \

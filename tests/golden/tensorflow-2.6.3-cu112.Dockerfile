@@ -1,5 +1,5 @@
 # tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 48199655bfbf; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 36030954fba0; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -363,7 +363,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=48199655bfbfdc14d4b8ab5fc0095bb0c97594c6d53e5492cc99fbfdc0926cdf \
+    io.trainwright.plan=36030954fba0e419e2131d153f8aa94ffbde77474dec948d65e3f788a4af4db7 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.6.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.7.1, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan 7b008018f583; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan bc3ad25192b8; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -350,7 +350,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.7.1 \
-    io.trainwright.plan=7b008018f58309856406793e10fe6b3580c09143f2ee34d267d25db7bd20027b \
+    io.trainwright.plan=bc3ad25192b87b818cbf00393245fea8ff95ac77ada7bd33126be125a7265bea \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.7.1 \
     io.trainwright.cuda=11.2 \

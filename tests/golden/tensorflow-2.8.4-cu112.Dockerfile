@@ -1,5 +1,5 @@
 # tensorflow 2.8.4, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan c9275b2402cc; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan 993bd27aa2a1; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -350,7 +350,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.8.4 \
-    io.trainwright.plan=c9275b2402cc2d74a4cd4577936810be0e8a8c09a19852a865668ecdf46b502e \
+    io.trainwright.plan=993bd27aa2a140916006f15063860e8c46ffe4de5c1d25bfdf3de3dcc9fcaef4 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.8.4 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.9.3, CUDA 11.2, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan a2c529eb833a; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan ec6c0d6ee334; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -350,7 +350,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.9.3 \
-    io.trainwright.plan=a2c529eb833a44d8371802d605af4e9e0ffe288a781e87fc07439cb1f6fb33b8 \
+    io.trainwright.plan=ec6c0d6ee3340ed03328fa41b34369a8feadfd712b32deed6b7b6d2d53ec385a \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.9.3 \
     io.trainwright.cuda=11.2 \

@@ -1,5 +1,5 @@
 # tensorflow 2.21.0, CPU only, Python 3.11, on debian-12: a SageMaker training image.
-# Made by Trainwright from plan 6931ccaf0799; `./invoke render` makes it again. Build it here with
+# Made by Trainwright from plan cf770a8ab653; `./invoke render` makes it again. Build it here with
 #
 #     DOCKER_BUILDKIT=1 docker build .
 #
@@ -218,7 +218,7 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=tensorflow-training \
     org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=6931ccaf07999e44113799cd8e0d480e539b9c161f3a528c320b938ea904a3aa \
+    io.trainwright.plan=cf770a8ab65390606a263b2d8c2470dcd0e4927b8d022324c9b21aea52e722a4 \
     io.trainwright.framework=tensorflow \
     io.trainwright.framework-version=2.21.0 \
     io.trainwright.cuda=cpu \

@@ -201,9 +201,16 @@ def test_fetch_asks_the_mirror_of_the_site_first_and_shows_no_password(fetch, se
     assert done.returncode == 0, done.stdout
     assert server.asked == [f"/base/{SHA[:2]}/{SHA}/{FILE}", f"/base/{FILE}", "/up"]
     assert [h["Authorization"] for h in server.headers[:2]] == ["Basic bWU6czNjcmV0"] * 2
+    # A netrc knows hosts alone: over plain http nobody but the site's own mirror gets its password.
+    assert "Authorization" not in server.headers[2]
+    (tmp_path / "mnt" / "artifacts").write_text(f"http://{host}/base/\n")
+    fetch(f"{server.url}/up")
+    asked = [h.get("Authorization") for h in server.headers[3:]]
+    assert asked == ["Basic eW91Om90aGVy"] * 2 + [None]
+    (tmp_path / "mnt" / "artifacts").write_text(f"http://me:s3cret@{host}/base/\n")
     server.pages.clear()
     done = fetch(f"{server.url}/up")
-    assert f"tried http://***@{host}/base/{FILE}: curl: (22)" in done.stdout
+    assert f"tried http://***@{host}/…/{FILE}: curl: (22)" in done.stdout
     assert "s3cret" not in done.stdout + done.stderr
 
 

@@ -571,7 +571,7 @@ def test_a_damaged_file(tmp_path: Path) -> None:
     path = tmp_path / "dlc.json"
     with pytest.raises(RequestError, match="no such file"):
         read_table(path)
-    for content, fault in (("{", "no table"), ("[]", "dlc.json"), ('{"schema": "other"}', "schema")):
+    for content, fault in (("{", "dlc.json:1: not readable"), ("[]", "dlc.json"), ('{"schema": "other"}', "schema")):
         path.write_text(content)
         with pytest.raises(RequestError, match=fault):
             read_table(path)

@@ -338,3 +338,32 @@ AQH/MAoGCCqGSM49BAMCA0kAMEYCIQCN2cbh+XrRC/w7goyJ7h0qaL5gdoKq0NeB
 EyChtoYPlwIhAInSj85/2HvAFWNj1ASjceImqM6ilvRPtP6PItHYkgRi
 -----END CERTIFICATE-----
 """
+
+
+def test_trust_is_what_nobody_signed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("UV_INSECURE_HOST", raising=False)
+    config = ""
+    with commands(monkeypatch, lambda _: config):
+        assert check("trust")(Machine()).severity == "ok"
+        config = "global.trusted-host='index.example'\n"
+        found = check("trust")(Machine())
+        assert found.severity == "warning" and "index.example" in found.message
+        assert "pip config unset global.trusted-host" in found.remedy
+        (tmp_path / "apt").mkdir()
+        (tmp_path / "trainwright.toml").write_text('apt_folder = "apt"\n')
+        both = check("trust")(Machine())
+        assert "index.example" in both.message and str(tmp_path / "apt") in both.message
+        assert "./invoke lock" in both.remedy
+
+
+def test_the_group_docker_is_root_and_doctor_says_so() -> None:
+    denied = EngineError("no permission", remedy='sudo usermod -aG docker "$USER"', state="denied")
+    found = check("engine")(machine(denied))
+    assert (found.severity, found.remedy) == ("error", denied.remedy)
+    assert "root" in found.message
+
+
+def test_no_finding_shows_a_secret() -> None:
+    found = Finding("pip index", "error", "no answer: http://u:s3cret@i/", "pip config set index http://u:s3cret@i/")
+    assert "s3cret" not in json.dumps(doctor.report_json([found]))

@@ -67,6 +67,7 @@ PLANTED = {
     "a traceback": (_prints("Traceback (most recent call last):"), "Traceback"),
     "a terminal escape": (_prints("\x1b[31mred"), "x1b"),
     "an 8-bit escape": (_prints("\x9b31mred"), "x9b"),
+    "a text that is turned around": (_prints("\u202egpj.exe"), "u202e"),
     "an endless message": (_prints("a" * 30_000), "30001 characters"),
     "another exit code": (lambda _: 1, "exit code 1"),
     "a deletion": (_acts(lambda parent: shutil.rmtree(parent / "sentinel" / ".git")), "sentinel"),

@@ -15,11 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright import lock as locking
-from trainwright import runner, tools
+from trainwright import locking_plan, runner, tools
 from trainwright.errors import Conflict, RequestError, SourceError
 from trainwright.lock import Lock, LockedPackage, lock_line, requirements_text, resolve_lock
+from trainwright.lock_changes import changes
 from trainwright.paths import images_dir
+from trainwright.plan_lock import PlanLock
 from trainwright.runner import Completed
+from trainwright.site import Site
 
 SHA = "ab" * 32
 SECRET_INDEX = "https://someone:hunter2@index.example/simple"
@@ -117,7 +120,7 @@ packages = st.builds(
     name=names,
     version=st.from_regex(r"[0-9]\.[0-9]{1,2}(\+cpu)?", fullmatch=True),
     file=st.sampled_from(["a-1-py3-none-any.whl", "a-1.tar.gz"]),
-    sha256=st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+    sha256=st.binary(min_size=32, max_size=32).map(bytes.hex),
     size=st.none() | st.integers(0, 10**10),
     components=st.lists(names, max_size=3, unique=True).map(lambda each: tuple(sorted(each))),
 )
@@ -158,7 +161,7 @@ def test_what_is_no_lock_is_refused(tmp_path: Path, text: str, words: str) -> No
 
 
 def test_a_missing_lock_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="no such lock") as missing:
+    with pytest.raises(RequestError, match="no such file") as missing:
         Lock.load(tmp_path / "a.lock.json")
     assert "./invoke lock-lines" in missing.value.remedy
 
@@ -237,6 +240,7 @@ def test_addresses_reach_uv_by_environment_only(install: Install) -> None:
             "UV_HTTP_TIMEOUT": "30",
             "SSL_CERT_FILE": "/etc/bundle.crt",
             "UV_INDEX_STRATEGY": "unsafe-best-match",
+            "UV_NO_WRAP": "1",
             "UV_PYTHON_DOWNLOADS": "never",
         }
 
@@ -541,3 +545,54 @@ def test_every_evidence_has_a_source_and_a_date() -> None:
         assert line["evidence"], path.name
         for row in json.loads(json.dumps(line["evidence"])):
             assert set(row) == {"source", "date", "says"}
+
+
+# ---- certificates that are not checked -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "own", "hosts"),
+    [
+        ("global.trusted-host='b.example a.example:8080'\n", None, ("a.example:8080", "b.example")),
+        ("global.trusted-host='\\nb.example\\nb.example'\n", None, ("b.example",)),
+        ("global.trusted-host='b.example'\n", "own.example,two.example", ("own.example", "two.example")),
+        ("", None, ()),
+    ],
+)
+def test_a_lock_names_the_hosts_whose_certificates_were_not_checked(
+    install: Install, monkeypatch: pytest.MonkeyPatch, config: str, own: str | None, hosts: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("UV_INSECURE_HOST", raising=False)
+    if own:
+        monkeypatch.setenv("UV_INSECURE_HOST", own)
+    install(FakeTools(config=config))
+    lock = resolve_lock(ROOTS)
+    assert lock.insecure_hosts == hosts
+    # A lock that was made as it should be looks as it always did.
+    assert json.loads(lock.dump()).get("insecure_hosts", []) == list(hosts)
+    assert ("insecure_hosts" in lock.dump()) is bool(hosts)
+
+
+def test_the_lock_of_a_plan_names_them_too_and_lock_says_so(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UV_INSECURE_HOST", raising=False)
+    before = PlanLock(
+        plan="0" * 64, request="", python_version="3.11", platform="x", insecure_hosts=("earlier.example",)
+    )
+    said: list[str] = []
+    install(FakeTools(config="global.trusted-host='now.example'\n"))
+    made = locking_plan._with_insecure_hosts(before, Site(), said.append)
+    assert made.insecure_hosts == ("earlier.example", "now.example")
+    assert [row["name"] for row in changes(before, made)] == ["now.example"]
+    assert len(said) == 1 and "now.example" in said[0] and "earlier.example" not in said[0]
+    install(FakeTools())
+    assert locking_plan._with_insecure_hosts(before, Site(), said.append) == before
+    assert len(said) == 1
+
+
+def test_a_token_of_an_index_is_not_in_what_uv_says(install: Install) -> None:
+    index = "https://index.example/T0KENPATH/simple"
+    install(FakeTools(config=f"global.index-url='{index}'\n", error=f"error: Failed to fetch: `{index}/torch/`"))
+    with pytest.raises(SourceError) as failed:
+        resolve_lock(ROOTS)
+    assert "T0KENPATH" not in str(failed.value.as_json())
+    assert "https://index.example/…/torch/" in failed.value.message

@@ -123,7 +123,7 @@ def test_what_is_no_lock_is_refused(tmp_path, text):
     (tmp_path / "a.lock.json").write_text(text)
     with pytest.raises(RequestError):
         PlanLock.load(tmp_path / "a.lock.json")
-    with pytest.raises(RequestError, match="no such lock"):
+    with pytest.raises(RequestError, match="no such file"):
         PlanLock.load(tmp_path / "none")
 
 

@@ -29,7 +29,7 @@ def test_a_word_a_text_and_a_file_give_a_distribution(tmp_path: Path) -> None:
         ({"sdk": 1}, "--sdk 1"),
         ({"distribution": "torchdistributed"}, "torch_distributed"),
         ({"hyperparameters": "[1]"}, "--hyperparameters"),
-        ({"hyperparameters": "{"}, "not JSON"),
+        ({"hyperparameters": "{"}, "not readable as JSON"),
         ({"inputs": ["training"]}, "--input training"),
         ({"stop_after": "soon"}, "--stop-after soon"),
         ({"instance_groups": "[]"}, "list of groups"),

@@ -6,11 +6,11 @@ import re
 import shutil
 from pathlib import Path
 
-import jinja2
 import pytest
 
 from devtools.generated import GOLDEN, expected_files
 from trainwright.catalog import load_catalog
+from trainwright.errors import RequestError
 from trainwright.paths import images_dir, templates_dir
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
@@ -92,8 +92,10 @@ def test_baked_code_sets_the_program(tmp_path):
 def test_an_unknown_name_in_a_template_is_an_error(tmp_path):
     shutil.copytree(templates_dir(), tmp_path / "templates")
     path = tmp_path / "templates" / "components" / "metis" / "Dockerfile.j2"
-    path.write_text(path.read_text().replace("c.compile_memory_gb", "c.compile_memory"))
-    with pytest.raises(jinja2.UndefinedError):
+    text = path.read_text()
+    path.write_text(text.replace("c.compile_memory_gb", "c.compile_memory"))
+    line = text[: text.index("c.compile_memory_gb")].count("\n") + 1
+    with pytest.raises(RequestError, match=rf"metis/Dockerfile\.j2:{line}: .*compile_memory"):
         render(load_catalog(images_dir(), tmp_path / "templates"), cuda="cpu")
 
 

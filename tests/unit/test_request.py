@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.errors import Failure, RequestError
-from trainwright.request import make_request, parse_cuda, tree_sha256, user_code
+from trainwright.request import make_request, parse_cuda
 
 
 @pytest.mark.parametrize(
@@ -67,20 +65,3 @@ def test_entry_points_that_the_toolkit_would_refuse(tmp_path, entry):
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(RequestError, match=r"nothing\.txt"):
         make_request(framework="pytorch", requirements=str(tmp_path / "nothing.txt"))
-
-
-def test_code_digest_follows_content_names_and_the_executable_bit(tmp_path: Path):
-    script = tmp_path / "train.py"
-    script.write_text("print(1)")
-    digests = [tree_sha256(tmp_path)]
-    (tmp_path / "__pycache__").mkdir()
-    (tmp_path / "__pycache__" / "train.pyc").write_text("x")
-    assert tree_sha256(tmp_path) == digests[0]
-    assert user_code(tmp_path) == [script]
-    script.chmod(0o755)
-    digests.append(tree_sha256(tmp_path))
-    script.write_text("print(2)")
-    digests.append(tree_sha256(tmp_path))
-    script.rename(tmp_path / "other.py")
-    digests.append(tree_sha256(tmp_path))
-    assert len(set(digests)) == len(digests)

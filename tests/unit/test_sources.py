@@ -164,7 +164,7 @@ def test_credentials_go_to_their_host_alone_and_are_not_shown(server, tmp_path):
         assert "Authorization" not in other.headers[0]
         netrc = tmp_path / "netrc"
         netrc.write_text("machine 127.0.0.1 login you password two\n")
-        check(plan_with(f"{server.url}/t"), Site(netrc=netrc))
+        check(plan_with(f"{server.url}/t"), Site(netrc=netrc, artifact_mirror=server.url))
         assert server.headers[1]["Authorization"] == "Basic " + base64.b64encode(b"you:two").decode()
     server.pages.clear()
     failure = refused(plan_with(f"http://me:s%20cret@{host}/t"))

@@ -15,7 +15,7 @@ from trainwright.records import Record
 
 # account.dkr.ecr.region.amazonaws.com/repository:tag, also with a digest; other partitions have other suffixes.
 ECR = re.compile(
-    r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<domain>[a-z0-9.-]+)/(?P<repository>[^:@]+)"
+    r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<domain>[a-z0-9.-]+)/(?P<repository>[^:@]+)"
     r"(?::(?P<tag>[^@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 Origin = Literal["plan", "labels", "name"]

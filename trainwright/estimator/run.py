@@ -20,7 +20,7 @@ from trainwright.estimator.request import launch_hyperparameters, make_request
 from trainwright.estimator.subject import SMP_PARAMETERS, Subject, part
 from trainwright.findings import Finding
 from trainwright.job import Job, PlanRequest, read_job
-from trainwright.records import Record, parse_record
+from trainwright.records import Record, parse_record, read_json
 
 FORMATS = ("python", "request", "cli", "hyperparameters")
 COMMAND_LINE = "the command line"
@@ -159,10 +159,8 @@ def with_parameters(job: Job, folder: Path) -> Job:
     named = model.get("parameters")
     if not isinstance(named, str):
         return job
-    try:
-        parameters = json.loads((folder / named).read_text())
-    except (OSError, ValueError) as broken:
-        raise RequestError(f"{SMP_PARAMETERS}: {folder / named} is no file of JSON: {broken}") from None
+    remedy = f"{SMP_PARAMETERS} is a mapping, or the name of a file of JSON that holds one."
+    parameters = read_json(folder / named, remedy=remedy)
     libraries = {**job.distribution["smdistributed"], "modelparallel": {**model, "parameters": parameters}}
     return job.model_copy(update={"distribution": {**job.distribution, "smdistributed": libraries}})
 

@@ -27,6 +27,7 @@ from trainwright.site import Site
 
 BAKE_FILE = "docker-bake.json"
 CONTEXTS = "contexts"
+KIND = "bake"  # of folder, as its manifest says
 SECRETS = "secrets"
 # Where images go, and what the label of the source says: set in the environment of `docker buildx bake`.
 VARIABLES = {"REGISTRY": "trainwright", "SOURCE_REVISION": "unknown"}
@@ -134,7 +135,7 @@ def write_bake(
     names = [target_name(plan) for plan in plans]
     bake_document(plans, cache=cache)  # what is wrong with the request is told before gigabytes are written
     path = folder / BAKE_FILE
-    claim(folder, "bake", f"--output {folder}", whole=True)
+    claim(folder, KIND, f"--output {folder}", whole=True)
     secrets, arguments = {}, {}
     for inputs, name in zip(every, names, strict=True):
         write_context(inputs, catalog, site, folder / CONTEXTS / name, say=say)

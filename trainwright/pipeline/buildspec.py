@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwright.errors import RequestError
 from trainwright.paths import templates_dir
+from trainwright.records import parse_yaml
 
 SCHEMA_FILE = "buildspec-0.2.json"
 
@@ -60,15 +61,10 @@ def parse(text: str, where: str) -> dict[str, Any]:
     Raises:
         RequestError: no YAML, or not what the schema of buildspec 0.2 allows; the message names the place.
     """
-    import yaml
-
-    try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as broken:
-        raise RequestError(f"{where}: not readable as YAML: {' '.join(str(broken).split())}") from None
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
 
+    document = parse_yaml(text, where)
     wrong = best_match(Draft202012Validator(schema()).iter_errors(document))
     if wrong is not None:
         place = ".".join(str(part) for part in wrong.absolute_path) or "document"

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwright.catalog import Catalog
 from trainwright.errors import RequestError, did_you_mean
-from trainwright.owned import check_replaceable, write_atomically
+from trainwright.owned import check_replaceable, claim, write_atomically
 from trainwright.pipeline import buildspec
 from trainwright.pipeline.batch import REHEARSALS, batch
 from trainwright.pipeline.images import Chosen, choose
@@ -62,15 +62,17 @@ def pipeline(
         raise RequestError(
             f"--cache: of --format bake alone, not {kind}", remedy="A buildspec has it of the variable CACHE."
         )
-    # What is written is for other machines: nothing of this one's site may end up in it.
-    images = choose(words, catalog, Site())
-    shared = shared_groups(images, catalog)
     target = output or OUTPUTS[kind]
     if Path(target).is_absolute() or ".." in Path(target).parts:
         raise RequestError(
             f"--output {target}: CodeBuild reads it out of the source",
             remedy="Name a file in the working folder, the root of the source.",
         )
+    if not check:
+        check_replaceable(Path(target), target, mark=MARK)
+    # What is written is for other machines: nothing of this one's site may end up in it.
+    images = choose(words, catalog, Site())
+    shared = shared_groups(images, catalog)
     flags = "".join(f" --{flag} {value}" for flag, value in (("images", words), ("catalog", catalog_folder)) if value)
     command = f"./invoke pipeline --format {kind}{flags}" + (f" --output {output}" if output else "")
     texts = contents(images, shared, kind=kind, target=target, command=command, catalog_folder=catalog_folder or "")
@@ -101,9 +103,10 @@ def _bake(
             remedy="./invoke pipeline --format bake writes both anew.",
         )
     from trainwright.inputs import first_use, locked_inputs
-    from trainwright.pipeline.bake import write_bake
+    from trainwright.pipeline.bake import KIND, write_bake
     from trainwright.site import load_site
 
+    claim(Path(output), KIND, f"--output {output}")  # before anything is fetched
     site = load_site()
     images = choose(words, catalog, site)
     inputs = []

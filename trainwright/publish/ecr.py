@@ -74,6 +74,9 @@ def aws_client(service: str, region: str, site: Site, tries: int | None = None) 
     )
     # botocore reads the environment's own bundle; the site's is for those who set none for AWS.
     bundle = None if os.environ.get("AWS_CA_BUNDLE") or site.ca_bundle is None else str(site.ca_bundle)
+    # botocore looks for a profile, a bundle or an endpoint of the name "" where such a variable is empty.
+    for name in [name for name, value in os.environ.items() if name.startswith("AWS_") and not value]:
+        del os.environ[name]
     try:
         return boto3.session.Session().client(service, region_name=region, config=config, verify=bundle)
     except BotoCoreError as error:

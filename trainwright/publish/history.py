@@ -9,6 +9,7 @@ from typing import Any
 
 from trainwright.owned import write_atomically
 from trainwright.paths import locked
+from trainwright.records import read_state
 from trainwright.store import BuildRecord
 
 FILE = "push.json"
@@ -26,8 +27,6 @@ def remember(record: BuildRecord, row: Mapping[str, Any]) -> Path:
 
 def pushes(record: BuildRecord) -> list[dict[str, Any]]:
     """Every push of an image that is remembered; none where the file is missing or broken."""
-    try:
-        found = json.loads((record.folder / FILE).read_text())["pushes"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return []
+    document = read_state(record.folder / FILE)
+    found = document.get("pushes") if isinstance(document, dict) else None
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -14,8 +14,8 @@ from trainwright.site import Aws
 # The service model of ECR: lower case, digits, single separators (hyphens may repeat) between them, folders by slashes.
 _NAME = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*")
 _NAME_LENGTH = range(2, 257)
-_HOST = re.compile(r"(?P<account>\d{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<suffix>[a-z0-9.-]+)")
-_ACCOUNT = re.compile(r"\d{12}")
+_HOST = re.compile(r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<suffix>[a-z0-9.-]+)")
+_ACCOUNT = re.compile(r"[0-9]{12}")
 
 
 @dataclass(frozen=True)

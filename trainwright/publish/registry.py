@@ -25,7 +25,7 @@ from trainwright.publish.proof import BUILT_LABEL, UNPROVEN_LABEL
 from trainwright.publish.refusals import read_refusal
 from trainwright.records import Record
 from trainwright.site import Site
-from trainwright.web import FAILURES, open_url, reason
+from trainwright.web import FAILURES, LARGEST, open_url, reason
 
 SECONDS = 60.0  # for each wait on the registry
 _TRIES = 3
@@ -155,7 +155,7 @@ class Registry:
             try:
                 with open_url(url, self._site, headers, SECONDS, method=method, data=data) as answer:
                     if body is not None:
-                        body.append(answer.read())
+                        body.append(answer.read(LARGEST))
                     return dict(answer.headers)
             except urllib.error.HTTPError as error:
                 said = error

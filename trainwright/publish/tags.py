@@ -30,7 +30,7 @@ LENGTH = 128  # of the grammar of image references (distribution/reference)
 UNTESTED = "untested"  # ends the immutable tag of an image that did not pass its smoke tests
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _PLAN_DIGITS = 12
-_IMMUTABLE = re.compile(rf".+-(\d{{8}})(?:\.(\d+))?-([0-9a-f]{{{_PLAN_DIGITS}}})(?:-{UNTESTED})?")
+_IMMUTABLE = re.compile(rf".+-([0-9]{{8}})(?:\.([0-9]+))?-([0-9a-f]{{{_PLAN_DIGITS}}})(?:-{UNTESTED})?")
 
 
 class Tags(Record):

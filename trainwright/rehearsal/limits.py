@@ -7,7 +7,6 @@ them against it. botocore itself is not loaded for them: that takes longer than 
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -47,7 +46,7 @@ def check_job(job: Job) -> None:
             f"--image {job.image}: not an image name", remedy="./invoke list --built shows the images built here."
         )
     _check_cluster(job)
-    if not (math.isfinite(job.timeout) and 0 < job.timeout <= LONGEST_RUN):
+    if not 0 < job.timeout <= LONGEST_RUN:
         raise RequestError(f"--timeout {job.timeout:g}: seconds, more than 0 and at most {LONGEST_RUN}")
     if job.stop_after is not None and not 0 <= job.stop_after < job.timeout:
         raise RequestError(
@@ -77,13 +76,23 @@ def _check_cluster(job: Job) -> None:
         instance(name)
 
 
-def _check_memory(given: str) -> None:
-    example = "For example: --memory 2g"
+def read_memory(given: str) -> float:
+    """The bytes of a size as docker writes it.
+
+    Raises:
+        RequestError: it is no such size.
+    """
     read = re.fullmatch(_MEMORY, given.lower(), re.ASCII) if len(given) < 20 else None
     if read is None:
-        raise RequestError(f"--memory {given}: a number and b, k, m or g", remedy=example)
-    if not LEAST_MEMORY <= float(read[1]) * _UNITS[read[2]] <= MOST_MEMORY:
-        raise RequestError(f"--memory {given}: from 6m, which is the engine's least, to 32t", remedy=example)
+        raise RequestError(f"--memory {given}: not a number with b, k, m, g or t", remedy="For example: --memory 2g")
+    return float(read[1]) * _UNITS[read[2]]
+
+
+def _check_memory(given: str) -> None:
+    if not LEAST_MEMORY <= read_memory(given) <= MOST_MEMORY:
+        raise RequestError(
+            f"--memory {given}: from 6m, which is the engine's least, to 32t", remedy="For example: --memory 2g"
+        )
 
 
 def _check_inputs(job: Job) -> None:

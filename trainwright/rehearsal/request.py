@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.job import InstanceGroup
-from trainwright.records import parse_record
+from trainwright.records import parse_json, parse_record
 from trainwright.rehearsal.job import DEFAULT_INSTANCE, Job
 from trainwright.rehearsal.limits import check_job
 from trainwright.texts import fits
@@ -152,21 +152,17 @@ def table_of(flag: str, given: str) -> dict[str, Any]:
 
 def _json(flag: str, given: str) -> Any:
     """What a text of JSON says, or the file that it names."""
-    text = given
+    text, where = given, flag
     if not given.lstrip().startswith(("{", "[")):
+        where = f"{flag} {given}"
         try:
             with Path(given).open() as file:  # a pipe will do, as `<(command)` is one
                 text = file.read(LONGEST_DOCUMENT + 1)
         except (OSError, ValueError) as error:
-            raise RequestError(f"{flag} {given}: neither JSON nor a file that can be read ({error})") from None
+            raise RequestError(f"{where}: neither JSON nor a file that can be read ({error})") from None
     if len(text) > LONGEST_DOCUMENT:
-        raise RequestError(f"{flag}: more than {LONGEST_DOCUMENT} characters")
-    try:
-        return json.loads(text)
-    except ValueError as wrong:
-        raise RequestError(f"{flag}: not JSON: {wrong}") from None
-    except RecursionError:
-        raise RequestError(f"{flag}: nested too deeply") from None
+        raise RequestError(f"{where}: more than {LONGEST_DOCUMENT} characters")
+    return parse_json(text, where)
 
 
 def pairs_of(flag: str, given: Iterable[str]) -> dict[str, str]:

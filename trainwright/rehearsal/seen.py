@@ -72,7 +72,7 @@ def _events(path: Path) -> Iterator[dict[str, Any]]:
     for line in _text(path).splitlines():
         try:
             event = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue  # cut off where the process was killed
         if isinstance(event, dict):
             yield event
