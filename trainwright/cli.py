@@ -25,6 +25,7 @@ from invoke.tasks import Task, task
 from trainwright import __version__
 from trainwright.command_line import check_command_line, verbs_program
 from trainwright.errors import Failure, RequestError
+from trainwright.faults import as_failure
 from trainwright.texts import for_people, hidden, printable
 
 P = ParamSpec("P")
@@ -124,8 +125,6 @@ def guarded(call: Callable[[], None], *, as_json: bool, words: Sequence[str]) ->
         complain("interrupted")
         return INTERRUPTED
     except Exception as fault:
-        from trainwright.faults import as_failure
-
         return _failed(as_failure(fault, list(words)), as_json)
     return code
 

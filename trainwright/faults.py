@@ -14,7 +14,7 @@ from pathlib import Path
 from trainwright import __version__
 from trainwright.errors import BuildFailed, Failure, InternalError, RequestError
 from trainwright.masking import mask
-from trainwright.paths import STATE_REMEDY, setting
+from trainwright.paths import STATE_REMEDY, setting, state_dir
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -114,9 +114,6 @@ def _report(fault: Exception, words: list[str]) -> str:
 
 def _keep(report: str) -> str:
     """Write a report that only its user can read; its path, or nothing where no folder takes it."""
-    from trainwright.masking import mask
-from trainwright.paths import state_dir
-
     name = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     for folder in (state_dir, lambda: Path(tempfile.gettempdir())):
         try:

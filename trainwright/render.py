@@ -56,7 +56,7 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
             if component.provider == BASE:
                 # The base image has it already; a few have something in them that must not stay as it is.
                 if changed := _call(module, "on_base", component):
-                    parts.append(row | {"stages": "", "residue": changed})
+                    parts.append({**row, "stages": "", "residue": changed})
                 continue
             parts.append(row | {macro: _call(module, macro, component) for macro in ("stages", "residue")})
             early = {macro: text or _call(module, macro, component) for macro, text in early.items()}

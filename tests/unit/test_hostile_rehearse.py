@@ -107,7 +107,7 @@ ROWS = (
     # documents
     refused("--hyperparameters", "--hyperparameters", "[1]"),
     refused("nested", "--hyperparameters", '{"a":' * 20_000),
-    refused("not JSON", "--hyperparameters", "{"),
+    refused("JSON", "--hyperparameters", "{"),
     refused("--hyperparameters", "--hyperparameters", "/dev/zero"),
     refused("2500", "--hyperparameters", json.dumps({"a": "x" * 2499})),
     refused("101 of them", "--hyperparameters", json.dumps({f"a{n}": 1 for n in range(101)})),
