@@ -15,6 +15,7 @@ LONGEST_VALUE = 4096  # of a value that is taken on: PATH_MAX of Linux
 
 # Cc: C0 and C1 (among them 8-bit CSI, U+009B). Cf: bidi marks and other invisible ones. Zl, Zp: line separators.
 _HIDDEN = {"Cc", "Cf", "Zl", "Zp", "Cs"}
+_COLOUR = re.compile(r"(\x1b\[[0-9;]{0,32}m)")
 _SPLIT = re.compile(r"(\s+)")
 
 
@@ -28,6 +29,15 @@ def printable(text: str, *, allowed: str = "\n\t") -> str:
     for char in hidden(text, allowed=allowed):
         text = text.replace(char, char.encode("unicode_escape", "surrogatepass").decode("ascii"))
     return text
+
+
+def coloured(text: str) -> str:
+    """One line of a program's log for a terminal: colours stay, whatever else a terminal would obey is shown.
+
+    Colours are ECMA-48's SGR, the control sequences that end with ``m``.
+    """
+    pieces = _COLOUR.split(text)
+    return "".join(piece if number % 2 else printable(piece, allowed="\t") for number, piece in enumerate(pieces))
 
 
 def shortened(text: str, limit: int) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TextIO
 
 from trainwright.progress import BuildProgress, Vertex
+from trainwright.texts import coloured
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -159,6 +160,7 @@ class _Lines:
     def write(self, line: str) -> None:
         if self._stream is None:
             return
+        line = coloured(line)
         try:
             try:
                 self._stream.write(line + "\n")

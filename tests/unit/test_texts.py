@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.errors import RequestError
-from trainwright.texts import LONGEST_LINE, LONGEST_WORD, fits, for_people, printable, trouble
+from trainwright.texts import LONGEST_LINE, LONGEST_WORD, coloured, fits, for_people, printable, trouble
 
 # ECMA-48: the 8-bit and the 7-bit introducer of a control sequence; UAX 9: bidi override; the title sequence of xterm.
 ESCAPES = ["\x9b31m", "\x1b[31m", "\u202eabc", "\x1b]0;title\x07", "\u2066x", "\u200bx", "\r", "\x00"]
@@ -24,6 +24,14 @@ def test_a_terminal_is_told_nothing(escape):
 def test_lines_and_letters_stay_as_they_are():
     text = "größe\n  β: 12 µs\t→ 日本"
     assert for_people(text) == text
+
+
+@pytest.mark.parametrize("escape", [*ESCAPES[2:], "\x1b[2J", "\x1b[31", "\x1b[1;31H", "\n"])
+def test_a_log_keeps_its_colours_and_nothing_else(escape):
+    shown = coloured(f"\x1b[1;31mred\x1b[0m {escape} after")
+    assert shown.startswith("\x1b[1;31mred\x1b[0m ")
+    assert escape not in shown
+    assert shown.count("\x1b") == 2
 
 
 @pytest.mark.parametrize("word", ["x" * 100_000, "y " * 100_000, ("z" * 300 + " ") * 1000])

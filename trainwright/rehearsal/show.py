@@ -10,6 +10,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
+from trainwright.texts import coloured
+
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
@@ -86,7 +88,7 @@ class RehearsalView:
         try:
             with self._lock:
                 if self._live is None:
-                    print(f"{host.ljust(self._width)} | {text}", file=self._out, flush=True)
+                    print(f"{host.ljust(self._width)} | {coloured(text)}", file=self._out, flush=True)
                 else:
                     from rich.text import Text
 
