@@ -95,7 +95,9 @@ def _compile(pattern: str) -> re.Pattern[str]:
     for place, word in enumerate(words):
         rule = re.escape(word[-1])
         if opened >= 0:
-            rule = word if word in "]-" or (word == "^" and place == opened + 1) else rule
+            begins = word == "^" and place == opened + 1
+            # Of two dashes the second is a character: `[+--]` reaches from the plus sign to it.
+            rule = word if word == "]" or begins or (word == "-" and found[-1] != "-") else rule
             opened = -1 if word == "]" else opened
         elif word.startswith("**"):
             rule = ".*" if place == len(words) - 1 else "(?:.*/)?"

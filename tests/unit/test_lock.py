@@ -576,7 +576,11 @@ def test_a_lock_names_the_hosts_whose_certificates_were_not_checked(
 def test_the_lock_of_a_plan_names_them_too_and_lock_says_so(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("UV_INSECURE_HOST", raising=False)
     before = PlanLock(
-        plan="0" * 64, request="", python_version="3.11", platform="x", insecure_hosts=("earlier.example",)
+        plan="0" * 64,
+        request="",
+        python_version="3.11",
+        platform="x86_64-manylinux_2_36",
+        insecure_hosts=("earlier.example",),
     )
     said: list[str] = []
     install(FakeTools(config="global.trusted-host='now.example'\n"))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.components import Target
-from trainwright.errors import Conflict
+from trainwright.errors import Conflict, RequestError
 from trainwright.paths import images_dir, templates_dir
 from trainwright.render import render_dockerfile
 from trainwright.request import make_request
@@ -215,7 +215,7 @@ def test_ptx_is_that_of_the_newest(numbers):
 
 
 def test_nccl_without_architectures_is_refused_and_not_compiled_for_all(rendered):
-    with pytest.raises(jinja2.UndefinedError):
+    with pytest.raises(RequestError, match=r"nccl/Dockerfile\.j2:\d+: "):
         rendered({"architectures": []})
 
 
