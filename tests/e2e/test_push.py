@@ -47,7 +47,13 @@ def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, wor
     assert described["imageScanningConfiguration"] == {"scanOnPush": True}
     assert described["encryptionConfiguration"]["encryptionType"] == "AES256"
     policy = json.loads(api.get_lifecycle_policy(repositoryName=words[1])["lifecyclePolicyText"])
-    assert [rule["selection"]["tagStatus"] for rule in policy["rules"]] == ["untagged", "any"]
+    selections = [rule["selection"] for rule in policy["rules"]]
+    # No rule takes an image that jobs may name: only untagged and nightly ones go.
+    assert [one.get("tagPatternList", one["tagStatus"]) for one in selections] == [
+        "untagged",
+        ["release-*"],
+        ["nightly-*"],
+    ]
 
     # The bill of materials is there, of type and subject, and beside the record.
     attached = api.batch_get_image(repositoryName=words[1], imageIds=[{"imageDigest": row["sbom_digest"]}])
