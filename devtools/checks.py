@@ -14,6 +14,7 @@ from trainwright.errors import EngineError, Failure
 from trainwright.paths import locked
 
 ROOT = Path(__file__).resolve().parent.parent
+ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping jobs more than they compute
 CODE = ["trainwright", "devtools", "tests", "templates", "bench", "tasks.py"]
 
 
@@ -47,7 +48,9 @@ def run_tests(*, fast: bool, select: str | None) -> None:
         _step("infrastructure", [str(Path(sys.executable).with_name("cfn-lint")), "infra/trainwright.yaml"])
     # pytest exits with 5 where -k chose nothing of one half.
     empty = (5,) if select else ()
-    _step("unit tests", [*pytest, "-m", "not engine"], empty)
+    # A module's fixtures are shared by its tests, so engine tests of a module stay together; most of them wait.
+    side_by_side = [] if select else ["-n", "auto", "--dist", "worksteal"]
+    _step("unit tests", [*pytest, *side_by_side, "-m", "not engine"], empty)
     if fast:
         say("left out (--fast): the tests that build and run images")
         return
@@ -60,7 +63,8 @@ def run_tests(*, fast: bool, select: str | None) -> None:
             raise
         say(f"NOT RUN: the tests that build and run images: {lacking.message}")
         return
-    _step("real builds", [*pytest, "-m", "engine", "--durations=10"], empty)
+    side_by_side = [] if select else ["-n", str(ENGINE_JOBS), "--dist", "loadfile", "--no-loadscope-reorder"]
+    _step("real builds", [*pytest, *side_by_side, "-m", "engine", "--durations=10"], empty)
 
 
 def add_packages() -> None:
