@@ -37,6 +37,7 @@ TEMPLATE = """\
 {{% import "macros.j2" as docker with context %}}
 {{% macro residue(c) %}}
 {{{{ docker.install(c) }}}}
+{{{{ docker.install_built(c) }}}}
 {{% endmacro %}}
 """
 TESTS = '''\
