@@ -265,13 +265,13 @@ def test_a_name_that_says_something_else_is_refused_with_the_right_one(
 
 
 def test_a_line_of_another_folder_s_framework_is_refused(own: Path) -> None:
-    path = add_line(own, "cu126", framework="tensorflow")
+    path = add_line(own, "2.7.0-cu126", framework="tensorflow", version="2.7.0")
     assert str(path) in refusal().message
     assert "images/pytorch" in refusal().remedy
 
 
 def test_only_lines_from_packages_go_by_cuda_alone(own: Path) -> None:
-    path = add_line(own, "cu124", shipped="2.5.1-cu124")
+    path = add_line(own, "cu124", shipped="2.5.1-cu124", version="2.5.2")
     assert str(path) in refusal().message
 
 
