@@ -50,6 +50,28 @@ def lock_lines(  # noqa: PLR0917 - invoke passes flags by name
     refresh_locks(framework, cuda, version, check=check, say=say)
 
 
+@verb(positional=["name"], help={"name": "of the component: flash-attn", "catalog": CATALOG_HELP})
+def new_component(c: Context, name: str, catalog: str | None = None) -> None:
+    """Begin a component: files to fill in, which nothing takes before they are."""
+    from devtools.scaffold import new_component as make
+
+    make(name, catalog, say=say)
+
+
+@verb(
+    help={
+        "like": "the file of the image line to begin from: images/pytorch/cu126.yaml",
+        "version": "of the framework in the new line: 2.7.0",
+        "catalog": CATALOG_HELP,
+    },
+)
+def new_line(c: Context, like: str | None = None, version: str | None = None, catalog: str | None = None) -> None:
+    """Begin an image line from another one: a file to fill in, which nothing takes before it is."""
+    from devtools.scaffold import new_line as make
+
+    make(like, version, catalog, say=say)
+
+
 @verb(help={"check": "change nothing; fail where the file would change"})
 def refresh_instances(c: Context, check: bool = False) -> None:
     """Make the table of instance types anew from the packages that know them (needs the package index)."""
@@ -75,6 +97,8 @@ def refresh_dlc(c: Context, facts: str | None = None, check: bool = False) -> No
 
 namespace.add_task(test)
 namespace.add_task(lock_lines)
+namespace.add_task(new_component)
+namespace.add_task(new_line)
 namespace.add_task(refresh_instances)
 namespace.add_task(refresh_dlc)
 namespace.add_task(generate)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from trainwright.catalog_checks import check_lines, check_provable
 from trainwright.components import Component, ComponentFolder, Provider, Target
 from trainwright.errors import RequestError, did_you_mean
 from trainwright.lines import ImageLine, Line, version_key
@@ -16,7 +17,10 @@ from trainwright.rulebook import RuleBook
 
 # The provider that every component has: nothing is installed, as the base image holds it.
 BASE = "base"
-IN_BASE = Provider(about="the base image already holds it")
+IN_BASE = Provider(
+    about="the base image already holds it",
+    unchecked="its version is the one that the publisher of the base image names",
+)
 
 
 class Catalog:
@@ -68,7 +72,8 @@ def load_catalog(images: Path | None = None, templates: Path | None = None) -> C
             user's.
 
     Raises:
-        RequestError: a file is malformed, or names a component, provider or version that does not exist.
+        RequestError: a file is malformed, or names a component, provider or version that does not exist; a component
+            cannot be proven; two lines mean the same, or a file's name says something else than its line.
     """
     image_roots, template_roots = [images or images_dir()], [templates or templates_dir()]
     own = own_catalog() if images is None and templates is None else None
@@ -85,6 +90,7 @@ def load_catalog(images: Path | None = None, templates: Path | None = None) -> C
         component = parse_record(Component, read_yaml(path), str(path))
         if component.name != path.parent.name:
             raise RequestError(f"{path}: name is {component.name!r} but the folder is {path.parent.name!r}")
+        check_provable(component, path)
         providers = {BASE: IN_BASE, **component.providers}
         component = component.model_copy(update={"providers": providers})
         components[component.name] = ComponentFolder(component=component, path=path.parent)
@@ -94,6 +100,7 @@ def load_catalog(images: Path | None = None, templates: Path | None = None) -> C
     ]
     rules_file = next(p for root in reversed(template_roots) if (p := root / "rules.yaml").is_file())
     rules = parse_record(RuleBook, read_yaml(rules_file), str(rules_file))
+    check_lines(lines)
     catalog = Catalog(sorted(lines, key=_order), components, rules)
     for entry in catalog.lines:
         _check_line(catalog, entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -137,6 +138,19 @@ class ProbeStep(Record):
     run: str | None = None
     match: dict[str, str] = {}
 
+    @model_validator(mode="after")
+    def _one_way(self) -> ProbeStep:
+        if bool(self.python) == bool(self.run) or bool(self.run) != bool(self.match):
+            raise ValueError("name either python, or run and match")
+        for fact, pattern in self.match.items():
+            try:
+                groups = re.compile(pattern).groups
+            except re.error as wrong:
+                raise ValueError(f"match of {fact} is not a regular expression: {wrong}") from None
+            if not groups:
+                raise ValueError(f"match of {fact} has no group: put what is the fact in brackets")
+        return self
+
 
 class Tied(Record):
     """A component whose version another one decides: it changes only together with that."""
@@ -160,7 +174,9 @@ class Provider(Record):
         compile_memory_gb: of one compile job.
         environment: of the image; ``{version}``, ``{cuda}``, ``{python}`` and values are filled in.
         path: directories of programs, in front of ``PATH``.
-        expect: what the probe must find, by fact; filled in, too, and ``*`` at the end leaves the rest open.
+        expect: what the probe must find, by fact; filled in, too, and ``*`` at the end leaves the rest open. ``{code}``
+            is the digest of the user's code, or ``*`` where none is baked.
+        unchecked: why the probe does not look for its version, in place of ``expect``; plans say so.
         probe: takes the place of the component's probe.
         owns: patterns of the Python packages that its layer holds.
         tied: the component that decides its version, where one does.
@@ -178,6 +194,7 @@ class Provider(Record):
     environment: dict[VariableName, Line] = {}
     path: tuple[Folder, ...] = ()
     expect: dict[VariableName, Line] = {}
+    unchecked: Prose | None = None
     probe: tuple[ProbeStep, ...] = ()
     owns: tuple[Line, ...] = ()
     tied: Tied | None = None

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from trainwright import rules as ruling
+from trainwright import unlisted
 from trainwright.catalog import Catalog, target_of
 from trainwright.draft import USER, Draft, can_move, facts_of, make_draft, same_version
 from trainwright.errors import Conflict
@@ -205,15 +206,22 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     if open_ is None:
         facts += [fact for fact in _why_not(words, list(zip(drafts, per_draft, strict=True))) if fact not in facts]
     rows = [(word, _evidence(word, words, catalog, own)) for word in words] + facts
+    added = [word.partition(" ")[2] for word in words if _unlisted(word, catalog, own)]
     message = f"no image line for {request.flags()}"
     if open_ is not None:
         # Where no line has a word anyway, the rule says why none can.
         held = all(word.startswith("--without") or any(_has(word, draft) for draft in own) for word in words)
         told = request.flags() if held else message
         message = f"{told}: {'; '.join(constraint for constraint, _ in facts)}"
+    remedy = _remedy(request, own, closed=open_ is None, attempt=attempt)
+    if added and open_ is None:
+        nearest = min(own, key=lambda draft: _distance(request, catalog, draft))
+        remedy = "\n".join(
+            [*(unlisted.how_to_list(name, catalog, nearest) for name in added), "Or take one of the offers."]
+        )
     return Conflict(
         message,
-        remedy=_remedy(request, own, closed=open_ is None, attempt=attempt),
+        remedy=remedy,
         rows=[{"constraint": constraint, "evidence": evidence} for constraint, evidence in rows],
         offers=offers(request, catalog, own, attempt),
     )
@@ -261,12 +269,18 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
     return f"only in {', '.join(file.removesuffix(' ()') for file in files)}"
 
 
+def _unlisted(word: str, catalog: Catalog, drafts: list[Draft]) -> bool:
+    """Whether a word adds a component that there is, and that no line of the framework lists."""
+    flag, _, name = word.partition(" ")
+    return flag == "--with" and name in catalog.components and not any(_has(word, draft) for draft in drafts)
+
+
 def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft]) -> str:
     name = value.partition("=")[0]
     if flag in ("--with", "--set") and name not in catalog.components:
         return f"templates/components has no {name} yet"
     if flag == "--with":
-        return "no provider of it is known for any"
+        return f"templates/components/{name} exists: {unlisted.providers(catalog, name)}"
     if flag == "--set":
         providers = {d.selections[name].provider for d in drafts if name in d.selections}
         known = [

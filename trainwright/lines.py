@@ -36,9 +36,9 @@ _REFERENCE = r"^[a-z0-9][A-Za-z0-9_.-]*(:[0-9]+)?(/[A-Za-z0-9_.-]+)*:[A-Za-z0-9_
 class Evidence(Record):
     """How a row is known: where it was read or measured, when, and what it says."""
 
-    source: Prose
-    date: Prose
-    says: Prose
+    source: Prose = Field(min_length=1)
+    date: Prose = Field(min_length=1)
+    says: Prose = Field(min_length=1)
 
 
 class Selection(Record):
@@ -72,6 +72,8 @@ class LineBase(Record):
 
     @model_validator(mode="after")
     def _can_be_made(self) -> LineBase:
+        if self.image is None and self.kind != "debian":
+            raise ValueError(f"key 'image' is missing: a base of kind {self.kind} is an image")
         if self.image is None:
             known_suite(self.os)
         return self
@@ -115,7 +117,7 @@ class ImageLine(Record):
     excluded: tuple[PackageName, ...] = ()
     as_of: Day | None = None
     notices: tuple[Prose, ...] = ()
-    evidence: tuple[Evidence, ...]
+    evidence: tuple[Evidence, ...] = Field(min_length=1)
 
     @field_validator("base", mode="before")
     @classmethod

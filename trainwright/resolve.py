@@ -5,7 +5,7 @@ Imports neither jinja2 nor docker nor boto3: ``plan`` is answered without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -210,13 +210,15 @@ def _make_plan(
         )
         environment |= {key: fill(text, values) for key, text in provider.environment.items()}
         path += [directory for directory in provider.path if directory not in path]
+        told = values | {"code": request.user.code_sha256 or "*"}
         expect += [
-            Expectation(component=name, fact=fact, value=fill(text, values)) for fact, text in provider.expect.items()
+            Expectation(component=name, fact=fact, value=fill(text, told)) for fact, text in provider.expect.items()
         ]
-        steps = provider.probe or folder.component.probe if provider.expect or chosen.provider != BASE else ()
+        steps = provider.probe or folder.component.probe if provider.expect else ()
         probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
         if chosen.provider != BASE:
             notices += [note.says for note in folder.component.notices if note.unless not in selections]
+    notices += _unchecked(selections, providers)
     if path:
         # A Deep Learning Container has a PATH of its own, which stays.
         rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
@@ -257,6 +259,15 @@ def _make_plan(
         "skeleton": _skeleton_recipe(),
     }
     return planning.finish(fields)
+
+
+def _unchecked(selections: Mapping[str, Selection], providers: Mapping[str, Provider]) -> list[str]:
+    """Which versions of a plan no probe looks for, and why."""
+    reasons: dict[str, list[str]] = {}
+    for name, chosen in selections.items():
+        if why := providers[name].unchecked:
+            reasons.setdefault(why, []).append(f"{name} {chosen.version}")
+    return [f"not checked inside the image: {', '.join(found)} ({why})" for why, found in reasons.items()]
 
 
 def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:

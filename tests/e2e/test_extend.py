@@ -24,9 +24,9 @@ def catalog(tmp_path: Path) -> Path:
     line = {**shipped, "components": held, "options": {}, "base": {"kind": "dlc", "os": "debian-12", "image": IMAGE}}
     folder = tmp_path / "catalog" / "images" / "pytorch"
     folder.mkdir(parents=True)
-    (folder / "container.yaml").write_text(yaml.safe_dump(line))
+    (folder / "2.13.0-cpu.yaml").write_text(yaml.safe_dump(line))
     lock = json.loads((images_dir() / "pytorch" / "cpu.lock.json").read_text())
-    (folder / "container.lock.json").write_text(json.dumps(lock))
+    (folder / "2.13.0-cpu.lock.json").write_text(json.dumps(lock))
     return tmp_path / "catalog"
 
 

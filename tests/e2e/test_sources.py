@@ -86,13 +86,16 @@ class Bench:
                             ]
                         }
                     },
+                    "expect": {"file": "gadget {version}"},
                 }
             },
+            "probe": [{"run": "test -e /opt/gadget && echo gadget 1.0", "match": {"file": "^(.+)$"}}],
         }
         own = self.folder / "templates" / "components" / "gadget"
         own.mkdir(exist_ok=True)
         (own / "component.yaml").write_text(json.dumps(component))
         (own / "Dockerfile.j2").write_text(TEMPLATE)
+        (own / "test_gadget.py").write_text("def test_gadget(host):\n    host.check_output('test -e /opt/gadget')\n")
         line = self.folder / "images" / "pytorch" / "cpu.yaml"
         text = line.read_text()
         if "gadget" not in text:

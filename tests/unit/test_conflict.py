@@ -198,7 +198,8 @@ def test_the_framework_is_a_reason_where_another_one_would_do(tmp_path):
     (tmp_path / "images" / "tensorflow").mkdir()
     (tmp_path / "images" / "tensorflow" / "cu125.yaml").write_text(
         "framework: tensorflow\nversion: 2.18.0\ncuda: '12.5'\npython: '3.11'\nbase: debian-12\nstatus: supported\n"
-        "components: {ssh: {provider: debian, version: '9.2'}}\nevidence: []\n"
+        "components: {ssh: {provider: debian, version: '9.2'}}\n"
+        "evidence: [{source: a test, date: '2026-11-21', says: nothing}]\n"
     )
     catalog = load_catalog(tmp_path / "images", templates_dir())
 

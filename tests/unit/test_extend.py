@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-import yaml
 
+from tests.catalogs import write_line
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.errors import Conflict, RequestError
 from trainwright.extend import registry_reference
@@ -39,13 +39,10 @@ LINE = {
 EMPTY = {"packages": [], "platform": "x86_64-manylinux_2_28", "python": "3.12", "schema": "trainwright/lock/1"}
 
 
-def catalog_of(folder: Path, **lines: dict[str, object]) -> Catalog:
+def catalog_of(folder: Path, *lines: dict[str, object]) -> Catalog:
     """A catalog with these lines alone; each is the one above with other values."""
-    home = folder / "pytorch"
-    home.mkdir(parents=True)
-    for name, changes in lines.items():
-        (home / f"{name}.yaml").write_text(yaml.safe_dump({**LINE, **changes}))
-        (home / f"{name}.lock.json").write_text(json.dumps(EMPTY))
+    for changes in lines:
+        write_line(folder, {**LINE, **changes}, json.dumps(EMPTY))
     return load_catalog(images=folder, templates=templates_dir())
 
 
@@ -54,7 +51,7 @@ def plan_of(catalog: Catalog, region: str | None = None, **words: object) -> Pla
 
 
 def test_build_stages_start_from_the_devel_image_and_the_image_from_the_small_one(tmp_path: Path) -> None:
-    catalog = catalog_of(tmp_path, one={})
+    catalog = catalog_of(tmp_path, {})
     plan = plan_of(catalog)
     text = render_dockerfile(plan, catalog)
     assert "ARG BASE_IMAGE=nvidia/cuda:12.9.1-base-ubuntu22.04" in text
@@ -65,13 +62,13 @@ def test_build_stages_start_from_the_devel_image_and_the_image_from_the_small_on
 
 
 def test_a_set_that_nobody_published_is_taken_only_by_name(tmp_path: Path) -> None:
-    catalog = catalog_of(tmp_path, one={}, two={"version": "2.9.0", "released": False})
+    catalog = catalog_of(tmp_path, {}, {"version": "2.9.0", "released": False})
     assert plan_of(catalog, cuda="cu129").version == "2.8.0"
     assert plan_of(catalog, version="2.9.0").version == "2.9.0"
 
 
 def test_the_newest_line_of_a_cuda_version_says_that_there_are_others(tmp_path: Path) -> None:
-    catalog = catalog_of(tmp_path, one={}, two={"version": "2.7.1"})
+    catalog = catalog_of(tmp_path, {}, {"version": "2.7.1"})
     plan = plan_of(catalog, cuda="cu129")
     assert plan.version == "2.8.0"
     assert any("2.7.1" in notice for notice in plan.notices)
@@ -82,13 +79,13 @@ def test_the_newest_line_of_a_cuda_version_says_that_there_are_others(tmp_path: 
 
 def test_of_several_lines_the_preferred_one_answers_and_a_pin_picks_the_other(tmp_path: Path) -> None:
     with_ssh = {**LINE["components"], "ssh": {"provider": "debian", "version": "9.2"}}
-    catalog = catalog_of(tmp_path, later={"components": with_ssh}, first={"preferred": True})
+    catalog = catalog_of(tmp_path, {"components": with_ssh, "variant": "ssh"}, {"preferred": True})
     assert plan_of(catalog).component("ssh") is None
     assert plan_of(catalog, with_="ssh").component("ssh") is not None
 
 
 def test_extending_a_container_of_aws(tmp_path: Path) -> None:
-    catalog = catalog_of(tmp_path, one={})
+    catalog = catalog_of(tmp_path, {})
     plan = plan_of(catalog, base="dlc", region="eu-west-1")
     assert plan.base.image == (
         "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker"
@@ -104,7 +101,7 @@ def test_extending_a_container_of_aws(tmp_path: Path) -> None:
 def test_packages_of_the_user_go_into_the_container_s_interpreter(tmp_path: Path) -> None:
     wanted = tmp_path / "wanted.txt"
     wanted.write_text("einops==0.8.1\n")
-    catalog = catalog_of(tmp_path / "lines", one={})
+    catalog = catalog_of(tmp_path / "lines", {})
     text = render_dockerfile(plan_of(catalog, base="dlc", requirements=str(wanted)), catalog)
     assert 'uv pip install --python "$(command -v python3)" --break-system-packages' in text
 
@@ -133,6 +130,6 @@ def test_a_region_without_containers_is_refused() -> None:
 
 
 def test_a_line_without_a_container_is_a_conflict(tmp_path: Path) -> None:
-    catalog = catalog_of(tmp_path, one={"version": "2.8.7"})
+    catalog = catalog_of(tmp_path, {"version": "2.8.7"})
     with pytest.raises(Conflict):
         plan_of(catalog, base="dlc")

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.catalogs import write_hello
 from tests.hostile import Try
 from trainwright import build, paths, store
 from trainwright.catalog import load_catalog
@@ -45,24 +46,18 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A catalog with one component and one line that holds it."""
-    component = tmp_path / "own" / "templates" / "components" / "hello"
-    component.mkdir(parents=True)
-    (component / "component.yaml").write_text(
-        "name: hello\nsummary: says hello\norder: 70\nproviders:\n  debian:\n    about: hello\n"
-        "    versions: {'2.10': {}}\n    apt: {run: [hello]}\n    environment: {HELLO: 'yes'}\n"
-    )
-    (component / "Dockerfile.j2").write_text("{% macro residue(c) %}\nRUN hello\n{% endmacro %}\n")
+    write_hello(tmp_path / "own" / "templates")
     lines = tmp_path / "own" / "images" / "pytorch"
     lines.mkdir(parents=True)
     text = (images_dir() / "pytorch" / "cpu.yaml").read_text()
     text = text.replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n")
-    (lines / "cpu-hello.yaml").write_text(text.replace('python: "3.11"', 'python: "3.12"', 1))
-    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", lines / "cpu-hello.lock.json")
+    (lines / "cpu-py312.yaml").write_text(text.replace('python: "3.11"', 'python: "3.12"', 1))
+    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", lines / "cpu-py312.lock.json")
     monkeypatch.setenv("TRAINWRIGHT_CATALOG", str(tmp_path / "own"))
     return tmp_path / "own"
 
 
-LINE = "images/pytorch/cpu-hello.yaml"
+LINE = "images/pytorch/cpu-py312.yaml"
 COMPONENT = "templates/components/hello/component.yaml"
 BAD_DATA = [
     (LINE, 'python: "3.12"', rf'python: "3.12\nRUN {PROOF}"', "python"),

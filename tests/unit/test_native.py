@@ -10,10 +10,10 @@ from typing import Any
 
 import jinja2
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.catalogs import write_line
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.components import Target
 from trainwright.errors import Conflict, RequestError
@@ -63,10 +63,8 @@ def made(tmp_path: Path) -> Made:
         fields = {**LINE, **(line or {}), "components": {n: c for n, c in chosen.items() if c}}
         if "version" in (line or {}):
             fields["components"]["pytorch"] = {"provider": "wheel", "version": fields["version"]}
-        folder = tmp_path / "images" / "pytorch"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "made.yaml").write_text(yaml.safe_dump(fields))
-        shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", folder / "made.lock.json")
+        shutil.rmtree(tmp_path / "images", ignore_errors=True)
+        write_line(tmp_path / "images", fields, (images_dir() / "pytorch" / "cpu.lock.json").read_text())
         return load_catalog(tmp_path / "images", templates_dir())
 
     return make

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.catalogs import write_hello
 from trainwright.catalog import load_catalog
 from trainwright.errors import Conflict, RequestError
 from trainwright.paths import images_dir, templates_dir
@@ -25,23 +26,16 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one component and one line that holds it."""
-    component = tmp_path / "own" / "templates" / "components" / "hello"
-    component.mkdir(parents=True)
-    (component / "component.yaml").write_text(
-        "name: hello\nsummary: says hello\norder: 70\nproviders:\n  debian:\n    about: hello\n"
-        "    versions: {'2.10': {}}\n    apt: {run: [hello]}\n"
-    )
-    (component / "Dockerfile.j2").write_text("{% macro residue(c) %}\nRUN hello\n{% endmacro %}\n")
-    (component / "test_hello.py").write_text("def test_hello(host):\n    assert host.run('hello').rc == 0\n")
+    write_hello(tmp_path / "own" / "templates")
     lines = tmp_path / "own" / "images" / "pytorch"
     lines.mkdir(parents=True)
     text = (images_dir() / "pytorch" / "cpu.yaml").read_text()
-    (lines / "cpu-hello.yaml").write_text(
+    (lines / "cpu-py312.yaml").write_text(
         text.replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n").replace(
             'python: "3.11"', 'python: "3.12"', 1
         )
     )
-    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", lines / "cpu-hello.lock.json")
+    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", lines / "cpu-py312.lock.json")
     monkeypatch.setenv("TRAINWRIGHT_CATALOG", str(tmp_path / "own"))
     return tmp_path / "own"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from tests.catalogs import write_line
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.errors import Conflict, RequestError
 from trainwright.lock import Lock, LockedPackage
@@ -50,9 +50,6 @@ def catalog_with(tmp_path: Path, components: dict[str, dict[str, Any]], **fields
         "evidence": [{"source": "a test", "date": "2026-11-21", "says": "nothing"}],
         **fields,
     }
-    path = tmp_path / "images" / str(line["framework"]) / "line.yaml"
-    path.parent.mkdir(parents=True)
-    path.write_text(yaml.safe_dump(line))
     pins = [(name, pin) for name, chosen in every.items() for pin in chosen["packages"]]
     packages = [
         LockedPackage(
@@ -67,7 +64,7 @@ def catalog_with(tmp_path: Path, components: dict[str, dict[str, Any]], **fields
         for name, pin in pins
     ]
     lock = Lock(python=line["python"], platform="x86_64-manylinux_2_17", packages=tuple(packages))
-    path.with_suffix(".lock.json").write_text(lock.dump())
+    write_line(tmp_path / "images", line, lock.dump())
     return load_catalog(images=tmp_path / "images")
 
 

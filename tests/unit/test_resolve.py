@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.catalogs import packages_only
+from tests.catalogs import packages_only, write_hello
 from trainwright.catalog import Catalog, load_catalog
 from trainwright.errors import Conflict, Failure, RequestError
 from trainwright.lines import Line, cuda_tag, version_key
@@ -223,14 +223,7 @@ def test_a_broken_data_file_is_named_with_the_nearest_valid_word(copied, file, o
 
 
 def test_a_component_can_be_added_without_touching_python(copied):
-    folder = copied / "templates" / "components" / "hello"
-    folder.mkdir()
-    (folder / "component.yaml").write_text(
-        "name: hello\nsummary: says hello\norder: 70\nproviders:\n  debian:\n    about: hello\n"
-        "    versions: {'2.10': {}}\n    apt: {run: [hello]}\n    expect: {version: '{version}'}\n"
-        "probe:\n  - run: hello --version\n    match: {version: ') ([0-9.]+)'}\n"
-    )
-    (folder / "Dockerfile.j2").write_text("{% macro residue(c) %}\nRUN hello\n{% endmacro %}\n")
+    write_hello(copied / "templates")
     line = copied / "images" / "pytorch" / "cpu.yaml"
     line.write_text(
         line.read_text().replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n")
