@@ -48,7 +48,7 @@ def leave() -> tuple[Leave, str]:
     """Whether this machine may be changed, and by which rule (in a few words, for messages).
 
     Raises:
-        RequestError: ``TRAINWRIGHT_ENGINE_SETUP`` is none of its values.
+        RequestError: ``TRAINWRIGHT_ENGINE_SETUP`` has an invalid value.
     """
     named = setting(VARIABLE)
     if named == "auto":

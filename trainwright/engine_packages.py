@@ -206,7 +206,7 @@ def _check_removals(done: runner.Completed, packages: Sequence[str]) -> None:
 
 
 def fetch_lists(say: Say) -> bool:
-    """Fetch the package lists where there are none, as in a fresh container; whether that was done."""
+    """Fetch the package lists where they are missing, as in a fresh container; whether that was done."""
     return not any(APT_LISTS.glob("*_Packages*")) and _update(say)
 
 

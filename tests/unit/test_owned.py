@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import hashlib
 import json
 import os
 import signal
@@ -14,24 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.hostile import contents
 from trainwright import owned
 from trainwright.errors import BuildFailed, RequestError
 from trainwright.owned import MANIFEST, check_replaceable, claim, clear, fill, write_atomically
 
 ROOT = Path(__file__).parents[2]
 FILES: dict[str, str | Path] = {"Dockerfile": "FROM a\n", "tools/fetch": "#!/bin/sh\n", "requirements/x.txt": "x==1\n"}
-
-
-def tree(folder: Path) -> dict[str, str]:
-    """Every file, link and directory below a folder, by name, with what it holds."""
-    found = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
-        else:
-            found[name] = "directory" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
-    return found
 
 
 def put(folder, files=FILES, **more):
@@ -56,10 +44,10 @@ def project(tmp_path):
 
 
 def test_a_repository_is_refused_and_stays_as_it_is(project):
-    before = tree(project)
+    before = contents(project)
     with pytest.raises(RequestError, match="not empty"):
         put(project)
-    assert tree(project) == before
+    assert contents(project) == before
     assert subprocess.run(["git", "status", "--porcelain"], cwd=project, check=True, capture_output=True).stdout == b""
 
 
@@ -68,19 +56,19 @@ def test_a_repository_is_refused_and_stays_as_it_is(project):
 def test_a_manifest_gives_leave_only_for_what_is_below_it(project, files, kind):
     manifest = {"kind": kind, "files": files, "whole": False, "complete": True, "pid": 1}
     (project / MANIFEST).write_text(json.dumps(manifest))
-    before = tree(project)
+    before = contents(project)
     with pytest.raises(RequestError):
         put(project)
-    assert tree(project) == before
+    assert contents(project) == before
 
 
 def test_a_manifest_that_is_a_link_is_none(project, tmp_path):
     put(tmp_path / "ours")
     (project / MANIFEST).symlink_to(tmp_path / "ours" / MANIFEST)
-    before = tree(project)
+    before = contents(project)
     with pytest.raises(RequestError):
         put(project)
-    assert tree(project) == before
+    assert contents(project) == before
 
 
 def test_files_that_a_user_added_outlive_every_refill(tmp_path):
@@ -95,7 +83,7 @@ def test_files_that_a_user_added_outlive_every_refill(tmp_path):
     assert (folder / "Dockerfile").read_text() == "FROM b\n"
     assert not (folder / "requirements").exists()
     clear(folder)
-    assert sorted(tree(folder)) == sorted({*own, ".git", "tools", "wheels"})
+    assert sorted(contents(folder)) == sorted({*own, ".git", "tools", "wheels"})
 
 
 @pytest.mark.parametrize("mine", ["apt", "apt/pins"])
@@ -104,10 +92,10 @@ def test_a_users_file_in_the_way_is_not_replaced(tmp_path, mine):
     put(folder)
     (folder / mine).parent.mkdir(exist_ok=True)
     (folder / mine).write_text("mine")
-    before = tree(folder)
+    before = contents(folder)
     with pytest.raises(RequestError, match="in the way"):
         put(folder, {**FILES, "apt/pins": "ours"})
-    assert tree(folder) == before
+    assert contents(folder) == before
 
 
 def test_a_link_in_the_folder_is_not_followed(tmp_path):
@@ -119,7 +107,7 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path):
     (folder / "tools").symlink_to(outside)
     with pytest.raises(RequestError, match="in the way"):
         put(folder, {**FILES, "tools/fetch": "#!/bin/sh\nnew\n"})
-    assert tree(outside) == {}
+    assert contents(outside) == {}
 
 
 def test_a_file_is_not_a_folder(tmp_path):
@@ -176,10 +164,10 @@ def test_a_new_folder_that_was_not_finished_is_gone(tmp_path, monkeypatch, fault
         monkeypatch.setattr(owned, "_put", breaks)
         with pytest.raises((BuildFailed, KeyboardInterrupt)):
             put(tmp_path / "context")
-        assert tree(tmp_path) == {}
+        assert contents(tmp_path) == {}
     monkeypatch.setattr(owned, "_put", real)
     put(tmp_path / "context")
-    assert set(FILES) <= set(tree(tmp_path / "context"))
+    assert set(FILES) <= set(contents(tmp_path / "context"))
 
 
 def test_a_folder_of_an_earlier_run_is_of_no_use_until_it_is_whole(tmp_path, monkeypatch):
@@ -214,9 +202,9 @@ def test_a_killed_run_is_completed_by_the_next(tmp_path):
     done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
     assert done.returncode == -signal.SIGKILL
     assert not (folder / "Dockerfile").exists()
-    assert [name for name in tree(folder) if name.endswith(".part")]
+    assert [name for name in contents(folder) if name.endswith(".part")]
     put(folder)
-    assert sorted(name for name in tree(folder) if not (folder / name).is_dir()) == sorted({*FILES, MANIFEST})
+    assert sorted(name for name in contents(folder) if not (folder / name).is_dir()) == sorted({*FILES, MANIFEST})
 
 
 def test_a_full_disk_leaves_nothing_and_says_so(tmp_path):
@@ -229,7 +217,7 @@ def test_a_full_disk_leaves_nothing_and_says_so(tmp_path):
     try:
         with pytest.raises(BuildFailed, match="nothing of it was kept"):
             put(disk / "context", {**FILES, **{f"files/{number}": "x" * 9000 for number in range(20)}})
-        assert tree(disk) == {}
+        assert contents(disk) == {}
     finally:
         subprocess.run(["umount", disk], check=True)
 
@@ -272,10 +260,10 @@ def test_state_and_cache_take_no_folder_of_a_users(project, monkeypatch, variabl
     from trainwright.paths import cache_dir, state_dir
 
     monkeypatch.setenv(variable, str(project))
-    before = tree(project)
+    before = contents(project)
     with pytest.raises(RequestError, match=variable):
         (state_dir if variable == "TRAINWRIGHT_STATE" else cache_dir)()
-    assert tree(project) == before
+    assert contents(project) == before
 
 
 def test_an_empty_variable_is_an_unset_one(project, monkeypatch):
