@@ -7,7 +7,6 @@ a server of loopback. The build at the end runs in an engine of its own, with an
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import SMALL_LINE
-from tests.e2e.test_sources import TEMPLATE, archive
+from tests.e2e.test_sources import archive, write_gadget
 from tests.loopback import Loopback, dead_url, loopback
 from trainwright import build as building
 from trainwright import lock_changes, mirror
@@ -84,13 +83,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         (images / "cpu.yaml").write_text(line)
         shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", images / "cpu.lock.json")
         shutil.copytree(templates_dir(), own / "catalog" / "templates")
-        gadget = own / "catalog" / "templates" / "components" / "gadget"
-        gadget.mkdir()
-        sources = [{"file": FILE, "url": f"{dead_url()}/{FILE}", "mirrors": [f"{server.url}/{FILE}"]}]
-        component = {"name": "gadget", "summary": "a test", "order": 70}
-        component["providers"] = {"source": {"about": "a test", "versions": {"1.0": {"sources": sources}}}}
-        (gadget / "component.yaml").write_text(json.dumps(component))
-        (gadget / "Dockerfile.j2").write_text(TEMPLATE)
+        source = {"file": FILE, "url": f"{dead_url()}/{FILE}", "mirrors": [f"{server.url}/{FILE}"]}
+        write_gadget(own / "catalog" / "templates", source)
         catalog = load_catalog(images.parent, own / "catalog" / "templates")
         # A package that needs nothing, so that its version is the only thing that is resolved.
         (own / "requirements.txt").write_text("toolz\n")

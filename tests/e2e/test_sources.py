@@ -11,10 +11,11 @@ import json
 import tarfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,28 @@ def archive(text: str) -> bytes:
     return gzip.compress(out.getvalue(), mtime=0)
 
 
+def write_gadget(templates: Path, source: Mapping[str, Any]) -> None:
+    """A component whose only archive is what a test serves."""
+    component = {
+        "name": "gadget",
+        "summary": "a test",
+        "order": 70,
+        "providers": {
+            "source": {
+                "about": "a test",
+                "versions": {"1.0": {"sources": [source]}},
+                "expect": {"file": "gadget {version}"},
+            }
+        },
+        "probe": [{"run": "test -e /opt/gadget && echo gadget 1.0", "match": {"file": "^(.+)$"}}],
+    }
+    own = templates / "components" / "gadget"
+    own.mkdir(exist_ok=True)
+    (own / "component.yaml").write_text(json.dumps(component))
+    (own / "Dockerfile.j2").write_text(TEMPLATE)
+    (own / "test_gadget.py").write_text("def test_gadget(host):\n    host.check_output('test -e /opt/gadget')\n")
+
+
 @dataclass
 class Bench:
     """A catalog with the component of this test, an archive that no cache has seen, and a server."""
@@ -72,30 +95,8 @@ class Bench:
 
     def build(self, *urls: str, skip_check: bool = True, **site: object) -> BuildRecord:
         """Build with an archive from these places; the check beforehand is left out unless it is the matter."""
-        component = {
-            "name": "gadget",
-            "summary": "a test",
-            "order": 70,
-            "providers": {
-                "source": {
-                    "about": "a test",
-                    "versions": {
-                        "1.0": {
-                            "sources": [
-                                {"file": FILE, "sha256": self.sha256, "url": urls[0], "mirrors": list(urls[1:])}
-                            ]
-                        }
-                    },
-                    "expect": {"file": "gadget {version}"},
-                }
-            },
-            "probe": [{"run": "test -e /opt/gadget && echo gadget 1.0", "match": {"file": "^(.+)$"}}],
-        }
-        own = self.folder / "templates" / "components" / "gadget"
-        own.mkdir(exist_ok=True)
-        (own / "component.yaml").write_text(json.dumps(component))
-        (own / "Dockerfile.j2").write_text(TEMPLATE)
-        (own / "test_gadget.py").write_text("def test_gadget(host):\n    host.check_output('test -e /opt/gadget')\n")
+        source = {"file": FILE, "sha256": self.sha256, "url": urls[0], "mirrors": list(urls[1:])}
+        write_gadget(self.folder / "templates", source)
         line = self.folder / "images" / "pytorch" / "cpu.yaml"
         text = line.read_text()
         if "gadget" not in text:
