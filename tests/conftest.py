@@ -8,12 +8,17 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from trainwright.masking import forget
 
 # A shell starts what it runs in the background with SIGINT ignored, and every child would inherit that: the tests that
 # press Ctrl-C would wait for nothing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Speed belongs in bench/: an example that is slow on a busy machine is no failure.
+settings.register_profile("trainwright", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("trainwright")
 
 # Image tests of the example: they run inside an image.
 collect_ignore = ["example"]

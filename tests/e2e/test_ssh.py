@@ -137,8 +137,8 @@ def extending(tmp_path: Path) -> Catalog:
     line = line.replace("{provider: debian, version: ", held)
     images = tmp_path / "extending" / "images" / "pytorch"
     images.mkdir(parents=True)
-    (images / "cpu.yaml").write_text(line)
-    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", images / "cpu.lock.json")
+    (images / "2.13.0-cpu.yaml").write_text(line)
+    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", images / "2.13.0-cpu.lock.json")
     return load_catalog(images.parent, templates_dir())
 
 
