@@ -25,7 +25,7 @@ def check_provable(component: Component, file: Path) -> None:
         file: that file; the image tests lie beside it.
 
     Raises:
-        RequestError: a provider lacks an expectation or the probe for it, or there is no image test.
+        RequestError: a provider lacks an expectation or the probe for it, or the image test is missing.
     """
     for name, provider in component.providers.items():
         _check_provider(f"{file}: provider {name}", provider, provider.probe or component.probe)

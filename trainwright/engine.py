@@ -299,7 +299,7 @@ def _ask_all(clients: Sequence[Client]) -> Engine | EngineError:
 
 
 def _ask(client: Client) -> Engine | EngineError:
-    """The engine that a client reaches, or why there is none."""
+    """The engine that a client reaches, or why it reaches none."""
     info, said = _info(client)
     context = str((info.get("ClientInfo") or {}).get("Context") or setting("DOCKER_CONTEXT") or "default")
     endpoint = _endpoint(client, context)
@@ -320,7 +320,7 @@ def _ask(client: Client) -> Engine | EngineError:
 
 
 def _info(client: Client) -> tuple[dict[str, Any], runner.Completed]:
-    """One ``docker info``: the document (empty where there is none) and the finished command."""
+    """One ``docker info``: the document (empty if it printed none) and the finished command."""
     said = runner.run([client.path, "info", "--format", "{{json .}}"], timeout=ANSWER_SECONDS)
     try:
         info = json.loads(said.stdout or "{}")

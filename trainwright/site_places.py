@@ -80,7 +80,7 @@ def check_place(key: str, path: Path, where: str) -> None:
 
 
 def check_bundle(path: Path, where: str) -> None:
-    """Refuse what is no file of certificates; curl, pip and uv would each say it in words of their own, later."""
+    """Refuse a file that holds no certificates; curl, pip and uv would each report it later, in their own words."""
     if not re.search(rb"-----BEGIN (TRUSTED )?CERTIFICATE-----", read_bytes(path)):
         raise RequestError(
             f"{where}: {path} holds no certificate", remedy="Name a file of certificates in PEM (BEGIN CERTIFICATE)."

@@ -15,7 +15,7 @@ from trainwright.masking import remember
 if TYPE_CHECKING:
     from trainwright.site import Site
 
-# Where uv itself may be told of indexes.
+# Where uv itself reads its indexes.
 UV_ADDRESSES = ("UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS")
 
 

@@ -1,5 +1,5 @@
-"""Servers that lie, drip, loop and never end: each place is given up in time, the next one is asked, and nothing that
-is no file of a server is ever opened."""
+"""Servers that lie, drip, loop and never end: each place is given up in time, the next one is asked, and only
+files of servers are ever opened."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ Answer = Callable[[bytes | None], str]
 
 @pytest.fixture(params=SHELLS)
 def answer(request: pytest.FixtureRequest, tmp_path: Path) -> Answer:
-    """What `job-hosts` says where the platform's file holds these bytes (None: there is no file)."""
+    """What `job-hosts` says where the platform's file holds these bytes (None: the file is missing)."""
     resources, bin_folder = tmp_path / "resourceconfig.json", tmp_path / "bin"
     bin_folder.mkdir()
     (bin_folder / "getent").write_text(GETENT)
