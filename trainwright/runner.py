@@ -18,6 +18,7 @@ from pathlib import Path
 from trainwright.masking import mask, masked
 from trainwright.paths import state_dir
 
+FINISH_SECONDS = 60.0  # for a command that an interruption waits for
 JOURNAL_LIMIT = 2_000_000  # bytes after which the journal starts anew (the old one is kept once)
 
 
@@ -48,6 +49,7 @@ def run(
     cwd: Path | None = None,
     stdin: str | None = None,
     timeout: float | None = None,
+    finish: bool = False,
 ) -> Completed:
     """Run ``argv`` to its end and capture its output; never raises for an exit status.
 
@@ -56,6 +58,8 @@ def run(
         env: variables added to this process's own.
         stdin: text for standard input (``None``: nothing to read).
         timeout: seconds; past it the command is killed and the status is 124.
+        finish: on Ctrl-C, wait for the command's end before the interruption goes on. For a command that makes a
+            container or a network: a client that is cut short leaves the engine making it, unseen by any clean-up.
 
     Returns:
         The finished command. 127 stands for a program that does not exist, 126 for one that cannot be run.
@@ -63,18 +67,28 @@ def run(
     started = time.monotonic()
     merged = {**os.environ, **env} if env else None
     try:
-        done = subprocess.run(  # noqa: S603 - argv comes from this package
+        with subprocess.Popen(  # noqa: S603 - argv comes from this package
             list(argv),
             env=merged,
             cwd=cwd,
-            input=stdin if stdin is not None else "",
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=timeout,
-            check=False,
-        )
-        code, out, err = done.returncode, done.stdout, done.stderr
+            # A terminal sends Ctrl-C to the whole group.
+            start_new_session=finish,
+        ) as process:
+            try:
+                out, err = process.communicate(stdin or "", timeout=timeout)
+            except KeyboardInterrupt:
+                if finish:
+                    process.wait(FINISH_SECONDS)
+                raise
+            finally:
+                if process.poll() is None:
+                    process.kill()
+            code = process.returncode
     except FileNotFoundError:
         code, out, err = 127, "", f"{argv[0]}: not found"
     except PermissionError as denied:

@@ -214,7 +214,7 @@ def _container(client: str, image: str, gpus: bool, env: Mapping[str, str] | Non
     argv += ["--network", "none", *names, "--shm-size", "1g"]
     argv += ["--gpus", "all"] if gpus else []
     try:
-        done = run([*argv, "--entrypoint", "sleep", image, "infinity"], env=env, timeout=300)
+        done = run([*argv, "--entrypoint", "sleep", image, "infinity"], env=env, timeout=300, finish=True)
         if not done.ok:
             raise EngineError(
                 f"the engine could not start a container of {image}: {done.tail(3)}",

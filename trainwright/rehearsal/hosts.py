@@ -71,7 +71,7 @@ def look_at(engine: Engine, reference: str, identity: str) -> Image:
     config = inspected.get("Config") or {}
     environment = dict(pair.partition("=")[::2] for pair in config.get("Env") or ())
     argv = [client, "run", "--rm", "--network", "none", *labels(identity), "--entrypoint", "python3", inspected["Id"]]
-    done = run([*argv, "-c", _LOOK], env=engine.cli_env, timeout=SECONDS)
+    done = run([*argv, "-c", _LOOK], env=engine.cli_env, timeout=SECONDS, finish=True)
     try:
         seen: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
@@ -164,7 +164,7 @@ def create(engine: Engine, words: Sequence[str], image: Image, program: Program)
     """
     instead = ["--entrypoint", program.entrypoint] if program.entrypoint else []
     argv = [engine.client.path, "create", *words, *instead, image.id, *program.words]
-    done = run(argv, env=engine.cli_env, timeout=SECONDS)
+    done = run(argv, env=engine.cli_env, timeout=SECONDS, finish=True)
     if not done.ok:
         raise EngineError(
             f"the engine could not make a container of {image.reference}: {done.tail(3)}",

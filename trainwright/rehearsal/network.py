@@ -91,7 +91,7 @@ def make(engine: Engine, names: Names, image: str) -> Network:
 def _bridge(engine: Engine, names: Names, image: str) -> Bridge | Completed:
     name = f"{PREFIX}{names.id}"
     argv = [engine.client.path, "network", "create", "--driver", "bridge", *labels(names.id), name]
-    done = run(argv, env=engine.cli_env, timeout=SECONDS)
+    done = run(argv, env=engine.cli_env, timeout=SECONDS, finish=True)
     return Bridge(engine, names, name, image) if done.ok else done
 
 
@@ -113,7 +113,7 @@ def _sleeper(engine: Engine, names: Names, index: int, image: str, options: list
     name = f"{names.container(index)}-net"
     argv = [engine.client.path, "run", "-d", "--init", "--name", name, *labels(names.id)]
     argv += ["--hostname", names.own(index), *options, "--entrypoint", "sleep", image, "infinity"]
-    done = run(argv, env=engine.cli_env, timeout=300)
+    done = run(argv, env=engine.cli_env, timeout=300, finish=True)
     if done.ok:
         wanted = ["inspect", "--format", "{{.State.Pid}}", name]
         done = run([engine.client.path, *wanted], env=engine.cli_env, timeout=SECONDS)

@@ -1,0 +1,39 @@
+"""An interrupted command: one that makes something is waited for, any other is cut short."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import sys
+from trainwright.runner import run
+run(["sh", "-c", "echo begun > begun; sleep 1.5; echo made > made"], finish=sys.argv[1] == "finish")
+"""
+
+
+@pytest.mark.parametrize("word", ["finish", "cut"])
+def test_an_interruption_waits_for_a_command_that_makes_something(tmp_path: Path, word: str) -> None:
+    os.mkfifo(tmp_path / "begun")
+    running = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, word],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        # Opens when the command writes to it, and not before.
+        assert (tmp_path / "begun").read_text() == "begun\n"
+        # As a terminal does it: every process of the group gets it.
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(30) != 0
+    finally:
+        running.kill()
+        running.wait()
+    assert (tmp_path / "made").exists() == (word == "finish")
