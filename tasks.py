@@ -6,8 +6,8 @@ import sys
 
 from invoke.context import Context
 
-from trainwright.cli import CATALOG_HELP, checked, run, say, use_catalog, verb
-from trainwright.verbs import namespace
+from trainwright.cli.program import CATALOG_HELP, checked, run, say, use_catalog, verb
+from trainwright.verbs.namespace import namespace
 
 
 @verb(help={"fast": "only what needs no container engine", "select": "only tests whose name holds this expression"})
@@ -44,7 +44,7 @@ def lock_lines(  # noqa: PLR0917 - invoke passes flags by name
     check: bool = False,
 ) -> None:
     """Pin every Python package of the image lines, with hashes, from the configured index."""
-    from trainwright.locking import refresh_locks
+    from trainwright.lock.refresh import refresh_locks
 
     use_catalog(catalog)
     refresh_locks(framework, cuda, version, check=check, say=say)
@@ -105,4 +105,4 @@ namespace.add_task(generate)
 namespace = checked(namespace)
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:], namespace))
+    sys.exit(run(sys.argv[1:], lambda: namespace, checkout=True))

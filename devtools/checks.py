@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-from trainwright.cli import say
-from trainwright.errors import EngineError, Failure
-from trainwright.paths import locked
+from trainwright.cli.program import say
+from trainwright.core.errors import EngineError, Failure
+from trainwright.core.paths import locked
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping jobs more than they compute
@@ -55,7 +55,7 @@ def run_tests(*, fast: bool, select: str | None) -> None:
         say("left out (--fast): the tests that build and run images")
         return
     try:
-        from trainwright.engine import connect
+        from trainwright.engine.engine import connect
 
         connect(say=say)
     except EngineError as lacking:
@@ -84,7 +84,7 @@ def add_packages() -> None:
 
 def _generated_files_are_fresh() -> None:
     from devtools.generated import generate
-    from trainwright.locking import refresh_locks
+    from trainwright.lock.refresh import refresh_locks
 
     generate(check=True)
     refresh_locks(None, None, check=True, say=lambda _: None)

@@ -10,9 +10,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from trainwright.dlc import FRAMEWORKS, SMP, Claim, Snapshot, Support
-from trainwright.errors import RequestError
-from trainwright.records import parse_record
+from trainwright.core.errors import RequestError
+from trainwright.core.records import parse_record
+from trainwright.sagemaker.dlc import FRAMEWORKS, SMP, Claim, Snapshot, Support
 
 # sagemaker-core 2.27.0, image_uris.get_training_image_uri: what Hugging Face images without a container_version have.
 HF_DEFAULT = "cu110-ubuntu18.04"

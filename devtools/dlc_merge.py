@@ -9,9 +9,9 @@ from typing import Any
 from packaging.version import Version
 
 from devtools.dlc_claims import Listed
-from trainwright.dlc import Claim, Correction, Image, Support, Unpublished, registry_of
-from trainwright.errors import RequestError
-from trainwright.records import parse_record
+from trainwright.core.errors import RequestError
+from trainwright.core.records import parse_record
+from trainwright.sagemaker.dlc import Claim, Correction, Image, Support, Unpublished, registry_of
 
 SOURCES = ("documents", "facts", "sagemaker-core")  # the earlier, the more exact: whose tag is taken
 Key = tuple[str, str, str | None, str]  # repository, version, transformers, device

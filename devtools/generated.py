@@ -8,20 +8,20 @@ import re
 from pathlib import Path
 
 from devtools.infra import infra_template
-from trainwright.catalog import Catalog, load_catalog
-from trainwright.diagnose import load_causes
-from trainwright.documents import DOCUMENTS
-from trainwright.errors import RequestError
+from trainwright.build.render import render_dockerfile
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.catalog.image_line import Line
+from trainwright.core.errors import RequestError
+from trainwright.core.findings import rules_markdown
+from trainwright.core.owned import write_atomically
 from trainwright.estimator.check import RULES as JOB_RULES
-from trainwright.extend import extended
-from trainwright.findings import rules_markdown
-from trainwright.lines import Line
-from trainwright.owned import write_atomically
 from trainwright.pipeline.files import default_files
+from trainwright.plan.extend import extended
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
 from trainwright.preflight.run import RULES
-from trainwright.render import render_dockerfile
-from trainwright.request import make_request
-from trainwright.resolve import resolve
+from trainwright.sagemaker.failures import load_causes
+from trainwright.verbs.documents import DOCUMENTS
 
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"

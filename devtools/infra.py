@@ -9,15 +9,15 @@ from typing import Any
 
 import jinja2
 
-from trainwright.catalog import load_catalog
-from trainwright.dlc import load_dlc
-from trainwright.publish.repository import PATH as POLICY
-from trainwright.publish.repository import load_policy
+from trainwright.catalog.catalog import load_catalog
+from trainwright.push.repository import PATH as POLICY
+from trainwright.push.repository import load_policy
+from trainwright.sagemaker.dlc import load_dlc
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = Path(__file__).with_name("infra.yaml.j2")
 # What builds ask of the repositories of images and cache: whether they exist, layers in both directions, manifests.
-# tests/unit/test_infra.py holds it against the calls of trainwright/publish and of a registry client.
+# tests/unit/devtools/test_infra.py holds it against the calls of trainwright/publish and of a registry client.
 ACTIONS = (
     "BatchCheckLayerAvailability",
     "BatchGetImage",

@@ -27,12 +27,12 @@ from packaging.utils import parse_wheel_filename
 from devtools.dlc_claims import claims_of_core, claims_of_documents, claims_of_facts, snapshots_of, support_of
 from devtools.dlc_merge import accounts_of, merge
 from devtools.refresh_instances import download
-from trainwright.cli import say
-from trainwright.dlc import PATH, Claim, Correction, DlcTable, Provenance, Recorded, Snapshot, read_table
-from trainwright.errors import RequestError, SourceError
-from trainwright.instances import Source
-from trainwright.owned import write_atomically
-from trainwright.records import Record, parse_record, read_yaml
+from trainwright.cli.program import say
+from trainwright.core.errors import RequestError, SourceError
+from trainwright.core.owned import write_atomically
+from trainwright.core.records import Record, parse_record, read_yaml
+from trainwright.sagemaker.dlc import PATH, Claim, Correction, DlcTable, Provenance, Recorded, Snapshot, read_table
+from trainwright.sagemaker.instances import Source
 
 MAX_BYTES = 300_000
 CONFIGS = "sagemaker/core/image_uri_config/"

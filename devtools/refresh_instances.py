@@ -2,7 +2,7 @@
 
 Several packages know a part of what SageMaker's instance types hold. Each is read into claims (instance type → field →
 value). Where two claim different values for one fact, the refresh stops and lists them, until a person has looked and
-written a :class:`~trainwright.instances.Correction` here; the corrections go into the provenance of the file.
+written a :class:`~trainwright.sagemaker.instances.Correction` here; the corrections go into the provenance of the file.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from typing import Any
 
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
-from trainwright.cli import say
-from trainwright.errors import RequestError, SourceError
-from trainwright.instances import PATH, SCHEMA, Correction, Instance, Provenance, Source, read_table
-from trainwright.owned import write_atomically
-from trainwright.records import parse_record
-from trainwright.runner import run
+from trainwright.cli.program import say
+from trainwright.core.errors import RequestError, SourceError
+from trainwright.core.owned import write_atomically
+from trainwright.core.records import parse_record
+from trainwright.core.runner import run
+from trainwright.sagemaker.instances import PATH, SCHEMA, Correction, Instance, Provenance, Source, read_table
 
 Fact = int | float | str | bool
 Facts = dict[str, Fact]

@@ -9,15 +9,15 @@ from typing import Any
 
 import yaml
 
-from trainwright.catalog_checks import line_names, test_file
-from trainwright.components import Component
-from trainwright.errors import RequestError
-from trainwright.fields import VERSION
-from trainwright.lines import ImageLine
-from trainwright.owned import check_replaceable, write_atomically
-from trainwright.paths import data_root, images_dir, templates_dir
-from trainwright.records import parse_record, read_yaml
-from trainwright.texts import fits
+from trainwright.catalog.checks import line_names, test_file
+from trainwright.catalog.component import Component
+from trainwright.catalog.image_line import ImageLine
+from trainwright.core.errors import RequestError
+from trainwright.core.fields import VERSION
+from trainwright.core.owned import check_replaceable, write_atomically
+from trainwright.core.paths import data_root, images_dir, templates_dir
+from trainwright.core.records import parse_record, read_yaml
+from trainwright.core.text import fits
 
 NAME = r"[a-z0-9][a-z0-9_-]{0,63}"
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from trainwright.masking import forget
+from trainwright.core.masking import forget
 
 # A shell starts what it runs in the background with SIGINT ignored, and every child would inherit that: the tests that
 # press Ctrl-C would wait for nothing.

@@ -1,7 +1,33 @@
-"""``python -m trainwright``."""
+"""``python -m trainwright``, and the ``trainwright`` command of an installed package."""
 
 from __future__ import annotations
 
-from trainwright.cli import main
+import sys
+from typing import TYPE_CHECKING
 
-main()
+from trainwright.cli import program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from invoke.collection import Collection
+
+
+def _verbs() -> Collection:
+    from trainwright.verbs.namespace import namespace
+
+    return namespace
+
+
+def run(words: Sequence[str]) -> int:
+    """The program of an installed package: :func:`trainwright.cli.program.run` with the verbs that it has."""
+    return program.run(words, _verbs, checkout=False)
+
+
+def main() -> None:
+    """Run the words behind the program's name, and exit with its code."""
+    sys.exit(run(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    main()

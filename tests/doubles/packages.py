@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.paths import cache_dir, locked
+from trainwright.core.paths import cache_dir, locked
 
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 

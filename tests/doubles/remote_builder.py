@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.doubles.bridge import bridge
 from tests.doubles.packages import unpacked
-from trainwright.engine import find_client
+from trainwright.engine.engine import find_client
 
 RELEASE = "trixie"
 NAME = "trainwright-test-farm"

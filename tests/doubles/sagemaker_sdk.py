@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.doubles.packages import checked, unpacked
-from trainwright.paths import cache_dir, locked
+from trainwright.core.paths import cache_dir, locked
 
 SDK2 = "sagemaker==2.257.7"
 SDK3 = "sagemaker==3.27.0"

@@ -23,13 +23,13 @@ import pytest
 from tests.doubles.aws import EmulatedAws, emulated_aws, why_not
 from tests.doubles.bridge import bridge
 from tests.doubles.tokens import HALF_A_DAY
-from trainwright.catalog import Catalog, load_catalog
-from trainwright.engine import connect, find_client
-from trainwright.errors import EngineError
-from trainwright.paths import images_dir, locked, templates_dir
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.core.errors import EngineError
+from trainwright.core.paths import images_dir, locked, templates_dir
+from trainwright.engine.engine import connect, find_client
 
 # A plugin of some test modules, that import from it first: what its assertions compare is told as in the modules.
-pytest.register_assert_rewrite("tests.pushing")
+pytest.register_assert_rewrite("tests.support.push_fixtures")
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL_LINE = """\

@@ -17,20 +17,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.loopback import Loopback, loopback
-from trainwright import base_images, lock_changes, mirror
-from trainwright.buildkit import command
-from trainwright.catalog import load_catalog
-from trainwright.engine import connect
-from trainwright.errors import SourceError
-from trainwright.inputs import new_lock
-from trainwright.locking_plan import lock_base
-from trainwright.plan import Plan
-from trainwright.request import make_request
-from trainwright.resolve import resolve
-from trainwright.runner import run
-from trainwright.site import Site, load_site
-from trainwright.sources import check_sources
+from tests.support.loopback import Loopback, loopback
+from trainwright.catalog.catalog import load_catalog
+from trainwright.core.errors import SourceError
+from trainwright.core.runner import run
+from trainwright.engine.buildkit import command
+from trainwright.engine.engine import connect
+from trainwright.lock import diff, mirror
+from trainwright.lock.make import lock_base
+from trainwright.plan.plan import Plan
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import Site, load_site
+from trainwright.sources import base_image
+from trainwright.sources.inputs import new_lock
+from trainwright.sources.reachability import check_sources
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG = "application/vnd.docker.container.image.v1+json"
@@ -135,15 +136,15 @@ def test_a_mirror_stands_in_and_the_digest_holds(hub, tmp_path):
     assert base.image_id and base.image_id != first
     # The tag moves on; the lock does not.
     hub.publish("second")
-    arguments = base_images.build_arguments(base.as_base(), {}, hub.site, engine, say=quiet)
+    arguments = base_image.build_arguments(base.as_base(), {}, hub.site, engine, say=quiet)
     assert arguments == {"BASE_IMAGE": f"{hub.host}/{hub.repository}:1@{first}"}
     assert word_of(tmp_path / "one", arguments, hub.site, hub.image) == "first"
-    unlocked = base_images.build_arguments(plan.base, {}, hub.site, engine, say=quiet)
+    unlocked = base_image.build_arguments(plan.base, {}, hub.site, engine, say=quiet)
     hub.docker("pull", unlocked["BASE_IMAGE"])
     assert word_of(tmp_path / "two", unlocked, hub.site, hub.image) == "second"
     # `lock --check` says that there is another.
     lock = new_lock(plan, "").model_copy(update={"base": base})
-    (row,) = lock_changes._images(lock, hub.site, engine)
+    (row,) = diff._images(lock, hub.site, engine)
     assert (row["state"], row["locked"]) == ("newer", first)
     newer = lock_base(plan, hub.site, engine, refresh=True, say=quiet)
     assert newer.digest == row["now"] != first
@@ -163,7 +164,7 @@ def test_an_image_travels_in_a_folder(hub, tmp_path, spare_engine, monkeypatch):
     lock = lock.model_copy(update={"base": lock_base(hub.plan(), hub.site, engine, refresh=False, say=quiet)})
     assert lock.base is not None and lock.base.image_id
     assert mirror._base(lock, tmp_path / "m", hub.site, engine, quiet) == 1
-    path = base_images.image_file(tmp_path / "m" / "images", lock.base.image_id)
+    path = base_image.image_file(tmp_path / "m" / "images", lock.base.image_id)
     assert path.is_file()
     site = Site(image_folder=tmp_path / "m" / "images", build_network="none")
     with spare_engine() as other, monkeypatch.context() as patch:
@@ -172,9 +173,9 @@ def test_an_image_travels_in_a_folder(hub, tmp_path, spare_engine, monkeypatch):
         content = path.read_bytes()
         path.write_bytes(content[: len(content) // 2])
         with pytest.raises(SourceError) as cut:
-            base_images.build_arguments(lock.base.as_base(), lock.base.ids, site, there, say=quiet)
+            base_image.build_arguments(lock.base.as_base(), lock.base.ids, site, there, say=quiet)
         assert str(path) in cut.value.message
         path.write_bytes(content)
-        arguments = base_images.build_arguments(lock.base.as_base(), lock.base.ids, site, there, say=quiet)
+        arguments = base_image.build_arguments(lock.base.as_base(), lock.base.ids, site, there, say=quiet)
         assert arguments["BASE_IMAGE"].startswith("trainwright/base:")
         assert word_of(tmp_path / "built", arguments, site, hub.image) == "out of a folder"

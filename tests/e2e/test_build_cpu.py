@@ -67,13 +67,13 @@ def test_a_metis_change_rebuilds_little(built, program, docker, tmp_path):
     """What changes in a component builds its own stage and the layers behind it, no more."""
     import shutil
 
-    from trainwright import build as building
-    from trainwright.catalog import load_catalog
-    from trainwright.engine import connect
-    from trainwright.paths import images_dir, templates_dir
-    from trainwright.request import make_request
-    from trainwright.resolve import resolve
-    from trainwright.site import load_site
+    from trainwright.build import build as building
+    from trainwright.catalog.catalog import load_catalog
+    from trainwright.core.paths import images_dir, templates_dir
+    from trainwright.engine.engine import connect
+    from trainwright.plan.request import make_request
+    from trainwright.plan.resolve import resolve
+    from trainwright.site.site import load_site
 
     shutil.copytree(templates_dir(), tmp_path / "templates")
     path = tmp_path / "templates/components/metis/Dockerfile.j2"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.engine import connect
+from trainwright.engine.engine import connect
 
 pytestmark = pytest.mark.cuda
 FREE_GB = 30

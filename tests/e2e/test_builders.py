@@ -20,17 +20,17 @@ import pytest
 from tests.doubles.packages import unpacked
 from tests.doubles.registry import registry
 from tests.doubles.remote_builder import RELEASE, RemoteBuilder, buildx_configuration, remote_builder
-from tests.loopback import dead_url
-from trainwright import build as building
-from trainwright.engine import connect, find_client
-from trainwright.errors import EngineError, ProofFailed, RegistryRefused
+from tests.support.loopback import dead_url
+from trainwright.build import build as building
+from trainwright.build.render import render_dockerfile
+from trainwright.core.errors import EngineError, ProofFailed, RegistryRefused
+from trainwright.engine.engine import connect, find_client
 from trainwright.pipeline.bake import target_name, write_bake
 from trainwright.pipeline.sharing import Image, groups
-from trainwright.plan import Expectation, Plan
-from trainwright.render import render_dockerfile
-from trainwright.request import make_request
-from trainwright.resolve import resolve
-from trainwright.site import load_site
+from trainwright.plan.plan import Expectation, Plan
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import load_site
 
 TAG = "trainwright-test/builders:1"
 MANIFESTS = "application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.manifest.v1+json"

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.remote_builder import buildx_configuration
-from trainwright import build as building
-from trainwright.base import make_base
-from trainwright.engine import connect
-from trainwright.errors import EngineError
-from trainwright.request import make_request
-from trainwright.resolve import resolve
-from trainwright.site import load_site
+from trainwright.build import build as building
+from trainwright.core.errors import EngineError
+from trainwright.engine.engine import connect
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import load_site
+from trainwright.sources.debian_base import make_base
 
 TAG = "trainwright-test/engines:1"
 BASE = "trainwright-test/base:12"

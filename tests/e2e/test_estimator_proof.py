@@ -20,7 +20,7 @@ import pytest
 from tests.doubles.aws import EmulatedAws, emulated_aws, why_not
 from tests.doubles.sagemaker_sdk import SDK2, SDK3, Sdk, interpreter_with, programs
 from tests.e2e.conftest import SpareEngine
-from trainwright.engine import find_client
+from trainwright.engine.engine import find_client
 
 ACCOUNT = f"{int(sha256(__name__.encode()).hexdigest(), 16) % 10**12:012}"
 REPOSITORY = "trainwright/proof"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainwright.paths import images_dir, templates_dir
+from trainwright.core.paths import images_dir, templates_dir
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "tests" / "example"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from trainwright.paths import images_dir
+from trainwright.core.paths import images_dir
 
 IMAGE = "pytorch:2.13.0-cu133-amzn2023-sagemaker"
 CONTAINER = f"public.ecr.aws/deep-learning-containers/{IMAGE}"

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from trainwright import build as building
-from trainwright.catalog import Catalog
-from trainwright.engine import connect
-from trainwright.errors import BuildFailed, EngineError, Failure, ProofFailed
-from trainwright.plan import Expectation, Plan
-from trainwright.request import make_request
-from trainwright.resolve import resolve
-from trainwright.site import Site, load_site
-from trainwright.store import BuildRecord
+from trainwright.build import build as building
+from trainwright.build.store import BuildRecord
+from trainwright.catalog.catalog import Catalog
+from trainwright.core.errors import BuildFailed, EngineError, Failure, ProofFailed
+from trainwright.engine.engine import connect
+from trainwright.plan.plan import Expectation, Plan
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import Site, load_site
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "trainwright-test/fault:1"
@@ -93,10 +93,10 @@ def test_a_wrong_checksum_fails_the_build(small_catalog, docker):
     plan = small_plan(small_catalog)
     python = plan.component("python")
     assert python is not None
-    from trainwright.tools import tools_lock
+    from trainwright.catalog.tools import tools_lock
 
     tool = next(p for p in tools_lock("3.11").packages if p.name == "setuptools")
-    from trainwright.plan import PlannedSource
+    from trainwright.plan.plan import PlannedSource
 
     wrong = PlannedSource(package=f"{tool.name}=={tool.version}", file=tool.file, sha256="0" * 64)
     changed = python.model_copy(update={"sources": (wrong,)})

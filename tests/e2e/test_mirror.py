@@ -18,24 +18,24 @@ import pytest
 
 from tests.e2e.conftest import SMALL_LINE
 from tests.e2e.test_sources import archive, write_gadget
-from tests.loopback import Loopback, dead_url, loopback
-from trainwright import build as building
-from trainwright import lock_changes, mirror
-from trainwright.catalog import Catalog, load_catalog
-from trainwright.documents import LockDocument, MirrorDocument
-from trainwright.engine import connect
-from trainwright.errors import Failure, RequestError, SourceError
-from trainwright.inputs import Inputs, first_use, locked_inputs
-from trainwright.locking_plan import make_lock, start_of
-from trainwright.paths import images_dir, templates_dir
-from trainwright.plan import Plan
-from trainwright.plan_lock import PlanLock, find_lock, lock_path, save_lock
-from trainwright.render import render_dockerfile
-from trainwright.request import make_request
-from trainwright.resolve import resolve
-from trainwright.site import Site, load_site
-from trainwright.store import BuildRecord
-from trainwright.system_packages import ask_apt
+from tests.support.loopback import Loopback, dead_url, loopback
+from trainwright.build import build as building
+from trainwright.build.render import render_dockerfile
+from trainwright.build.store import BuildRecord
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.core.errors import Failure, RequestError, SourceError
+from trainwright.core.paths import images_dir, templates_dir
+from trainwright.engine.engine import connect
+from trainwright.lock import diff, mirror
+from trainwright.lock.apt_packages import ask_apt
+from trainwright.lock.make import make_lock, start_of
+from trainwright.plan.plan import Plan
+from trainwright.plan.plan_lock import PlanLock, find_lock, lock_path, save_lock
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import Site, load_site
+from trainwright.sources.inputs import Inputs, first_use, locked_inputs
+from trainwright.verbs.documents import LockDocument, MirrorDocument
 
 TAG = "trainwright-test/mirror:1"
 FILE = "gadget-1.0.tar.gz"
@@ -147,7 +147,7 @@ def test_a_second_lock_is_the_same_and_upgrade_takes_one_thing_anew(bench):
         newer = make_lock(inputs, FLAGS, bench.catalog, bench.site, engine, upgrade=["gadget"], say=quiet)
     finally:
         bench.server.pages[f"/{FILE}"] = CONTENT
-    rows = lock_changes.changes(bench.lock, newer)
+    rows = diff.changes(bench.lock, newer)
     assert [(r["name"], r["locked"], r["now"], r["state"]) for r in rows] == [
         (f"gadget/{FILE}", SHA, sha256(other).hexdigest(), "changed")
     ]
@@ -156,19 +156,19 @@ def test_a_second_lock_is_the_same_and_upgrade_takes_one_thing_anew(bench):
 def test_a_check_finds_what_is_gone_and_what_is_newer(bench):
     engine = connect(setup=False)
     inputs = locked_inputs(bench.plan, bench.site, FLAGS, strict=False)
-    rows = lock_changes.compare(inputs, bench.catalog, bench.site, engine, say=quiet)
-    assert not [r for r in rows if r["state"] in lock_changes.FAULTS]
+    rows = diff.compare(inputs, bench.catalog, bench.site, engine, say=quiet)
+    assert not [r for r in rows if r["state"] in diff.FAULTS]
     system = [p.model_copy(update={"version": "0.1-1"}) if p.name == "gcc" else p for p in bench.lock.system or ()]
     user = [p.model_copy(update={"version": "0.11.2"}) for p in bench.lock.user or ()]
     stale = replace(inputs, lock=bench.lock.model_copy(update={"system": tuple(system), "user": tuple(user)}))
     bench.server.pages[f"/{FILE}"] = CONTENT + b"more"
     try:
-        rows = lock_changes.compare(stale, bench.catalog, bench.site, engine, say=quiet)
+        rows = diff.compare(stale, bench.catalog, bench.site, engine, say=quiet)
     finally:
         bench.server.pages[f"/{FILE}"] = CONTENT
-    document = lock_changes.document(bench.plan, Path("lock"), rows)
+    document = diff.document(bench.plan, Path("lock"), rows)
     LockDocument.model_validate(document)
-    found = {(r["kind"], r["name"]): r["state"] for r in rows if r["state"] in (*lock_changes.FAULTS, "newer")}
+    found = {(r["kind"], r["name"]): r["state"] for r in rows if r["state"] in (*diff.FAULTS, "newer")}
     assert found["package", "gcc"] == "gone"
     assert found["archive", f"gadget/{FILE}"] == "differs"
     assert found["python", "toolz"] in ("gone", "newer")
@@ -226,7 +226,7 @@ PARTS: dict[str, tuple[str, str]] = {
 def test_a_spoilt_mirror_ends_with_8_and_names_the_file(bench, tmp_path, monkeypatch, part, how):
     # Neither this machine's caches nor its archive can help out.
     monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("trainwright.rootfs.make_base", no_archive)
+    monkeypatch.setattr("trainwright.sources.rootfs.make_base", no_archive)
     pattern, component = PARTS[part]
     (path,) = bench.folder.glob(pattern)
     with spoilt(path, how), pytest.raises(SourceError) as refused:

@@ -22,7 +22,7 @@ import pytest
 
 from tests.doubles.aws import EmulatedAws
 from tests.doubles.codebuild import Build, Job, job_runner, run_batch, run_build
-from trainwright.publish.repository import load_policy
+from trainwright.push.repository import load_policy
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "trainwright/pytorch"

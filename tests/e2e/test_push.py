@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.aws import emulated_aws
-from tests.pushing import OWN, SHARED, moving, one, refused, tags_of
-from trainwright import store
+from tests.support.push_fixtures import OWN, SHARED, moving, one, refused, tags_of
+from trainwright.build import store
 from trainwright.estimator.registry import ecr_labels
-from trainwright.publish.references import Place
-from trainwright.publish.settings import may_move
-from trainwright.site import Site
+from trainwright.push.references import Place
+from trainwright.push.settings import may_move
+from trainwright.site.site import Site
 
-pytest_plugins = ["tests.pushing"]
+pytest_plugins = ["tests.support.push_fixtures"]
 
 
 def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, words, state, tmp_path):

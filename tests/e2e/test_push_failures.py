@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.tiny import tiny_image
-from tests.publishing import record_of
-from tests.pushing import OWN, ROOT, SHARED, moving, one, refused, tags_of
-from trainwright import store
-from trainwright.publish import ecr, upload
-from trainwright.publish.registry import moment
-from trainwright.publish.tags import tags_of as tags_of_plan
+from tests.support.build_records import record_of
+from tests.support.push_fixtures import OWN, ROOT, SHARED, moving, one, refused, tags_of
+from trainwright.build import store
+from trainwright.push import ecr, upload
+from trainwright.push.registry import moment
+from trainwright.push.tags import tags_of as tags_of_plan
 
-pytest_plugins = ["tests.pushing"]
+pytest_plugins = ["tests.support.push_fixtures"]
 
 
 def test_an_image_whose_labels_are_not_true_stays_here(engine, make, push, plan, monkeypatch, state):

@@ -16,10 +16,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from trainwright.engine import connect
-from trainwright.engine_setup import ensure_tool
-from trainwright.rehearsal.artifacts import foreign, hand_over
-from trainwright.rehearsal.network import VARIABLE
+from trainwright.engine.engine import connect
+from trainwright.engine.setup import ensure_tool
+from trainwright.rehearse.artifacts import foreign, hand_over
+from trainwright.rehearse.network import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = "trainwright-rehearsal-"

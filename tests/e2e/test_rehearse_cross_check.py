@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.sagemaker_sdk import SDK2, Sdk, interpreter_with, nothing_left, programs
-from trainwright.engine import find_client
+from trainwright.engine.engine import find_client
 
 SCRIPT = """
 import json, os, sys

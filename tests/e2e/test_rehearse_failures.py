@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from trainwright.engine import connect
-from trainwright.errors import RehearsalFailed
-from trainwright.paths import templates_dir
-from trainwright.rehearsal.job import Job
-from trainwright.rehearsal.run import rehearse as rehearse_job
+from trainwright.core.errors import RehearsalFailed
+from trainwright.core.paths import templates_dir
+from trainwright.engine.engine import connect
+from trainwright.rehearse.job import Job
+from trainwright.rehearse.run import rehearse as rehearse_job
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO_BY_TWO = ("--hosts", "2", "--processes-per-host", "2")

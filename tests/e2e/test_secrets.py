@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from trainwright import build as building
-from trainwright.engine import connect
-from trainwright.paths import state_dir
-from trainwright.request import make_request
-from trainwright.resolve import resolve
-from trainwright.site import Site, load_site
+from trainwright.build import build as building
+from trainwright.core.paths import state_dir
+from trainwright.engine.engine import connect
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import Site, load_site
 
 USER, PASSWORD = "builder", f"pw-{uuid.uuid4().hex}"
 TAG = "trainwright-test/secrets:1"

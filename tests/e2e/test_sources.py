@@ -19,18 +19,18 @@ from typing import Any
 
 import pytest
 
-from tests.loopback import Loopback, dead_url, loopback, status, truncated
-from trainwright import build as building
-from trainwright.catalog import load_catalog
-from trainwright.engine import connect
-from trainwright.errors import Failure, SourceError
-from trainwright.paths import state_dir
-from trainwright.plan import PlannedSource
-from trainwright.request import make_request
-from trainwright.resolve import resolve
-from trainwright.site import load_site
-from trainwright.store import BuildRecord
-from trainwright.tools import tools_lock
+from tests.support.loopback import Loopback, dead_url, loopback, status, truncated
+from trainwright.build import build as building
+from trainwright.build.store import BuildRecord
+from trainwright.catalog.catalog import load_catalog
+from trainwright.catalog.tools import tools_lock
+from trainwright.core.errors import Failure, SourceError
+from trainwright.core.paths import state_dir
+from trainwright.engine.engine import connect
+from trainwright.plan.plan import PlannedSource
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import load_site
 
 TAG = "trainwright-test/sources:1"
 FILE = "gadget-1.0.tar.gz"

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import SMALL_LINE
-from trainwright import build as building
-from trainwright.catalog import Catalog, load_catalog
-from trainwright.engine import connect
-from trainwright.paths import images_dir, templates_dir
-from trainwright.request import make_request
-from trainwright.resolve import resolve
-from trainwright.site import load_site
+from trainwright.build import build as building
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.core.paths import images_dir, templates_dir
+from trainwright.engine.engine import connect
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import load_site
 
 Docker = Callable[..., str]
 KEY = "/root/.ssh/id_ed25519"

@@ -20,8 +20,8 @@ from tests.twin.catalog import RULES, SEED, Twin, changed_rules, changed_templat
 from tests.twin.hosts import two_hosts
 from tests.twin.pack import sha256_of, tar_gz, tree
 from tests.twin.standins import PYTHON, SHAPES
-from trainwright.engine import connect
-from trainwright.site import load_site
+from trainwright.engine.engine import connect
+from trainwright.site.site import load_site
 
 pytestmark = pytest.mark.cuda
 FREE_GB = 12

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from trainwright import runner
-from trainwright.base import Base, make_base
-from trainwright.site import Site, load_site
+from trainwright.core import runner
+from trainwright.site.site import Site, load_site
+from trainwright.sources.debian_base import Base, make_base
 
 pytestmark = [
     pytest.mark.engine,

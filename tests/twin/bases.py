@@ -9,9 +9,9 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwright.base import make_base
-from trainwright.engine import Engine
-from trainwright.site import Site
+from trainwright.engine.engine import Engine
+from trainwright.site.site import Site
+from trainwright.sources.debian_base import make_base
 
 SUITE, OS = "bullseye", "debian-11"
 FOLDER = Path(__file__).with_name("base")

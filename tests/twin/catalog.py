@@ -12,13 +12,13 @@ import yaml
 
 from tests.twin.bases import OS, Bases
 from tests.twin.standins import PYTHON, Inputs, StandIn, make
-from trainwright.catalog import Catalog, load_catalog
-from trainwright.lock import lock_line
-from trainwright.paths import images_dir, templates_dir
-from trainwright.plan import Plan, PlannedComponent
-from trainwright.records import read_yaml
-from trainwright.request import make_request
-from trainwright.resolve import resolve
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.core.paths import images_dir, templates_dir
+from trainwright.core.records import read_yaml
+from trainwright.lock.wheels import lock_line
+from trainwright.plan.plan import Plan, PlannedComponent
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
 
 SEED = ("pytorch", "cu113", "1.10.2")
 SEED_LINE = "pytorch/1.10.2-cu113.yaml"

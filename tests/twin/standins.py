@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.twin.pack import sha256_of, tar_gz, tree, wheel
 from tests.twin.torch_wheel import relabel_torch, relabel_torchvision
-from trainwright.engine_setup import ensure_tool
+from trainwright.engine.setup import ensure_tool
 
 SHAPES = Path(__file__).with_name("shapes")
 PYTHON = "3.9"  # Debian 11 has it where Ubuntu 20.04 has 3.8

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests import hostile
-from tests.hostile import Tried, Try
-from tests.loopback import Loopback, loopback
+from tests.support import tries as hostile
+from tests.support.loopback import Loopback, loopback
+from tests.support.tries import Tried, Try
 
 
 @pytest.fixture
@@ -30,5 +30,5 @@ def server() -> Iterator[Loopback]:
 def attempt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Callable[[Try], Tried]:
-    """Runs a row of a table of tries; see :mod:`tests.hostile`."""
+    """Runs a row of a table of tries; see :mod:`tests.support.tries`."""
     return lambda row: hostile.attempt(row, tmp_path, monkeypatch, capfd)

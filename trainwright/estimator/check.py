@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainwright import findings
-from trainwright.distribution import compile_distribution
-from trainwright.errors import RequestError
+from trainwright.core import findings
+from trainwright.core.errors import RequestError
+from trainwright.core.findings import Finding, Rule
 from trainwright.estimator import (
     figures,
     limits,
@@ -17,7 +17,7 @@ from trainwright.estimator import (
     rules_smp,
 )
 from trainwright.estimator.subject import Subject
-from trainwright.findings import Finding, Rule
+from trainwright.sagemaker.distribution import compile_distribution
 
 FAMILIES = (
     rules_distribution,

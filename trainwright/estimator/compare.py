@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from trainwright.errors import RequestError
+from trainwright.catalog.image_line import version_key
+from trainwright.core.errors import RequestError
 from trainwright.estimator.request import base_name
 from trainwright.estimator.subject import Subject
-from trainwright.job import Compiler
-from trainwright.lines import version_key
+from trainwright.sagemaker.job import Compiler
 
 TORCHRUN_SINCE = (1, 13)  # the first PyTorch for which the SDK offers torch_distributed on GPUs
 

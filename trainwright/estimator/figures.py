@@ -11,11 +11,11 @@ from math import ceil, prod, sqrt
 
 from pydantic import Field
 
+from trainwright.core.findings import Finding
+from trainwright.core.records import Record
 from trainwright.estimator.rules_job import BATCH, FEWER, MEMORY
 from trainwright.estimator.subject import Subject, enabled
-from trainwright.findings import Finding
-from trainwright.instances import Instance, load_instances
-from trainwright.records import Record
+from trainwright.sagemaker.instances import Instance, load_instances
 
 # Bytes of weights, gradients and optimizer state per parameter: with Adam in mixed precision 2 + 2 + 12 (a copy of the
 # weights, momentum, variance in 32 bits), in 32 bits 4 + 4 + 8; with momentum 4 + 4 + 4; with plain SGD 4 + 4.

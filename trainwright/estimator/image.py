@@ -8,10 +8,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainwright.dlc import FRAMEWORKS, load_dlc
-from trainwright.errors import EngineError
-from trainwright.plan import LABEL, Plan
-from trainwright.records import Record
+from trainwright.core.errors import EngineError
+from trainwright.core.records import Record
+from trainwright.plan.plan import LABEL, Plan
+from trainwright.sagemaker.dlc import FRAMEWORKS, load_dlc
 
 # account.dkr.ecr.region.amazonaws.com/repository:tag, also with a digest; other partitions have other suffixes.
 ECR = re.compile(
@@ -134,7 +134,7 @@ def _engine_labels(reference: str) -> Mapping[str, str] | None:
     from docker.errors import APIError, ImageNotFound
     from requests.exceptions import RequestException
 
-    from trainwright.engine import connect, sdk
+    from trainwright.engine.engine import connect, sdk
 
     try:
         image = sdk(connect(setup=False)).images.get(reference)
@@ -147,8 +147,8 @@ def _engine_labels(reference: str) -> Mapping[str, str] | None:
 def _registry_labels(reference: str) -> Mapping[str, str] | None:
     """The labels of an image in ECR, read with the AWS credentials of this machine."""
     from trainwright.estimator.registry import ecr_labels
-    from trainwright.publish.references import Place
-    from trainwright.site import load_site
+    from trainwright.push.references import Place
+    from trainwright.site.site import load_site
 
     found = ECR.fullmatch(reference)
     if found is None:

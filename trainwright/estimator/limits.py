@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
-from trainwright.errors import RequestError, did_you_mean
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.request import make_request
 from trainwright.estimator.subject import Subject
-from trainwright.findings import Finding, Rule
 
 LIMIT = Rule(
     code="TW290",

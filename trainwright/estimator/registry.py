@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from trainwright.errors import Failure
-from trainwright.publish.ecr import Ecr, Manifest
-from trainwright.publish.references import Place
-from trainwright.publish.registry import Registry, labels_of
-from trainwright.site import Site
+from trainwright.core.errors import Failure
+from trainwright.push.ecr import Ecr, Manifest
+from trainwright.push.references import Place
+from trainwright.push.registry import Registry, labels_of
+from trainwright.site.site import Site
 
 _TRIES = 2  # an image that cannot be asked is no failure: its labels are unknown
 

@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainwright import sdk3
-from trainwright.distribution import XLA, compile_distribution
 from trainwright.estimator.image import ECR
 from trainwright.estimator.rules_job import channel
 from trainwright.estimator.rules_sdk3 import driver_of
 from trainwright.estimator.subject import Subject, enabled, part
+from trainwright.sagemaker import sdk3
+from trainwright.sagemaker.distribution import XLA, compile_distribution
 
 COMPILER = "sagemaker_training_compiler_enabled"
 COMPILER_DEBUG = "sagemaker_training_compiler_debug_mode"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainwright.catalog.image_line import version_key
+from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_distribution import SDK
 from trainwright.estimator.subject import Subject, enabled
-from trainwright.findings import Finding, Rule
-from trainwright.lines import version_key
 
 GUIDE = "AWS guide for the SageMaker Training Compiler"
 ENDED = Rule(

@@ -6,11 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainwright.distribution import INNER, MEANT, STRATEGIES, Key
-from trainwright.errors import did_you_mean
+from trainwright.catalog.image_line import version_key
+from trainwright.core.errors import did_you_mean
+from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import MODEL_PARALLEL, Subject, enabled, part
-from trainwright.findings import Finding, Rule
-from trainwright.lines import version_key
+from trainwright.sagemaker.distribution import INNER, MEANT, STRATEGIES, Key
 
 SDK = "sagemaker 2.257.7, estimator.py and fw_utils.py"
 TRIED = f"tried with {SDK}: accepted, and without any effect"

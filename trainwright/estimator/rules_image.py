@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from trainwright.distribution import needs_framework_module
+from trainwright.catalog.image_line import version_key
+from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.image import ECR, ImageFacts
 from trainwright.estimator.rules_distribution import TRIED
 from trainwright.estimator.subject import Subject, enabled
-from trainwright.findings import Finding, Rule
-from trainwright.instances import Instance
-from trainwright.lines import version_key
+from trainwright.sagemaker.distribution import needs_framework_module
+from trainwright.sagemaker.instances import Instance
 
 LABELS = "the image's labels, which its build proved"
 TOOLKIT = "sagemaker-training 5.1.4"

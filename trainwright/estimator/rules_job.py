@@ -9,12 +9,12 @@ from pathlib import PurePosixPath
 
 from pydantic import ValidationError
 
-from trainwright.errors import RequestError, did_you_mean
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_distribution import TRIED
 from trainwright.estimator.subject import Subject
-from trainwright.findings import Finding, Rule
-from trainwright.instances import instance
-from trainwright.job_parts import Channel
+from trainwright.sagemaker.instances import instance
+from trainwright.sagemaker.job import Channel
 
 TOOLKIT = "sagemaker-training 5.1.4"
 API = "CreateTrainingJob, AWS's API reference"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_distribution import TRIED
 from trainwright.estimator.subject import Subject, enabled, part
-from trainwright.findings import Finding, Rule
 
 TOOLKIT = "sagemaker-training 5.1.4, mpi.py and smdataparallel.py"
 GUIDE = "AWS guide for launching a model-parallel job"

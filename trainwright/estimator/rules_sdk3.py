@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainwright import sdk3
-from trainwright.errors import RequestError
+from trainwright.core.errors import RequestError
+from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import Subject, enabled
-from trainwright.findings import Finding, Rule
+from trainwright.sagemaker import sdk3
 
 TRAINER = "sagemaker-train 1.27.0, model_trainer.py"
 NO_DRIVER = Rule(

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from math import prod
 from typing import Any
 
-from trainwright.errors import did_you_mean
+from trainwright.catalog.image_line import version_key
+from trainwright.core.errors import did_you_mean
+from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_distribution import SDK, TRIED
 from trainwright.estimator.subject import SMP_PARAMETERS, Subject, enabled, part
-from trainwright.findings import Finding, Rule
-from trainwright.lines import version_key
-from trainwright.sdk3 import SMP_FIELDS
-from trainwright.smp_parameters import PARTITIONS_RENAMED, SMP_VALUES
+from trainwright.sagemaker.sdk3 import SMP_FIELDS
+from trainwright.sagemaker.smp_parameters import PARTITIONS_RENAMED, SMP_VALUES
 
 GUIDE = "AWS guide for launching a model-parallel job"
 NO_LAUNCHER = Rule(

@@ -10,17 +10,17 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from trainwright import findings
-from trainwright.errors import RequestError, did_you_mean
+from trainwright.core import findings
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.findings import Finding
+from trainwright.core.records import Record, parse_record, read_json
 from trainwright.estimator import awscli, compare, sdk2, sdk3
 from trainwright.estimator.check import check
 from trainwright.estimator.figures import Figures, figures
 from trainwright.estimator.image import ImageFacts, facts_of_image, facts_of_plan
 from trainwright.estimator.request import launch_hyperparameters, make_request
 from trainwright.estimator.subject import SMP_PARAMETERS, Subject, part
-from trainwright.findings import Finding
-from trainwright.job import Job, PlanRequest, read_job
-from trainwright.records import Record, parse_record, read_json
+from trainwright.sagemaker.job import Job, PlanRequest, read_job
 
 FORMATS = ("python", "request", "cli", "hyperparameters")
 COMMAND_LINE = "the command line"
@@ -183,11 +183,11 @@ def resolve_plan(asked: PlanRequest) -> Any:
         RequestError: a word is wrong.
         Conflict: no image line has it.
     """
-    from trainwright import unproven
-    from trainwright.catalog import load_catalog
-    from trainwright.request import make_request as request_of
-    from trainwright.resolve import resolve
-    from trainwright.site import load_site
+    from trainwright.catalog.catalog import load_catalog
+    from trainwright.lock import unproven
+    from trainwright.plan.request import make_request as request_of
+    from trainwright.plan.resolve import resolve
+    from trainwright.site.site import load_site
 
     site = load_site()
     request = request_of(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from trainwright.core.findings import finding_lines, tally
 from trainwright.estimator.figures import Figures
 from trainwright.estimator.run import EstimatorDocument
-from trainwright.findings import finding_lines, tally
 
 
 def estimator_text(document: EstimatorDocument) -> str:

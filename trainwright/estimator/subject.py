@@ -8,10 +8,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from trainwright.errors import RequestError
+from trainwright.core.errors import RequestError
 from trainwright.estimator.image import ImageFacts
-from trainwright.instances import Instance, instance
-from trainwright.job import Job, Launcher
+from trainwright.sagemaker.instances import Instance, instance
+from trainwright.sagemaker.job import Job, Launcher
 
 MODEL_PARALLEL = "distribution.smdistributed.modelparallel"
 SMP_PARAMETERS = f"{MODEL_PARALLEL}.parameters"

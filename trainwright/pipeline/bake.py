@@ -15,15 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwright import base_images
-from trainwright.caching import cache_options
-from trainwright.catalog import Catalog
-from trainwright.context import write_context
-from trainwright.errors import RequestError
-from trainwright.inputs import Inputs, inputs_of
-from trainwright.owned import claim, clear, write_atomically
-from trainwright.plan import Plan, variant
-from trainwright.site import Site
+from trainwright.build.context import write_context
+from trainwright.catalog.catalog import Catalog
+from trainwright.core.errors import RequestError
+from trainwright.core.owned import claim, clear, write_atomically
+from trainwright.engine.cache import cache_options
+from trainwright.plan.plan import Plan, variant
+from trainwright.site.site import Site
+from trainwright.sources import base_image
+from trainwright.sources.inputs import Inputs, inputs_of
 
 BAKE_FILE = "docker-bake.json"
 CONTEXTS = "contexts"
@@ -128,7 +128,7 @@ def write_bake(
         say: told of long steps.
 
     Raises:
-        Failure: as :func:`bake_document` and :func:`trainwright.context.write_context`.
+        Failure: as :func:`bake_document` and :func:`trainwright.build.context.write_context`.
     """
     every = [inputs_of(image) for image in images]
     plans = [inputs.plan for inputs in every]
@@ -140,11 +140,11 @@ def write_bake(
     for inputs, name in zip(every, names, strict=True):
         write_context(inputs, catalog, site, folder / CONTEXTS / name, say=say)
         secrets[name] = _secrets(inputs.plan, site, folder)
-        wanted = base_images.wanted_images(inputs.plan.base)
+        wanted = base_image.wanted_images(inputs.plan.base)
         arguments[name] = {
             argument: here
-            for argument, here in base_images.pulled_from(inputs.plan.base, site).items()
-            if here != base_images.with_digest(*wanted[argument])
+            for argument, here in base_image.pulled_from(inputs.plan.base, site).items()
+            if here != base_image.with_digest(*wanted[argument])
         }
     for gone in (folder / CONTEXTS).iterdir():
         if gone.name not in names:

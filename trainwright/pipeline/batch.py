@@ -10,10 +10,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from trainwright.lines import cuda_tag
+from trainwright.catalog.image_line import cuda_tag
 from trainwright.pipeline.images import Chosen
 from trainwright.pipeline.sharing import Group, group_of
-from trainwright.plan import Plan
+from trainwright.plan.plan import Plan
 
 # What is rehearsed in an image: the launcher that its framework is trained with, on two hosts.
 REHEARSALS = {

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwright.catalog import Catalog
-from trainwright.errors import RequestError, did_you_mean
-from trainwright.owned import check_replaceable, claim, write_atomically
+from trainwright.catalog.catalog import Catalog
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.owned import check_replaceable, claim, write_atomically
 from trainwright.pipeline import buildspec
 from trainwright.pipeline.batch import REHEARSALS, batch
 from trainwright.pipeline.images import Chosen, choose
 from trainwright.pipeline.sharing import Group, Image, as_rows, groups
-from trainwright.site import Site
+from trainwright.site.site import Site
 
 SCHEMA = "trainwright/pipeline/1"
 OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml", "bake": "bake"}
@@ -102,9 +102,9 @@ def _bake(
             "--format bake --check: a bake file has its contexts beside it and is no file to commit",
             remedy="./invoke pipeline --format bake writes both anew.",
         )
-    from trainwright.inputs import first_use, locked_inputs
     from trainwright.pipeline.bake import KIND, write_bake
-    from trainwright.site import load_site
+    from trainwright.site.site import load_site
+    from trainwright.sources.inputs import first_use, locked_inputs
 
     claim(Path(output), KIND, f"--output {output}")  # before anything is fetched
     site = load_site()
@@ -137,7 +137,7 @@ def default_files(catalog: Catalog) -> dict[str, str]:
 
 def shared_groups(images: Sequence[Chosen], catalog: Catalog) -> list[Group]:
     """What images of a pipeline share."""
-    from trainwright.render import render_dockerfile
+    from trainwright.build.render import render_dockerfile
 
     return groups([Image(image.name, image.plan, render_dockerfile(image.plan, catalog)) for image in images])
 

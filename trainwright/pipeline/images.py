@@ -15,13 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from trainwright.catalog import Catalog
-from trainwright.errors import RequestError, did_you_mean
-from trainwright.lines import ImageLine, cuda_tag
-from trainwright.plan import Plan
-from trainwright.request import Request, make_request, parse_cuda
-from trainwright.resolve import resolve
-from trainwright.site import Site
+from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.image_line import ImageLine, cuda_tag
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.plan.plan import Plan
+from trainwright.plan.request import Request, make_request, parse_cuda
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import Site
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def choose(words: str | None, catalog: Catalog, site: Site) -> list[Chosen]:
 
     Raises:
         RequestError: a word names no line; with the nearest that there are.
-        Failure: as :func:`trainwright.resolve.resolve`.
+        Failure: as :func:`trainwright.plan.resolve.resolve`.
     """
     lines: dict[str, ImageLine] = {}
     for entry in catalog.lines:

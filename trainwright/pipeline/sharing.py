@@ -16,9 +16,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainwright.plan import Plan
-from trainwright.steps import Stage, stages
-from trainwright.tools import tools_lock
+from trainwright.build.dockerfile import Stage, stages
+from trainwright.catalog.tools import tools_lock
+from trainwright.plan.plan import Plan
 
 # The image itself: its layers are installed from what other stages made, and nobody shares the whole of it.
 FINAL = "final"
@@ -122,7 +122,7 @@ def _context_paths(stage: Stage) -> list[str]:
 
 
 def _content(path: str, plan: Plan) -> str:
-    """What decides about a file or folder of the context, as :func:`trainwright.context.write_context` fills it.
+    """What decides about a file or folder of the context, as :func:`trainwright.build.context.write_context` fills it.
 
     A path that is not known here belongs to this plan alone: nothing is called equal that may not be.
     """

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainwright.errors import nearest
-from trainwright.findings import Finding, Rule, Severity
+from trainwright.core.errors import nearest
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.code import Call, at, reachable
 from trainwright.preflight.facts import Facts
 

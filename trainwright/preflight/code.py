@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from trainwright.findings import Finding, Rule, Severity
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.reader import Module, Script
 
 # What a script's own beginning is called.

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from trainwright.findings import Finding, Rule, Severity
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.code import at, conditions, enclosing_function
 from trainwright.preflight.facts import Facts
 

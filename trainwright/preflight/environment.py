@@ -6,8 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from trainwright.errors import nearest
-from trainwright.findings import Finding, Rule, Severity
+from trainwright.core.errors import nearest
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.code import Call, at, conditions, qualified
 from trainwright.preflight.facts import Facts
 from trainwright.preflight.reader import Module

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from trainwright.job import Job, Launcher
 from trainwright.preflight.code import Call, Code, first
 from trainwright.preflight.reader import Script
+from trainwright.sagemaker.job import Job, Launcher
 
 # Libraries that place the model, split the data and step the optimizer themselves; what a script leaves to them is
 # no mistake of the script.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from trainwright.findings import Finding, Rule, Severity
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.code import Call, Step, at, conditions, every_step
 from trainwright.preflight.facts import Facts
 from trainwright.preflight.saving import save_calls

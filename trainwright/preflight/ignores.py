@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from trainwright.errors import did_you_mean
-from trainwright.findings import Finding, Rule, Silenced
+from trainwright.core.errors import did_you_mean
+from trainwright.core.findings import Finding, Rule, Silenced
 from trainwright.preflight.reader import Module
 
 SOURCE = "this program's own rule: a silenced line says why, for whoever reads it next"

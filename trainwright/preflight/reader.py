@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from trainwright.errors import RequestError
-from trainwright.findings import Finding, Rule
+from trainwright.core.errors import RequestError
+from trainwright.core.findings import Finding, Rule
 
 UNREADABLE = Rule(
     code="TW100",

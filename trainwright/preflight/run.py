@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from trainwright import findings
-from trainwright.findings import Finding, FindingsDocument, Rule
-from trainwright.job import Job, load_job
+from trainwright.core import findings
+from trainwright.core.findings import Finding, FindingsDocument, Rule
 from trainwright.preflight import (
     amp,
     arguments,
@@ -26,6 +25,7 @@ from trainwright.preflight import (
 )
 from trainwright.preflight.facts import Facts
 from trainwright.preflight.reader import Script, read_script
+from trainwright.sagemaker.job import Job, load_job
 
 FAMILIES = (smp, xla, distributed, amp, saving, hotloop, environment, data, paths, arguments)
 RULES: tuple[Rule, ...] = (
@@ -88,7 +88,7 @@ def preflight(
     Raises:
         RequestError: a file is missing, or the job file is wrong.
     """
-    from trainwright.errors import RequestError
+    from trainwright.core.errors import RequestError
 
     job = load_job(Path(job_file)) if job_file else None
     if job is not None and job_file is not None:

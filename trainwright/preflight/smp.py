@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from trainwright.findings import Finding, Rule
+from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.code import at, enclosing_function
 from trainwright.preflight.facts import Facts
 

@@ -1,0 +1,57 @@
+"""Parts of the shipped catalog, for tests of what holds whatever lines there are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.catalog.checks import line_names
+from trainwright.catalog.image_line import ImageLine
+from trainwright.core.records import parse_record
+
+HELLO = """\
+name: hello
+summary: says hello
+order: 70
+providers:
+  debian:
+    about: hello
+    versions: {'2.10': {}}
+    apt: {run: [hello]}
+    environment: {HELLO: 'yes'}
+    expect: {version: '{version}'}
+probe:
+  - run: hello --version
+    match: {version: ' ([0-9.]+)$'}
+"""
+
+
+def packages_only() -> Catalog:
+    """PyTorch's lines that package registries alone can build; few, and each with a CUDA of its own."""
+    whole = load_catalog()
+    lines = [entry for entry in whole.lines if entry.line.framework == "pytorch" and whole.from_packages(entry)]
+    return Catalog(lines, whole.components, whole.rules)
+
+
+def write_hello(templates: Path) -> Path:
+    """The folder of a component of a user's own, whole and small, among the components of ``templates``."""
+    folder = templates / "components" / "hello"
+    folder.mkdir(parents=True)
+    (folder / "component.yaml").write_text(HELLO)
+    (folder / "Dockerfile.j2").write_text("{% macro residue(c) %}\nRUN hello\n{% endmacro %}\n")
+    (folder / "test_hello.py").write_text("def test_hello(host):\n    assert host.run('hello').rc == 0\n")
+    return folder
+
+
+def write_line(images: Path, fields: Mapping[str, Any], lock: str) -> Path:
+    """A file of an image line, named as such files are, and its lock."""
+    line = parse_record(ImageLine, dict(fields), "the test's line")
+    path = images / line.framework / f"{line_names(line)[0]}.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(yaml.safe_dump(dict(fields)))
+    path.with_suffix(".lock.json").write_text(lock)
+    return path

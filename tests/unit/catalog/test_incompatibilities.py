@@ -1,0 +1,223 @@
+"""Rules as data: each is read strictly, decides what its conditions say, and refuses no shipped image line."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from trainwright.catalog.catalog import load_catalog
+from trainwright.catalog.image_line import Line
+from trainwright.catalog.incompatibilities import Composition, Fact, RuleBook, applies, broken, notices, within
+from trainwright.core.errors import RequestError
+from trainwright.core.paths import images_dir, templates_dir
+from trainwright.core.records import parse_record
+from trainwright.plan.draft import facts_of, make_draft
+from trainwright.plan.request import make_request
+
+CATALOG = load_catalog()
+RULES = {rule.name: rule for rule in CATALOG.rules.rules}
+# Components without a version, and the framework whose lines are still to come.
+SMP = {"smdistributed_modelparallel": None}
+SMDDP = {"smdistributed_dataparallel": None}
+JAMMY, NOBLE, AMAZON = {"os": "ubuntu-22.04"}, {"os": "ubuntu-24.04"}, {"os": "amazonlinux-2023"}
+PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "1.13.2")}
+MPI = {"openmpi": ("efa", "4.1.7")}
+TF = {"framework": "tensorflow", "version": "2.18.0"}
+NUMPY_2 = {"numpy": "2.0.2"}
+KIT_4, KIT_5 = {"sagemaker_toolkit": "4.9.0"}, {"sagemaker_toolkit": "5.1.4"}
+
+
+def pins(*requirements: str) -> dict[str, dict[str, str]]:
+    """Python packages that an image line pins."""
+    return {"packages": dict(requirement.split("==") for requirement in requirements)}
+
+
+def component(has: str | tuple[str, str] | None) -> Fact:
+    """A component of that version, or of (provider, version)."""
+    return Fact(has[1], provider=has[0]) if isinstance(has, tuple) else Fact(has)
+
+
+def facts(
+    framework="pytorch", version="2.6.0", cuda="12.4", python="3.11", os="debian-12", **components
+) -> Composition:
+    packages = components.pop("packages", {})
+    return Composition(
+        framework=Fact(framework),
+        version=Fact(version),
+        cuda=Fact(cuda),
+        python=Fact(python),
+        os=Fact(os),
+        components={name.replace("_", "-"): component(has) for name, has in components.items()},
+        packages={name: Fact(has) for name, has in packages.items()},
+    )
+
+
+def refused(of: Composition) -> set[str]:
+    return {rule.name for rule, _ in broken(CATALOG.rules.rules, of)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "good"),
+    [
+        ("openmpi-5-toolkit", {"openmpi": "5.0.7"}, {"openmpi": "4.1.8"}),
+        ("toolkit-5-tensorflow", {**TF, "version": "2.17.1"}, TF),
+        ("numpy-2-torch", {"version": "2.2.2", "packages": {"numpy": "2.0.0"}}, {"packages": {"numpy": "2.0.0"}}),
+        ("numpy-2-torch", {"version": "2.2.2", "packages": {"numpy": "2.0.0"}}, {"version": "2.2.2"}),
+        ("torch-2-old-cuda", {"version": "2.0.1", "cuda": "11.3"}, {"version": "1.12.1", "cuda": "11.3"}),
+        ("torch-2-old-cuda", {"version": "2.0.1", "cuda": "11.6"}, {"version": "2.0.1", "cuda": "cpu"}),
+        ("smp-torch", {**SMP, "version": "2.1.0"}, {**SMP, "version": "2.0.1"}),
+        ("smp-cuda-12", {**SMP, "cuda": "12.1"}, {**SMP, "cuda": "11.8"}),
+        ("smp-cp38", {**SMP, "version": "1.10.2", "python": "3.9"}, {**SMP, "version": "1.10.2", "python": "3.8"}),
+        ("smp-cp39", {**SMP, "version": "1.13.1", "python": "3.10"}, {**SMP, "version": "1.13.1", "python": "3.9"}),
+        ("smp-cp310", {**SMP, "version": "2.0.1", "python": "3.9"}, {**SMP, "version": "2.0.1", "python": "3.10"}),
+        ("smddp-torch", {**SMDDP, "version": "2.6.0"}, {**SMDDP, "version": "2.5.1"}),
+        ("smddp-cp38", {**SMDDP, "version": "1.12.1"}, {**SMDDP, "version": "1.12.1", "python": "3.8"}),
+        ("smp-cp36", {**SMP, "version": "1.8.1", "python": "3.8"}, {**SMP, "version": "1.8.1", "python": "3.6"}),
+        ("smp-cp36", {**SMP, "version": "1.8.1", "python": "3.8"}, {**SMP, "version": "1.9.1", "python": "3.8"}),
+        ("smddp-cp36", {**SMDDP, "version": "1.7.1", "python": "3.7"}, {**SMDDP, "version": "1.7.1", "python": "3.6"}),
+        (
+            "smddp-cp39",
+            {**SMDDP, "version": "1.13.1", "python": "3.8"},
+            {**SMDDP, "version": "1.13.1", "python": "3.9"},
+        ),
+        ("smddp-cp310", {**SMDDP, "version": "2.2.0"}, {**SMDDP, "version": "2.2.0", "python": "3.10"}),
+        ("smddp-cp311", {**SMDDP, "version": "2.3.0", "python": "3.10"}, {**SMDDP, "version": "2.3.0"}),
+        (
+            "smddp-cuda-11.3",
+            {**SMDDP, "version": "1.12.1", "cuda": "11.6"},
+            {**SMDDP, "version": "1.12.1", "cuda": "11.3"},
+        ),
+        (
+            "smddp-torch-2.0-cuda",
+            {**SMDDP, "version": "2.0.1", "cuda": "12.1"},
+            {**SMDDP, "version": "2.0.1", "cuda": "11.8"},
+        ),
+        ("smddp-cuda-12", {**SMDDP, "version": "2.1.0", "cuda": "11.8"}, {**SMDDP, "version": "2.1.0", "cuda": "12.1"}),
+        ("numpy-2-tensorflow", {**TF, "version": "2.17.1", "packages": NUMPY_2}, {**TF, "packages": NUMPY_2}),
+        ("smp-tensorflow", {**SMP, **TF}, TF),
+        ("smddp-tensorflow", {**SMDDP, **TF}, TF),
+        ("efa-1.43-focal", {"os": "ubuntu-20.04", "efa": "1.43.1"}, {"os": "ubuntu-20.04", "efa": "1.42.0"}),
+        ("efa-1.43-focal", {"os": "ubuntu-20.04", "efa": "1.100.0"}, {"os": "ubuntu-22.04", "efa": "1.43.1"}),
+        ("efa-1.23-bionic", {"os": "ubuntu-18.04", "efa": "1.24.0"}, {"os": "ubuntu-18.04", "efa": "1.22.1"}),
+        ("efa-1.18-jammy", {**JAMMY, "efa": ("aws", "1.9.5")}, {**JAMMY, "efa": ("aws", "1.18.0")}),
+        ("efa-1.18-jammy", {**JAMMY, "efa": ("aws", "1.17.3")}, {**JAMMY, "efa": ("ubuntu", "1.17.0")}),
+        ("efa-1.25-amazon", {**AMAZON, "efa": ("aws", "1.24.1")}, {**AMAZON, "efa": ("aws", "1.25.0")}),
+        ("efa-1.33-noble", {**NOBLE, "efa": ("aws", "1.32.0")}, {**NOBLE, "efa": ("aws", "1.33.0")}),
+        ("efa-bundles-plugin", {**PLUGIN, "efa": ("aws", "1.37.0")}, {**PLUGIN, "efa": ("aws", "1.38.0")}),
+        ("efa-installer-plugin", {**PLUGIN, "efa": ("debian", "1.17.0")}, {**PLUGIN, "efa": ("aws", "1.38.0")}),
+        ("efa-installer-mpi", {**MPI, "efa": ("debian", "1.17.0")}, {**MPI, "efa": ("aws", "1.38.0")}),
+        ("plugin-1.13-libfabric", {**OWN, "efa": ("aws", "1.36.0")}, {**OWN, "efa": ("aws", "1.37.0")}),
+    ],
+)
+def test_a_rule_decides_at_its_border(rule, bad, good):
+    assert rule in refused(facts(sagemaker_toolkit="5.1.4", **bad))
+    assert rule not in refused(facts(sagemaker_toolkit="5.1.4", **good))
+
+
+@pytest.mark.parametrize(
+    ("rule", "bad", "good"),
+    [
+        ("toolkit-4-tensorflow", {**TF, "version": "2.20.0", **KIT_4}, {**TF, "version": "2.19.0", **KIT_4}),
+        ("toolkit-4-tensorflow", {**TF, "version": "2.20.0", **KIT_4}, {**TF, "version": "2.20.0", **KIT_5}),
+        ("toolkit-4-python-3.6", {**KIT_4, "python": "3.6"}, {**KIT_4, "python": "3.7"}),
+        ("toolkit-4-python-3.6", {**KIT_4, "python": "3.6"}, {"sagemaker_toolkit": "3.9.2", "python": "3.6"}),
+        ("toolkit-5-python-3.7", {**KIT_5, "python": "3.7"}, {**KIT_5, "python": "3.8"}),
+        ("pytorch-toolkit-3", {**KIT_4, **pins("sagemaker-pytorch-training==3.0.0")},
+         {**KIT_5, **pins("sagemaker-pytorch-training==3.0.0")}),
+        ("pytorch-toolkit-2.9", {**KIT_4, **pins("sagemaker-pytorch-training==2.9.0")},
+         {"sagemaker_toolkit": "4.8.3", **pins("sagemaker-pytorch-training==2.9.0")}),
+        ("tensorflow-toolkit-20.5", {**TF, **KIT_4, **pins("sagemaker-tensorflow-training==20.5.0")},
+         {**TF, **KIT_4, **pins("sagemaker-tensorflow-training==20.4.1")}),
+        ("tensorflow-toolkit-numpy", {**TF, **pins("sagemaker-tensorflow-training==20.5.0", "numpy==1.24.3")},
+         {**TF, **pins("sagemaker-tensorflow-training==20.5.0", "numpy==1.23.5")}),
+    ],
+)  # fmt: skip
+def test_a_rule_about_the_toolkit_decides_at_its_border(rule, bad, good):
+    assert rule in refused(facts(**bad))
+    assert rule not in refused(facts(**good))
+
+
+def test_a_notice_is_no_refusal():
+    odd = facts(python="3.14", sagemaker_toolkit="5.1.4")
+    assert not refused(odd)
+    assert notices(CATALOG.rules.rules, odd) == [RULES["toolkit-python"].notice]
+
+
+def test_every_refusal_is_tested_at_its_border():
+    functions = (test_a_rule_decides_at_its_border, test_a_rule_about_the_toolkit_decides_at_its_border)
+    marks = [mark for function in functions for mark in function.pytestmark]  # type: ignore[attr-defined]
+    tested = {case[0] for mark in marks for case in mark.args[1]}
+    assert tested == {rule.name for rule in RULES.values() if rule.refuse}
+
+
+def test_every_rule_says_why_and_how_it_is_known():
+    for rule in RULES.values():
+        assert rule.why
+        assert rule.evidence.source
+        assert rule.evidence.date
+        assert rule.evidence.says
+    assert len(RULES) == len(CATALOG.rules.rules), "two rules of one name"
+
+
+@pytest.mark.parametrize("entry", CATALOG.lines, ids=lambda entry: entry.line.cuda_tag)
+def test_no_shipped_line_breaks_a_rule(entry: Line):
+    request = make_request(framework=entry.line.framework, with_=",".join(entry.line.options) or None)
+    assert not refused(facts_of(request, make_draft(request, CATALOG, entry)))
+
+
+def test_words_are_named_only_where_it_would_be_otherwise_without_them():
+    when = RULES["torch-2-old-cuda"].when
+    cuda = Fact("11.3", frozenset({"--cuda cu113"}), "12.4")
+    anyway = Composition(
+        Fact("pytorch"), Fact("2.5", frozenset({"--version 2.5"}), "2.6.0"), cuda, Fact("3.11"), Fact("debian-12")
+    )
+    assert applies(when, anyway) == {"--cuda cu113"}
+    by_it = Composition(
+        Fact("pytorch"), Fact("2.5", frozenset({"--version 2.5"}), "1.12.1"), cuda, Fact("3.11"), Fact("debian-12")
+    )
+    assert applies(when, by_it) == {"--cuda cu113", "--version 2.5"}
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted", "fits"),
+    [("2.13.0+cpu", ">=2", True), ("1.9", "<1.10", True), (None, ">=2", False), ("cpu", "<11.7", False),
+     ("cpu", "cpu", True), ("12.4", "cpu", False), ("2.16.0rc1", ">=2.1", True)],
+)  # fmt: skip
+def test_within(version, wanted, fits):
+    assert within(version, wanted) is fits
+
+
+RULE = {"name": "r", "refuse": "a with b", "why": "w", "evidence": {"source": "s", "date": "d", "says": "t"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"when": {}}, "without conditions"),
+        ({"when": {"pyhton": ">=3"}}, "python"),
+        ({"when": {"version": "=>2"}}, "version"),
+        ({"when": {"version": ">=2"}, "notice": "n"}, "either refuse or notice"),
+        ({"when": {"version": ">=2"}, "refuse": None}, "either refuse or notice"),
+        ({"when": {"components": {"efa": {"versions": ">=2"}}}}, "version"),
+    ],
+)
+def test_a_malformed_rule_is_refused(change, told):
+    with pytest.raises(RequestError, match=told):
+        parse_record(RuleBook, {"rules": [{**RULE, **change}]}, "rules.yaml")
+
+
+def test_a_rule_about_something_unknown_is_refused(tmp_path):
+    shutil.copytree(templates_dir(), tmp_path / "templates")
+    path = tmp_path / "templates" / "rules.yaml"
+    path.write_text(path.read_text().replace("{openmpi: {version", "{openmpy: {version"))
+    with pytest.raises(RequestError, match="openmpi"):
+        load_catalog(images_dir(), tmp_path / "templates")
+
+
+def test_a_tie_to_something_unknown_is_refused(tmp_path):
+    shutil.copytree(templates_dir(), tmp_path / "templates")
+    path = tmp_path / "templates" / "components" / "nccl" / "component.yaml"
+    path.write_text(path.read_text().replace("to: pytorch", "to: pytorhc"))
+    with pytest.raises(RequestError, match="pytorch"):
+        load_catalog(images_dir(), tmp_path / "templates")

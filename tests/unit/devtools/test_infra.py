@@ -1,0 +1,416 @@
+"""infra/trainwright.yaml, deployed into an AWS on loopback: what exists afterwards, and what its roles may do."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import json
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+import botocore.session
+import cfnlint.decode
+import pytest
+from botocore import xform_name
+
+from devtools.generated import ROOT
+from devtools.infra import logical_name
+from tests.doubles.ministack import ACCOUNT, REGION, ministack
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.push.repository import FILTERS, load_policy
+from trainwright.push.settings import may_move
+from trainwright.push.tags import tags_of
+
+TEMPLATE = ROOT / "infra" / "trainwright.yaml"
+PROJECT = "trainwright"
+CONNECTION = f"arn:aws:codeconnections:{REGION}:{ACCOUNT}:connection/0aee3b32-9c1d-4f6e-8a57-30a1b6f1d6aa"
+SOURCE = {"SourceLocation": "https://github.com/team/trainwright.git"}
+GROUP = "arn:aws:scheduler:us-west-2:000000000000:schedule-group/trainwright"
+AD_HOC = ["trainwright-adhoc/cache", "trainwright-adhoc/images"]
+FRAMEWORKS = sorted({entry.line.framework for entry in load_catalog().lines})
+
+
+class Aws:
+    """Clients of an endpoint, and a stack in it."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.session = boto3.Session("t", "t", region_name=REGION)
+        self.endpoint = endpoint
+
+    def client(self, name: str) -> Any:
+        return self.session.client(name, endpoint_url=self.endpoint)
+
+    def deploy(self, **parameters: str) -> dict[str, str]:
+        """Create the stack; its outputs."""
+        formation = self.client("cloudformation")
+        formation.create_stack(
+            StackName="tw",
+            TemplateBody=TEMPLATE.read_text(),
+            Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in {**SOURCE, **parameters}.items()],
+            Capabilities=["CAPABILITY_IAM"],
+        )
+        self.wait("stack_create_complete")
+        (stack,) = formation.describe_stacks(StackName="tw")["Stacks"]
+        assert stack["StackStatus"] == "CREATE_COMPLETE"
+        return {row["OutputKey"]: row["OutputValue"] for row in stack["Outputs"]}
+
+    def wait(self, what: str) -> None:
+        waiter = self.client("cloudformation").get_waiter(what)
+        waiter.wait(StackName="tw", WaiterConfig={"Delay": 1, "MaxAttempts": 20})
+
+    def delete(self) -> None:
+        self.client("cloudformation").delete_stack(StackName="tw")
+        self.wait("stack_delete_complete")
+
+    def repositories(self) -> dict[str, dict[str, Any]]:
+        return {r["repositoryName"]: r for r in self.client("ecr").describe_repositories()["repositories"]}
+
+    def roles(self) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
+        """Trust policy and statements of every role, by its name in the template."""
+        iam, found = self.client("iam"), {}
+        for role in iam.list_roles()["Roles"]:
+            name = role["RoleName"]
+            policies = [
+                iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]
+                for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]
+            ]
+            statements = [statement for policy in policies for statement in policy["Statement"]]
+            found[name.split("-")[1]] = (role["AssumeRolePolicyDocument"], statements)
+        return found
+
+
+def as_list(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value)
+
+
+def allows(statements: list[dict[str, Any]], action: str, resource: str) -> bool:
+    """What IAM decides for a role with these statements; no statement of ours denies or has a condition."""
+    assert all(set(statement) == {"Effect", "Action", "Resource"} for statement in statements)
+    assert all(statement["Effect"] == "Allow" for statement in statements)
+    return any(
+        any(fnmatch.fnmatchcase(action, pattern) for pattern in as_list(statement["Action"]))
+        and any(fnmatch.fnmatchcase(resource, pattern) for pattern in as_list(statement["Resource"]))
+        for statement in statements
+    )
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    with ministack(tmp_path_factory.mktemp("aws")) as endpoint:
+        yield Aws(endpoint)
+
+
+@pytest.fixture(scope="module")
+def stack(aws: Aws) -> Iterator[dict[str, str]]:
+    yield aws.deploy(Nightly="yes", ConnectionArn=CONNECTION)
+    aws.delete()
+
+
+@pytest.fixture(scope="module")
+def template() -> dict[str, Any]:
+    decoded, faults = cfnlint.decode.decode(str(TEMPLATE))
+    assert not faults
+    return dict(decoded)
+
+
+def arn(service: str, rest: str, account: str = ACCOUNT) -> str:
+    return f"arn:aws:{service}:{REGION}:{account}:{rest}"
+
+
+def test_a_repository_for_every_framework_and_one_for_the_cache(aws, stack, template):
+    found = aws.repositories()
+    assert sorted(found) == sorted([*AD_HOC, "trainwright/cache", *(f"trainwright/{name}" for name in FRAMEWORKS)])
+    for name in FRAMEWORKS:
+        repository = found[f"trainwright/{name}"]
+        assert repository["imageScanningConfiguration"]["scanOnPush"]
+        assert repository["encryptionConfiguration"]["encryptionType"] == "AES256"
+        assert repository["imageTagMutability"] != "MUTABLE"
+    assert found["trainwright/cache"]["imageTagMutability"] == "MUTABLE"
+    texts = {
+        name: json.loads(aws.client("ecr").get_lifecycle_policy(repositoryName=name)["lifecyclePolicyText"])
+        for name in found
+    }
+    for text in texts.values():
+        priorities = [rule["rulePriority"] for rule in text["rules"]]
+        assert priorities == sorted(set(priorities))
+        # ECR wants a rule about any image to be the last.
+        assert "any" not in [rule["selection"]["tagStatus"] for rule in text["rules"]][:-1]
+    policy = json.loads(load_policy().lifecycle_text())
+    assert all(texts[f"trainwright/{name}"] == policy for name in FRAMEWORKS)
+    assert stack["CacheUri"].endswith("/trainwright/cache")
+
+
+NIGHT = 86400.0
+
+
+def expired(text: str, images: dict[str, tuple[float, tuple[str, ...]]], now: float) -> set[str]:
+    """What ECR removes, by "Lifecycle policy properties" and "Lifecycle policy evaluation rules" of its user guide.
+
+    Rules go by their priority. An image that fits a rule by its tags is out of reach of the rules below it; all tags of
+    a list have to fit one of the image's. Images are counted from the newest on.
+
+    Args:
+        text: the policy.
+        images: digest to when it was pushed, and its tags.
+        now: in seconds, as are the times of the images.
+    """
+    gone: set[str] = set()
+    taken: set[str] = set()
+    for rule in sorted(json.loads(text)["rules"], key=lambda rule: rule["rulePriority"]):
+        what = rule["selection"]
+        patterns = what.get("tagPatternList", [])
+        fit = {
+            name
+            for name, (_, tags) in images.items()
+            if what["tagStatus"] == "any"
+            or (what["tagStatus"] == "untagged" and not tags)
+            or (tags and patterns and all(any(fnmatch.fnmatchcase(tag, one) for tag in tags) for one in patterns))
+        }
+        newest = sorted(fit, key=lambda name: images[name][0], reverse=True)
+        if what["countType"] == "imageCountMoreThan":
+            found = set(newest[what["countNumber"] :])
+        else:
+            found = {name for name in fit if now - images[name][0] > what["countNumber"] * NIGHT}
+        gone |= found - taken
+        taken |= fit
+    return gone
+
+
+def test_a_released_image_stays_for_ever_and_a_nightly_one_does_not():
+    images = {
+        f"night {night} of {line}": (
+            night * NIGHT + line,
+            (f"pytorch-2.{line}.0-cpu-py311-{night}", f"nightly-{night}"),
+        )
+        for night in range(400)
+        for line in range(3)
+    }
+    images["released by hand"] = (0.0, ("pytorch-2.0.0-cpu-py311-debian12-20261121-0123456789ab",))
+    images["a night's, released later"] = (0.0, ("pytorch-2.0.0-cpu-py311-x", "nightly-x", "release-2.0"))
+    images["replaced"] = (0.0, ())
+    images["replaced today"] = (399 * NIGHT, ())
+    gone = expired(load_policy().lifecycle_text(), images, 400 * NIGHT)
+    assert {"released by hand", "a night's, released later", "replaced today"} & gone == set()
+    assert "replaced" in gone
+    stay = [name for name in images if name.startswith("night ") and name not in gone]
+    assert len(stay) == load_policy().keep_nightly
+    assert {"night 399 of 0", "night 399 of 1", "night 399 of 2"} <= set(stay)
+
+
+def test_only_the_tags_that_say_everything_are_immutable(template):
+    """By the rule of tags that push has, and by its own understanding of what a repository lets it do."""
+    catalog = load_catalog()
+    for entry in catalog.lines:
+        line, made = entry.line, template["Resources"][f"{logical_name(entry.line.framework)}Repository"]["Properties"]
+        filters = [f["ImageTagMutabilityExclusionFilterValue"] for f in made["ImageTagMutabilityExclusionFilters"]]
+        description = {
+            "imageTagMutability": made["ImageTagMutability"],
+            "imageTagMutabilityExclusionFilters": [{"filterType": "WILDCARD", "filter": text} for text in filters],
+        }
+        assert len(filters) <= FILTERS
+        assert all(text.count("*") <= 2 for text in filters)
+        request = make_request(framework=line.framework, cuda=line.cuda, version=line.version)
+        plan = resolve(request, Catalog([entry], catalog.components, catalog.rules))
+        tags = tags_of(plan, datetime(2026, 11, 21, tzinfo=UTC))
+        assert not may_move(description, tags.immutable)
+        assert tags.moving
+        assert all(may_move(description, tag) for tag in tags.moving)
+
+
+def test_the_project(aws, stack):
+    (project,) = aws.client("codebuild").batch_get_projects(names=[PROJECT])["projects"]
+    assert project["source"]["type"] == "GITHUB"
+    assert project["source"]["location"] == SOURCE["SourceLocation"]
+    assert project["source"]["buildspec"] == "buildspec.yml"
+    assert project["source"]["auth"] == {"type": "CODECONNECTIONS", "resource": CONNECTION}
+    assert project["environment"]["privilegedMode"]
+    variables = {v["name"]: v["value"] for v in project["environment"]["environmentVariables"]}
+    assert variables["CACHE"] == stack["CacheUri"]
+    assert project["serviceRole"] == stack["BuildRoleArn"]
+    logs = aws.client("logs").describe_log_groups(logGroupNamePrefix="/aws/codebuild/trainwright")["logGroups"]
+    assert [log["retentionInDays"] for log in logs] == [90, 90]
+
+
+def test_what_nobody_reviewed_is_built_by_a_project_of_its_own(aws, stack):
+    """Whoever may start a build chooses its source version and its buildspec, so a role is as trusted as they are."""
+    names = [PROJECT, stack["AdHocProjectName"]]
+    reviewed, ad_hoc = (aws.client("codebuild").batch_get_projects(names=[name])["projects"][0] for name in names)
+    assert ad_hoc["source"]["location"] == reviewed["source"]["location"]
+    assert ad_hoc["serviceRole"] != reviewed["serviceRole"]
+    variables = {v["name"]: v["value"] for v in ad_hoc["environment"]["environmentVariables"]}
+    assert variables["REPOSITORY"] == "trainwright-adhoc/images"
+    assert variables["CACHE"].endswith("/trainwright-adhoc/cache")
+    assert variables["CACHE"] != stack["CacheUri"]
+    _, statements = aws.roles()["AdHocBuildRole"]
+    for name in AD_HOC:
+        assert all(allows(statements, f"ecr:{action}", arn("ecr", f"repository/{name}")) for action in (*PUSH, *PULL))
+    # Not a layer of what the reviewed builds read, nor a tag of what people train with.
+    for name in ["cache", *FRAMEWORKS]:
+        ours = arn("ecr", f"repository/trainwright/{name}")
+        assert not any(allows(statements, f"ecr:{action}", ours) for action in (*PUSH, *PULL))
+    _, reviewed_statements = aws.roles()["BuildRole"]
+    for name in AD_HOC:
+        theirs = arn("ecr", f"repository/{name}")
+        assert not any(allows(reviewed_statements, f"ecr:{action}", theirs) for action in (*PUSH, *PULL))
+    _, batch = aws.roles()["AdHocBatchRole"]
+    assert allows(batch, "codebuild:StartBuild", arn("codebuild", "project/trainwright-adhoc"))
+    assert not allows(batch, "codebuild:StartBuild", arn("codebuild", "project/trainwright"))
+
+
+def test_a_build_of_the_project_can_be_started(aws, stack):
+    build = aws.client("codebuild").start_build(projectName=PROJECT)["build"]
+    assert build["projectName"] == PROJECT
+
+
+def test_a_batch_has_a_role_of_its_own_and_a_limit(template):
+    batch = template["Resources"]["Project"]["Properties"]["BuildBatchConfig"]
+    assert batch["ServiceRole"] == {"Fn::GetAtt": ["BatchRole", "Arn"]}
+    ad_hoc = template["Resources"]["AdHocProject"]["Properties"]
+    assert ad_hoc["BuildBatchConfig"]["ServiceRole"] == {"Fn::GetAtt": ["AdHocBatchRole", "Arn"]}
+    # The emulator keeps neither of a project: nothing of an ad-hoc build stays on a machine.
+    assert ad_hoc["Cache"] == {"Type": "NO_CACHE"}
+    machine = template["Parameters"]["ComputeType"]
+    assert machine["Default"] in machine["AllowedValues"] == batch["Restrictions"]["ComputeTypesAllowed"]
+
+
+def test_the_schedule_starts_a_batch_and_may_do_nothing_else(aws, stack):
+    schedule = aws.client("scheduler").get_schedule(Name="trainwright-nightly", GroupName="trainwright")
+    service, operation = schedule["Target"]["Arn"].split(":")[-2:]
+    model = botocore.session.get_session().get_service_model(service)
+    names = {name[0].lower() + name[1:]: name for name in model.operation_names}
+    assert names[operation] == "StartBuildBatch"
+    asked = json.loads(schedule["Target"]["Input"])
+    # The scheduler spells the members of a request with a capital.
+    members = model.operation_model("StartBuildBatch").input_shape.members
+    assert {field[0].lower() + field[1:] for field in asked} <= set(members)
+    assert asked["ProjectName"] == PROJECT
+    (variable,) = asked["EnvironmentVariablesOverride"]
+    shape = members["environmentVariablesOverride"].member
+    assert {field[0].lower() + field[1:] for field in variable} <= set(shape.members)
+    assert variable["Type"] in shape.members["type"].enum
+    assert fnmatch.fnmatchcase(f"{variable['Value']}-1", load_policy().nightly_tags)
+    _, statements = aws.roles()["NightlyRole"]
+    assert allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/trainwright"))
+    assert not allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/another"))
+    assert [as_list(statement["Action"]) for statement in statements] == [["codebuild:StartBuildBatch"]]
+
+
+def test_roles_have_no_stars(aws, stack):
+    roles = aws.roles()
+    assert set(roles) == {"BuildRole", "BatchRole", "AdHocBuildRole", "AdHocBatchRole", "NightlyRole"}
+    for trust, statements in roles.values():
+        (who,) = trust["Statement"]
+        assert who["Principal"]["Service"] in ("codebuild.amazonaws.com", "scheduler.amazonaws.com")
+        assert who["Condition"]["StringEquals"] == {"aws:SourceAccount": ACCOUNT}
+        # One project, or the group of the schedule: AWS's page on the scheduler's confused deputy takes no schedule.
+        source = who["Condition"]["ArnEquals"]["aws:SourceArn"]
+        assert source in (*(arn("codebuild", f"project/{name}") for name in (PROJECT, f"{PROJECT}-adhoc")), GROUP)
+        assert (source == GROUP) == (who["Principal"]["Service"] == "scheduler.amazonaws.com")
+        for statement in statements:
+            assert all("*" not in action for action in as_list(statement["Action"]))
+            if "*" in as_list(statement["Resource"]):
+                assert as_list(statement["Action"]) == ["ecr:GetAuthorizationToken"]
+
+
+# What AWS says a docker client's push and pull ask of ECR (AmazonECR user guide, "Pushing an image" and "Pulling").
+PUSH = ("BatchCheckLayerAvailability", "CompleteLayerUpload", "InitiateLayerUpload", "PutImage", "UploadLayerPart")
+PULL = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
+
+
+def test_a_build_may_push_and_pull_its_repositories_alone(aws, stack):
+    _, statements = aws.roles()["BuildRole"]
+    for name in [*FRAMEWORKS, "cache"]:
+        repository = arn("ecr", f"repository/trainwright/{name}")
+        assert all(allows(statements, f"ecr:{action}", repository) for action in (*PUSH, *PULL))
+    assert allows(statements, "ecr:GetAuthorizationToken", "*")
+    for account in ("763104351884",):
+        container = arn("ecr", "repository/pytorch-training", account)
+        assert all(allows(statements, f"ecr:{action}", container) for action in PULL)
+        assert not any(allows(statements, f"ecr:{action}", container) for action in ("PutImage", "UploadLayerPart"))
+    other = arn("ecr", "repository/another/pytorch")
+    assert not any(allows(statements, f"ecr:{action}", other) for action in (*PUSH, *PULL))
+    ours = arn("ecr", "repository/trainwright/pytorch")
+    for action in ("CreateRepository", "DeleteRepository", "BatchDeleteImage", "PutLifecyclePolicy"):
+        assert not allows(statements, f"ecr:{action}", ours)
+
+
+def test_a_build_may_write_its_log_and_reports(aws, stack):
+    _, statements = aws.roles()["BuildRole"]
+    log = arn("logs", "log-group:/aws/codebuild/trainwright:log-stream:1")
+    assert all(allows(statements, f"logs:{action}", log) for action in ("CreateLogStream", "PutLogEvents"))
+    report = arn("codebuild", "report-group/trainwright-smoke")
+    # What CodeBuild asks of the role of a build with test reports (CodeBuild user guide, "Test report permissions").
+    asked = ("CreateReportGroup", "CreateReport", "UpdateReport", "BatchPutTestCases")
+    assert all(allows(statements, f"codebuild:{action}", report) for action in asked)
+    assert not allows(statements, "codebuild:StartBuild", arn("codebuild", "project/trainwright"))
+    assert allows(statements, "codeconnections:GetConnectionToken", CONNECTION)
+
+
+def test_a_batch_may_start_builds_of_its_project_alone(aws, stack):
+    _, statements = aws.roles()["BatchRole"]
+    for action in ("StartBuild", "StopBuild", "RetryBuild"):
+        assert allows(statements, f"codebuild:{action}", arn("codebuild", "project/trainwright"))
+        assert not allows(statements, f"codebuild:{action}", arn("codebuild", "project/another"))
+    assert len(statements) == 1
+
+
+def test_every_call_of_the_package_is_allowed_to_a_build(aws, stack):
+    """Whatever method of an ECR client the package names is one of the role's, but what makes a repository:
+    the stack has made them, and `push --create` is for people."""
+    made_by_the_stack = {"CreateRepository", "PutLifecyclePolicy", "PutImageTagMutability"}
+    operations = botocore.session.get_session().get_service_model("ecr").operation_names
+    methods = {xform_name(name): name for name in operations}
+    nodes = [node for path in (ROOT / "trainwright").rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    words = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    words |= {str(node.value) for node in nodes if isinstance(node, ast.Constant)}
+    called = {methods[word] for word in words & set(methods)}
+    assert {"PutImage", "BatchGetImage", "CreateRepository"} <= called
+    _, statements = aws.roles()["BuildRole"]
+    repository = arn("ecr", "repository/trainwright/pytorch")
+    refused = {name for name in called if not allows(statements, f"ecr:{name}", repository)}
+    assert refused - made_by_the_stack <= {"GetAuthorizationToken"}
+    assert not any(allows(statements, f"ecr:{name}", repository) for name in made_by_the_stack)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "good", "bad"),
+    [
+        ("SourceLocation", "https://github.com/a/b.git", "https://user:secret@github.com/a/b.git"),
+        ("ConnectionArn", CONNECTION, "arn:aws:iam::000000000000:role/x"),
+        ("ConnectionArn", "", "none"),
+        ("RepositoryPrefix", "ml/training", "ML"),
+        ("RepositoryPrefix", "trainwright", "trainwright/"),
+        ("EncryptionKeyArn", f"arn:aws:kms:{REGION}:{ACCOUNT}:key/0aee3b32-9c1d", "alias/mine"),
+        ("NightlyExpression", "cron(0 2 * * ? *)", "0 2 * * *"),
+    ],
+)
+def test_parameters(template, parameter, good, bad):
+    pattern = template["Parameters"][parameter]["AllowedPattern"]
+    assert re.search(pattern, good)
+    assert not re.search(pattern, bad)
+
+
+def test_images_outlive_the_stack_and_a_second_one_takes_them_over(tmp_path: Path):
+    with ministack(tmp_path) as endpoint:
+        aws = Aws(endpoint)
+        aws.deploy()
+        assert "NightlyRole" not in aws.roles()
+        assert not aws.client("scheduler").list_schedules()["Schedules"]
+        (project,) = aws.client("codebuild").batch_get_projects(names=[PROJECT])["projects"]
+        assert "auth" not in project["source"]
+        for name in ("trainwright/pytorch", "trainwright/cache", "trainwright-adhoc/images"):
+            manifest = json.dumps({"schemaVersion": 2, "config": {"digest": name}, "layers": []})
+            aws.client("ecr").put_image(repositoryName=name, imageManifest=manifest, imageTag="t")
+        aws.delete()
+        assert sorted(aws.repositories()) == sorted(f"trainwright/{name}" for name in FRAMEWORKS)
+        assert aws.client("ecr").describe_images(repositoryName="trainwright/pytorch")["imageDetails"]
+        assert not aws.client("codebuild").batch_get_projects(names=[PROJECT])["projects"]
+        assert not aws.roles()
+        aws.deploy(Repositories="existing", RepositoryPrefix="trainwright")
+        assert "trainwright/cache" in aws.repositories()

@@ -1,0 +1,71 @@
+"""What ``estimator`` knows of an image: by its labels, its plan, its name, the registry."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from trainwright.catalog.catalog import load_catalog
+from trainwright.estimator.image import facts_of_labels, facts_of_name, facts_of_plan
+from trainwright.estimator.registry import ecr_labels
+from trainwright.plan.request import make_request as image_request
+from trainwright.plan.resolve import resolve
+from trainwright.push.references import Place
+from trainwright.site.site import Site
+
+
+def test_a_plan_says_of_its_image_what_the_labels_of_the_image_say():
+    plan = resolve(image_request(framework="pytorch", cuda="cu113", version="1.10.2"), load_catalog())
+    of_plan = facts_of_plan(plan)
+    assert of_plan.version_of("smdistributed-modelparallel") == "1.7.0"
+    assert of_plan.family == "pytorch"
+    assert not of_plan.baked
+    of_labels = facts_of_labels("x", plan.labels)
+    assert of_labels is not None
+    assert of_labels.model_copy(update={"reference": of_plan.reference, "origin": "plan"}) == of_plan
+
+
+def test_labels_of_others_say_nothing():
+    assert facts_of_labels("x", {"maintainer": "somebody"}) is None
+    assert facts_of_name("somebody/pytorch-training:2.8.0-gpu-py312") is None
+    assert facts_of_name("123456789012.dkr.ecr.us-west-2.amazonaws.com/team/training:1") is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "framework", "version", "cuda"),
+    [
+        (
+            "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:1.13.1-gpu-py39-cu117-ubuntu20.04-sagemaker",
+            "pytorch",
+            "1.13.1",
+            "11.7",
+        ),
+        (
+            "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-trcomp-training:1.13.1-gpu-py39-cu117-ubuntu20.04",
+            "pytorch-trcomp",
+            "1.13.1",
+            "11.7",
+        ),
+        (
+            "763104351884.dkr.ecr.us-west-2.amazonaws.com/tensorflow-training:2.11.0-cpu-py39",
+            "tensorflow",
+            "2.11.0",
+            "cpu",
+        ),
+    ],
+)
+def test_images_of_aws_are_known_by_their_names(reference, framework, version, cuda):
+    found = facts_of_name(reference)
+    assert found is not None
+    assert (found.framework, found.version, found.cuda) == (framework, version, cuda)
+    assert found.has("openmpi") is None
+
+
+def test_without_credentials_nothing_is_known_of_a_private_registry(monkeypatch):
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, os.devnull)
+    assert ecr_labels(Place("123456789012", "us-west-2", "team/training"), Site(), tag="1") is None

@@ -1,0 +1,92 @@
+"""The verb ``estimator``, as a user runs it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.support.estimator_jobs import IMAGE, ROOT
+from trainwright.estimator.limits import violations
+
+JOB = """\
+plan: {framework: pytorch, cuda: cu124}
+entry_point: train.py
+source_dir: src
+instance_type: ml.p3.16xlarge
+instance_count: 2
+role: arn:aws:iam::123456789012:role/training
+distribution: {torch_distributed: {enabled: true}}
+"""
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "estimator", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def place(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    (tmp_path / "job.yaml").write_text(JOB)
+    return tmp_path
+
+
+def test_a_plan_is_checked_without_image_and_engine(place):
+    done = run(place, "--job", "job.yaml", "--check-only", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    schema = json.loads((ROOT / "trainwright/schemas/estimator.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(told)
+    assert told["image"]["origin"] == "plan"
+    assert told["figures"]["processes"] == 16
+    assert told["generated"] == {}
+
+
+def test_errors_end_with_2_and_nothing_is_generated(place):
+    wrong = JOB.replace("torch_distributed: {enabled: true}", "mpi: {enabled: true, process_per_host: 8}")
+    (place / "job.yaml").write_text(wrong)
+    done = run(place, "--job", "job.yaml", "--image", IMAGE, "--json")
+    assert done.returncode == 2
+    told = json.loads(done.stdout)
+    assert [each["code"] for each in told["findings"] if each["severity"] == "error"] == ["TW200"]
+    assert told["generated"] == {}
+    # Nor is anything written into a file: `> start.py` stays empty, --output makes none.
+    done = run(place, "--job", "job.yaml", "--image", IMAGE)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "TW200" in done.stderr
+    done = run(place, "--job", "job.yaml", "--image", IMAGE, "--output", "start.py")
+    assert done.returncode == 2
+    assert not (place / "start.py").exists()
+
+
+def test_what_is_generated_has_standard_output_for_itself(place):
+    done = run(place, "--job", "job.yaml", "--image", IMAGE)
+    assert done.returncode == 0, done.stderr
+    ast.parse(done.stdout)
+    assert "0 errors" in done.stderr
+    (place / "request.json").unlink(missing_ok=True)
+    done = run(place, "--job", "job.yaml", "--image", IMAGE, "--format", "request", "--output", "request.json")
+    assert done.returncode == 0, done.stderr
+    assert violations(json.loads((place / "request.json").read_text())) == []
+
+
+def test_an_unknown_key_of_the_file_is_refused_with_the_nearest(place):
+    (place / "job.yaml").write_text(JOB + "instance_typ: x\n")
+    done = run(place, "--job", "job.yaml", "--json")
+    assert done.returncode == 2
+    assert "instance_type" in json.loads(done.stdout)["message"]

@@ -1,0 +1,605 @@
+"""The lock: reading, writing, choosing files, closures, and what is made of the resolver's words. No network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trainwright.catalog import tools
+from trainwright.catalog import wheel_lock as locking
+from trainwright.catalog.wheel_lock import Lock, LockedPackage
+from trainwright.core import runner
+from trainwright.core.errors import Conflict, RequestError, SourceError
+from trainwright.core.paths import images_dir
+from trainwright.core.runner import Completed
+from trainwright.lock import make
+from trainwright.lock.diff import changes
+from trainwright.lock.wheels import lock_line, requirements_text, resolve_lock
+from trainwright.plan.plan_lock import PlanLock
+from trainwright.site.site import Site
+
+SHA = "ab" * 32
+SECRET_INDEX = "https://someone:hunter2@index.example/simple"
+LINES = sorted(images_dir().glob("*/*.yaml"))
+
+
+def wheel(file: str, sha: str = SHA, base: str = "https://files.example/a") -> str:
+    return f'{{ url = "{base}/{file}", size = 7, hashes = {{ sha256 = "{sha}" }} }}'
+
+
+def pylock(packages: Mapping[str, tuple[str, Sequence[str], str | None]]) -> str:
+    """What uv prints: name to version, wheel file names and the sdist's."""
+    text = 'lock-version = "1.0"\ncreated-by = "uv"\n'
+    for name, (version, wheels, sdist) in packages.items():
+        text += f'\n[[packages]]\nname = "{name}"\nversion = "{version}"\n'
+        if sdist:
+            text += f"sdist = {wheel(sdist)}\n"
+        text += f"wheels = [{', '.join(wheel(file) for file in wheels)}]\n"
+    return text
+
+
+GRAPH = """\
+numpy==2.4.6              # via scipy, -r pytorch.in
+nvidia-nvjitlink==13.0.88  # via -c constraints.txt, cuda-toolkit
+cuda-toolkit==13.0.3.0    # via torch
+retrying==1.4.2           # via -r toolkit.in
+scipy==1.17.1             # via -r toolkit.in
+torch==2.13.0             # via -r pytorch.in
+"""
+FILES = pylock(
+    {
+        "numpy": ("2.4.6", ["numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"], None),
+        "nvidia-nvjitlink": ("13.0.88", ["nvidia_nvjitlink-13.0.88-py3-none-manylinux2014_x86_64.whl"], None),
+        "cuda-toolkit": ("13.0.3.0", ["cuda_toolkit-13.0.3.0-py2.py3-none-any.whl"], None),
+        "retrying": ("1.4.2", [], "retrying-1.4.2.tar.gz"),
+        "scipy": ("1.17.1", ["scipy-1.17.1-cp311-cp311-manylinux_2_28_x86_64.whl"], "scipy-1.17.1.tar.gz"),
+        "torch": ("2.13.0", ["torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl"], None),
+    }
+)
+ROOTS = {"pytorch": ["torch==2.13.0", "numpy==2.4.6"], "toolkit": ["retrying==1.4.2", "scipy"]}
+PACKAGES = {name: {"packages": packages} for name, packages in ROOTS.items()}
+
+
+class FakeTools:
+    """Stands in for :func:`runner.run`: answers pip's configuration and uv's two questions, keeps what was asked."""
+
+    def __init__(self, graph: str = GRAPH, files: str = FILES, config: str = "", error: str = "") -> None:
+        self.graph, self.files, self.config, self.error = graph, files, config, error
+        self.calls: list[tuple[list[str], dict[str, str]]] = []
+        self.inputs: dict[str, str] = {}
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        timeout: float | None = None,
+    ) -> Completed:
+        assert timeout, "a resolver that hangs must end"
+        self.calls.append((list(argv), dict(env or {})))
+        if "pip" in argv[:3] and "config" in argv:
+            return Completed(tuple(argv), 0, self.config, "", 0.0)
+        assert cwd is not None
+        self.inputs = {path.name: path.read_text() for path in cwd.iterdir()}
+        if self.error:
+            return Completed(tuple(argv), 2, "", self.error, 0.0)
+        return Completed(tuple(argv), 0, self.files if "--format=pylock.toml" in argv else self.graph, "", 0.0)
+
+    @property
+    def uv(self) -> list[tuple[list[str], dict[str, str]]]:
+        return [(argv, env) for argv, env in self.calls if "uv" in argv]
+
+
+Install = Callable[[FakeTools], FakeTools]
+
+
+@pytest.fixture
+def install(monkeypatch: pytest.MonkeyPatch) -> Install:
+    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_FIND_LINKS", "UV_INDEX_STRATEGY", "SSL_CERT_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def put(tools: FakeTools) -> FakeTools:
+        monkeypatch.setattr(runner, "run", tools)
+        return tools
+
+    return put
+
+
+# ---- the file ----------------------------------------------------------------------------------------------------
+
+names = st.from_regex(r"[a-z][a-z0-9]{0,8}(-[a-z0-9]{1,5})?", fullmatch=True)
+packages = st.builds(
+    LockedPackage,
+    name=names,
+    version=st.from_regex(r"[0-9]\.[0-9]{1,2}(\+cpu)?", fullmatch=True),
+    file=st.sampled_from(["a-1-py3-none-any.whl", "a-1.tar.gz"]),
+    sha256=st.binary(min_size=32, max_size=32).map(bytes.hex),
+    size=st.none() | st.integers(0, 10**10),
+    components=st.lists(names, max_size=3, unique=True).map(lambda each: tuple(sorted(each))),
+)
+locks = st.builds(
+    lambda each: Lock(python="3.11", platform=locking.PLATFORM, packages=tuple(each)),
+    st.lists(packages, max_size=8, unique_by=lambda p: p.name),
+)
+
+
+@given(locks)
+def test_a_lock_survives_its_file(tmp_path_factory: pytest.TempPathFactory, lock: Lock) -> None:
+    path = tmp_path_factory.mktemp("lock") / "a.lock.json"
+    path.write_text(lock.dump())
+    assert Lock.load(path) == lock
+    assert Lock.load(path).dump() == lock.dump()
+    assert lock.dump().endswith("}\n")
+
+
+@given(locks)
+def test_order_of_packages_is_by_name_whatever_came_in(lock: Lock) -> None:
+    turned = Lock(python=lock.python, platform=lock.platform, packages=tuple(reversed(lock.packages)))
+    assert turned.dump() == lock.dump()
+    assert [p.name for p in lock.packages] == sorted(p.name for p in lock.packages)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "not readable as JSON"),
+        ('{"schema": "trainwright/lock/1", "python": "3.11", "platform": "p", "pakages": []}', "Did you mean packages"),
+        ('{"schema": "trainwright/lock/2", "python": "3.11", "platform": "p", "packages": []}', "schema"),
+    ],
+)
+def test_what_is_no_lock_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / "a.lock.json").write_text(text)
+    with pytest.raises(RequestError, match=words):
+        Lock.load(tmp_path / "a.lock.json")
+
+
+def test_a_missing_lock_names_the_command(tmp_path: Path) -> None:
+    with pytest.raises(RequestError, match="no such file") as missing:
+        Lock.load(tmp_path / "a.lock.json")
+    assert "./invoke lock-lines" in missing.value.remedy
+
+
+@pytest.mark.parametrize("bad", [{"sha256": "12"}, {"file": "../a.whl"}, {"file": "a.exe"}, {"size": -1}])
+def test_a_package_is_checked(bad: dict[str, object]) -> None:
+    good = {"name": "a", "version": "1", "file": "a-1-py3-none-any.whl", "sha256": SHA}
+    assert LockedPackage.model_validate(good | {"name": "Inotify_Simple"}).name == "inotify-simple"
+    with pytest.raises(ValueError, match=next(iter(bad))):
+        LockedPackage.model_validate(good | bad)
+
+
+def test_reading_a_lock_imports_neither_packaging_nor_uv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path))
+    code = (
+        "import sys; from pathlib import Path; from trainwright.catalog.wheel_lock import Lock;"
+        f"Lock.load(Path({str(LINES[0].with_suffix('.lock.json'))!r}));"
+        "print([m for m in ('packaging', 'uv', 'ssl', 'urllib.request', 'jinja2', 'docker') if m in sys.modules])"
+    )
+    root = str(Path(locking.__file__).parents[2])
+    done = runner.run([sys.executable, "-c", code], env={"PYTHONPATH": root})
+    assert (done.stdout.strip(), done.stderr) == ("[]", "")
+
+
+def test_requirements_are_exact_even_where_an_index_has_a_local_version() -> None:
+    torch = LockedPackage(name="torch", version="2.13.0", file="torch-2.13.0-py3-none-any.whl", sha256=SHA)
+    attrs = LockedPackage(name="attrs", version="1", file="attrs-1-py3-none-any.whl", sha256=SHA)
+    assert requirements_text([torch, attrs]) == f"attrs===1 --hash=sha256:{SHA}\ntorch===2.13.0 --hash=sha256:{SHA}\n"
+    assert requirements_text([]) == ""
+
+
+# ---- resolving ---------------------------------------------------------------------------------------------------
+
+
+def test_one_resolution_gives_files_and_closures_and_no_address(install: Install) -> None:
+    tools = install(FakeTools(config=f"global.index-url='{SECRET_INDEX}'\n"))
+    lock = resolve_lock(ROOTS, ["nvidia-nvjitlink==13.0.88"])
+    assert {p.name: p.components for p in lock.packages} == {
+        "cuda-toolkit": ("pytorch",),
+        "numpy": ("pytorch", "toolkit"),
+        "nvidia-nvjitlink": ("pytorch",),
+        "retrying": ("toolkit",),
+        "scipy": ("toolkit",),
+        "torch": ("pytorch",),
+    }
+    assert [p.name for p in lock.packages if p.sdist] == ["retrying"]
+    assert all(p.size == 7 for p in lock.packages)
+    assert "://" not in lock.dump()
+    assert "example" not in lock.dump()
+    assert len(tools.uv) == 2
+    assert tools.inputs["constraints.txt"] == "nvidia-nvjitlink==13.0.88\n"
+    assert "torch===2.13.0\n" in tools.inputs["pins.txt"]
+
+
+def test_addresses_reach_uv_by_environment_only(install: Install) -> None:
+    config = (
+        f"global.index-url='{SECRET_INDEX}'\n"
+        "global.extra-index-url='https://one.example/simple\\nhttps://two.example/simple'\n"
+        "global.timeout='10'\n"
+        "install.timeout='20'\n"
+        "download.timeout='99'\n"
+        ":env:.timeout='30'\n"
+        ":env:.find-links='/a /b'\n"
+        ":env:.cert='/etc/bundle.crt'\n"
+        ":env:.no-index='true'\n"
+    )
+    tools = install(FakeTools(config=config))
+    resolve_lock(ROOTS, indexes=["https://three.example/whl"])
+    for argv, env in tools.uv:
+        assert not [word for word in argv if "://" in word]
+        assert "--no-index" in argv
+        assert env == {
+            "UV_DEFAULT_INDEX": SECRET_INDEX,
+            "UV_INDEX": "https://one.example/simple https://two.example/simple https://three.example/whl",
+            "UV_FIND_LINKS": "/a,/b",
+            "UV_HTTP_TIMEOUT": "30",
+            "SSL_CERT_FILE": "/etc/bundle.crt",
+            "UV_INDEX_STRATEGY": "unsafe-best-match",
+            "UV_NO_WRAP": "1",
+            "UV_PYTHON_DOWNLOADS": "never",
+        }
+
+
+def test_what_uv_is_told_itself_goes_first(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://own.example/simple")
+    monkeypatch.setenv("UV_INDEX", "https://more.example/simple")
+    tools = install(FakeTools(config="global.index-url='https://pip.example/simple'\n"))
+    resolve_lock(ROOTS, indexes=["https://three.example/whl"])
+    assert "UV_DEFAULT_INDEX" not in tools.uv[0][1]
+    assert tools.uv[0][1]["UV_INDEX"] == "https://more.example/simple https://three.example/whl"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind", "expected"),
+    [
+        (
+            "error: No solution found when resolving dependencies\n  cause: Because there is no version of six==99\n"
+            "and you require six==99, we can conclude that your requirements are unsatisfiable.",
+            Conflict,
+            "do not hold together",
+        ),
+        (
+            "error: Failed to fetch: https://u:hunter2@h.example/x/\n  cause: Connection refused",
+            SourceError,
+            "no answer",
+        ),
+        ("error: Failed to fetch: invalid peer certificate: UnknownIssuer", SourceError, "UnknownIssuer"),
+        ("error: Couldn't parse requirement in `a.in` at position 0", RequestError, "cannot be read"),
+        ("/usr/bin/python3: No module named uv", SourceError, "No module named uv"),
+        ("word " * 1000, SourceError, r"word +\.\.\. "),
+    ],
+)
+def test_the_resolver_s_words_become_a_failure(
+    install: Install, words: str, kind: type[Exception], expected: str
+) -> None:
+    install(FakeTools(error=words))
+    with pytest.raises(kind, match=expected) as failure:
+        resolve_lock(ROOTS)
+    assert "hunter2" not in str(failure.value)
+    assert len(str(failure.value)) < 1000
+    assert getattr(failure.value, "remedy", "")
+    if isinstance(failure.value, Conflict):
+        (row,) = failure.value.details["rows"]
+        assert row["evidence"].startswith("Because there is no version of six==99")
+
+
+def test_a_package_that_changed_between_the_questions_is_seen(install: Install) -> None:
+    install(FakeTools(files=FILES.replace('version = "1.17.1"', 'version = "1.17.2"')))
+    with pytest.raises(SourceError, match=r"changed while it was read: scipy$"):
+        resolve_lock(ROOTS)
+
+
+def test_a_file_in_a_folder_needs_no_index_for_its_checksum(install: Install, tmp_path: Path) -> None:
+    file = tmp_path / "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"
+    file.write_bytes(b"wheel")
+    address = "file://" + str(file).replace("+", "%2B")
+    files = (
+        '[[packages]]\nname = "torch"\nversion = "2.13.0+cpu"\n'
+        + f'wheels = [{{ url = "{address}", hashes = {{}} }}]\n'
+    )
+    install(FakeTools(graph="torch==2.13.0+cpu  # via -r pytorch.in\n", files=files))
+    (torch,) = resolve_lock({"pytorch": ["torch==2.13.0+cpu"]}).packages
+    assert (torch.file, torch.size, torch.version) == (file.name, 5, "2.13.0+cpu")
+    assert torch.sha256 == hashlib.sha256(b"wheel").hexdigest()
+
+
+def test_the_line_s_own_index_is_asked_only_after_a_conflict(install: Install) -> None:
+    tools = install(FakeTools(error="error: No solution found when resolving dependencies\n  cause: Because x"))
+    line = {
+        "components": {
+            "pytorch": {
+                "provider": "wheel",
+                "version": "1",
+                "packages": ["torch==1"],
+                "index": "https://t.example/whl",
+            },
+            "ssh": {"provider": "debian", "version": "9.2"},
+        },
+        "options": {"extra": {"provider": "wheel", "version": "1", "packages": ["b==1"]}},
+        "constraints": ["c<2"],
+    }
+    with pytest.raises(Conflict):
+        lock_line(line)
+    assert [env.get("UV_INDEX") for _, env in tools.uv] == [None, "https://t.example/whl"]
+    assert tools.inputs == {"pytorch.in": "torch==1\n", "extra.in": "b==1\n", "constraints.txt": "c<2\n"}
+
+
+def test_what_the_base_image_holds_is_overridden_away(install: Install) -> None:
+    tools = install(FakeTools())
+    lock_line({"components": PACKAGES, "excluded": ["torch", "numpy"]})
+    assert tools.inputs["overrides.txt"] == "torch ; sys_platform == 'never'\nnumpy ; sys_platform == 'never'\n"
+    assert all(argv[argv.index("--overrides") + 1] == "overrides.txt" for argv, _ in tools.uv)
+
+
+@pytest.mark.parametrize(
+    ("base", "platform"),
+    [
+        ("debian-12", "x86_64-manylinux_2_28"),
+        ({"kind": "nvidia", "os": "ubuntu-18.04"}, "x86_64-manylinux_2_17"),
+        ({"kind": "nvidia", "os": "amazonlinux-2023"}, "x86_64-manylinux_2_28"),
+    ],
+)
+def test_an_old_base_takes_wheels_for_an_old_c_library(install: Install, base: object, platform: str) -> None:
+    old = FILES.replace("manylinux_2_28", "manylinux2014").replace("manylinux_2_27", "manylinux_2_17")
+    tools = install(FakeTools(files=old))
+    made = lock_line({"base": base, "components": PACKAGES})
+    assert made.platform == platform
+    assert all(argv[argv.index("--python-platform") + 1] == platform for argv, _ in tools.uv)
+
+
+@pytest.mark.parametrize("name", ["", "../a", "-r", "a b"])
+def test_a_component_s_name_is_a_word(install: Install, name: str) -> None:
+    install(FakeTools())
+    with pytest.raises(RequestError, match="no name for a component"):
+        resolve_lock({name: ["six"]})
+
+
+def test_a_platform_that_is_none_is_refused(install: Install) -> None:
+    install(FakeTools())
+    with pytest.raises(RequestError, match="not a platform"):
+        resolve_lock(ROOTS, platform="windows")
+
+
+# ---- which file --------------------------------------------------------------------------------------------------
+
+BEST_FIRST = [
+    "a-1-cp311-cp311-manylinux_2_28_x86_64.whl",
+    "a-1-2-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",  # a second build goes before ...
+    "a-1-1-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",  # ... the first
+    "a-1-cp311-cp311-manylinux_2_5_x86_64.manylinux1_x86_64.whl",
+    "a-1-cp311-abi3-manylinux_2_28_x86_64.whl",
+    "a-1-cp39-abi3-manylinux_2_28_x86_64.whl",
+    "a-1-py3-none-manylinux1_x86_64.whl",
+    "a-1-py3-none-any.whl",
+]
+UNFIT = [
+    "a-1-cp312-cp312-manylinux_2_28_x86_64.whl",
+    "a-1-cp311-cp311-manylinux_2_34_x86_64.whl",
+    "a-1-cp311-cp311-manylinux_2_28_aarch64.whl",
+    "a-1-cp311-cp311-musllinux_1_2_x86_64.whl",
+    "a-1-cp311-cp311-win_amd64.whl",
+    "a-1-cp312-abi3-manylinux_2_28_x86_64.whl",
+]
+
+
+@given(st.data())
+def test_the_best_wheel_is_taken_and_no_other_kind_ever(data: st.DataObject) -> None:
+    offered = data.draw(st.lists(st.sampled_from(BEST_FIRST + UNFIT), unique=True))
+    package = {
+        "name": "a",
+        "version": "1",
+        "wheels": [{"url": f"https://h.example/{file}"} for file in offered],
+        "sdist": {"url": "https://h.example/a-1.tar.gz"},
+    }
+    chosen = locking.file_name(locking._best_file(package, locking._tag_ranks("3.11", locking.PLATFORM)))
+    assert chosen == next((file for file in BEST_FIRST if file in offered), "a-1.tar.gz")
+
+
+@pytest.mark.parametrize(
+    ("python", "fits"),
+    [("3.6", ["cp36-cp36m"]), ("3.7", ["cp37-cp37m"]), ("3.8", ["cp38-cp38"]), ("3.13", ["cp313-cp313"])],
+)
+def test_the_abi_of_a_python_is_known(python: str, fits: list[str]) -> None:
+    tags = ["cp36-cp36m", "cp36-cp36", "cp37-cp37m", "cp38-cp38", "cp38-cp38m", "cp313-cp313", "cp313-cp313t"]
+    ranks = {str(tag) for tag in locking._tag_ranks(python, "x86_64-manylinux_2_17")}
+    assert [tag for tag in tags if f"{tag}-manylinux_2_17_x86_64" in ranks] == fits
+
+
+def test_no_file_at_all_is_a_failure_with_the_package_s_name() -> None:
+    package = {"name": "a", "version": "1", "wheels": [{"url": f"https://h.example/{file}"} for file in UNFIT]}
+    with pytest.raises(SourceError, match="a 1: no wheel fits"):
+        locking._best_file(package, locking._tag_ranks("3.11", locking.PLATFORM))
+
+
+@pytest.mark.parametrize(
+    ("python", "file"),
+    [
+        ("3.6", "a-1-cp36-cp36m-manylinux1_x86_64.whl"),
+        ("3.7", "a-1-cp37-cp37m-manylinux2010_x86_64.whl"),
+        ("3.8", "a-1-cp38-cp38-manylinux2014_x86_64.whl"),
+    ],
+)
+def test_wheels_of_old_pythons_are_known_by_their_abi(python: str, file: str) -> None:
+    wheels = [{"url": f"https://h.example/{name}"} for name in ("a-1-cp38-none-any.whl", file)]
+    ranks = locking._tag_ranks(python, "x86_64-manylinux_2_17")
+    assert locking.file_name(locking._best_file({"name": "a", "version": "1", "wheels": wheels}, ranks)) == file
+
+
+# ---- closures ----------------------------------------------------------------------------------------------------
+
+nodes = st.sampled_from([f"p{number}" for number in range(7)])
+
+
+@given(
+    edges=st.sets(st.tuples(nodes, nodes), max_size=20),
+    roots=st.sets(st.tuples(st.sampled_from(["one", "two"]), nodes), max_size=5),
+)
+def test_a_package_belongs_to_every_component_that_reaches_it(
+    edges: set[tuple[str, str]], roots: set[tuple[str, str]]
+) -> None:
+    """Against the slow and plain way: follow the edges until nothing is added. Cycles are legal."""
+    needed_by: dict[str, list[str]] = {f"p{number}": [] for number in range(7)}
+    for parent, child in edges:
+        needed_by[child].append(parent)
+    for component, node in roots:
+        needed_by[node].append(f"-r {component}.in")
+    expected: dict[str, set[str]] = {name: {c for c, n in roots if n == name} for name in needed_by}
+    while True:
+        grown = {
+            name: found.union(*(expected[parent] for parent, child in edges if child == name))
+            for name, found in expected.items()
+        }
+        if grown == expected:
+            break
+        expected = grown
+    closures = locking._closures(needed_by, {"one.in": "one", "two.in": "two"})
+    assert {name: set(closures.get(name, ())) for name in needed_by} == expected
+
+
+# ---- the locks that are shipped ----------------------------------------------------------------------------------
+
+
+def shipped(path: Path) -> tuple[dict[str, Any], Lock]:
+    return yaml.safe_load(path.read_text()), Lock.load(path.with_suffix(".lock.json"))
+
+
+def name_of(path: Path) -> str:
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", LINES, ids=name_of)
+def test_a_shipped_lock_holds_what_its_line_names(path: Path) -> None:
+    line, lock = shipped(path)
+    assert path.with_suffix(".lock.json").read_text() == lock.dump()
+    found = {p.name: p for p in lock.packages}
+    for name, chosen in {**line["components"], **line.get("options", {})}.items():
+        for requirement in chosen.get("packages", ()):
+            package, _, version = requirement.partition("==")
+            locked = found[locking.normalise(package)]
+            assert (locked.version, name in locked.components) == (version, True), requirement
+    assert all(p.components for p in lock.packages)
+    assert "://" not in lock.dump()
+
+
+@pytest.mark.parametrize("path", [p for p in LINES if not p.stem[0].isdigit()], ids=name_of)
+def test_the_toolkit_alone_is_built_from_source(path: Path) -> None:
+    _, lock = shipped(path)
+    assert {p.name for p in lock.packages if p.sdist} == {
+        "inotify-simple",
+        f"sagemaker-{path.parent.name}-training",
+        "sagemaker-training",
+    }
+
+
+@pytest.mark.parametrize("path", [p for p in LINES if "nvidia-" in p.read_text()], ids=name_of)
+def test_a_shipped_lock_holds_one_cuda(path: Path) -> None:
+    line, lock = shipped(path)
+    cuda = str(line["cuda"])
+    suffix = "" if cuda.startswith("13") else f"-cu{cuda.partition('.')[0]}"
+    libraries = ["cuda-runtime", "cuda-nvrtc", "cuda-cupti", "nvtx", "nvjitlink", "cuda-nvcc", "cuda-cccl", "nvvm"]
+    versions = {p.name: p.version for p in lock.packages}
+    matched = {name: versions[f"nvidia-{name}{suffix}"] for name in libraries if f"nvidia-{name}{suffix}" in versions}
+    assert "cuda-runtime" in matched
+    assert {".".join(version.split(".")[:2]) for version in matched.values()} == {cuda}
+    majors = {p.rpartition("-cu")[2] for p in versions if p.startswith("nvidia-") and p.rpartition("-cu")[2].isdigit()}
+    assert majors <= {cuda.partition(".")[0]}
+
+
+def test_the_cpu_line_holds_no_cuda() -> None:
+    _, lock = shipped(images_dir() / "pytorch" / "cpu.yaml")
+    assert not [p.name for p in lock.packages if p.name.startswith(("nvidia", "cuda", "triton", "rmm"))]
+
+
+@pytest.mark.parametrize("python", list(tools.load_tools().packages))
+def test_the_tools_can_build_what_has_no_wheel(python: str) -> None:
+    lock = tools.tools_lock(python)
+    assert {"uv", "pip", "setuptools", "wheel"} <= {p.name for p in lock.packages}
+    assert not [p for p in lock.packages if p.sdist]
+    assert tools.stale_tools(tools.load_tools(), python) == []
+
+
+def test_tools_of_an_unknown_python_are_an_error_that_says_which_are_known() -> None:
+    with pytest.raises(RequestError, match=r"Python 3\.5, only for 3\.6, .*3\.13"):
+        tools.tools_lock("3.5")
+
+
+def test_the_front_door_s_requirements_are_pinned_by_hash() -> None:
+    path = images_dir().parent / "requirements.txt"
+    if not path.exists():
+        pytest.skip("an installed package has no requirements.txt")
+    lines = [each for each in path.read_text().splitlines() if each and not each.startswith("#")]
+    heads = [each for each in lines if not each.startswith(" ")]
+    assert all("==" in each and each.endswith("\\") for each in heads)
+    assert all(each.strip().startswith("--hash=sha256:") for each in lines if each.startswith(" "))
+    assert "://" not in path.read_text()
+
+
+def test_every_evidence_has_a_source_and_a_date() -> None:
+    for path in LINES:
+        line, _ = shipped(path)
+        assert line["evidence"], path.name
+        for row in json.loads(json.dumps(line["evidence"])):
+            assert set(row) == {"source", "date", "says"}
+
+
+# ---- certificates that are not checked -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("config", "own", "hosts"),
+    [
+        ("global.trusted-host='b.example a.example:8080'\n", None, ("a.example:8080", "b.example")),
+        ("global.trusted-host='\\nb.example\\nb.example'\n", None, ("b.example",)),
+        ("global.trusted-host='b.example'\n", "own.example,two.example", ("own.example", "two.example")),
+        ("", None, ()),
+    ],
+)
+def test_a_lock_names_the_hosts_whose_certificates_were_not_checked(
+    install: Install, monkeypatch: pytest.MonkeyPatch, config: str, own: str | None, hosts: tuple[str, ...]
+) -> None:
+    monkeypatch.delenv("UV_INSECURE_HOST", raising=False)
+    if own:
+        monkeypatch.setenv("UV_INSECURE_HOST", own)
+    install(FakeTools(config=config))
+    lock = resolve_lock(ROOTS)
+    assert lock.insecure_hosts == hosts
+    # A lock that was made as it should be looks as it always did.
+    assert json.loads(lock.dump()).get("insecure_hosts", []) == list(hosts)
+    assert ("insecure_hosts" in lock.dump()) is bool(hosts)
+
+
+def test_the_lock_of_a_plan_names_them_too_and_lock_says_so(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UV_INSECURE_HOST", raising=False)
+    before = PlanLock(
+        plan="0" * 64,
+        request="",
+        python_version="3.11",
+        platform="x86_64-manylinux_2_36",
+        insecure_hosts=("earlier.example",),
+    )
+    said: list[str] = []
+    install(FakeTools(config="global.trusted-host='now.example'\n"))
+    made = make._with_insecure_hosts(before, Site(), said.append)
+    assert made.insecure_hosts == ("earlier.example", "now.example")
+    assert [row["name"] for row in changes(before, made)] == ["now.example"]
+    assert len(said) == 1 and "now.example" in said[0] and "earlier.example" not in said[0]
+    install(FakeTools())
+    assert make._with_insecure_hosts(before, Site(), said.append) == before
+    assert len(said) == 1
+
+
+def test_a_token_of_an_index_is_not_in_what_uv_says(install: Install) -> None:
+    index = "https://index.example/T0KENPATH/simple"
+    install(FakeTools(config=f"global.index-url='{index}'\n", error=f"error: Failed to fetch: `{index}/torch/`"))
+    with pytest.raises(SourceError) as failed:
+        resolve_lock(ROOTS)
+    assert "T0KENPATH" not in str(failed.value.as_json())
+    assert "https://index.example/…/torch/" in failed.value.message

@@ -1,0 +1,272 @@
+"""The buildspec: its schema, the files that are made, the verb."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.doubles.codebuild import Job, run_batch
+from trainwright.catalog.catalog import load_catalog
+from trainwright.core.errors import RequestError
+from trainwright.pipeline.batch import identifier
+from trainwright.pipeline.buildspec import check, order_of, parse, schema
+from trainwright.pipeline.files import default_files, pipeline
+
+ROOT = Path(__file__).resolve().parents[3]
+VALIDATOR = jsonschema.Draft202012Validator(schema())
+GOOD = """
+version: 0.2
+run-as: root
+env:
+  shell: bash
+  variables: {A: "1", b_2: ""}
+  parameter-store: {P: /team/parameter}
+  secrets-manager: {S: "secret:key"}
+  exported-variables: [A, B]
+  git-credential-helper: yes
+proxy: {upload-artifacts: no, logs: yes}
+phases:
+  install: {on-failure: ABORT, runtime-versions: {python: 3.11}}
+  pre_build: {on-failure: RETRY, commands: [a]}
+  build: {on-failure: "RETRY-3-.*timed out.*", commands: [a], finally: [b], run-as: me}
+  post_build: {on-failure: CONTINUE, commands: [a]}
+reports:
+  arn:aws:codebuild:us-west-2:123456789012:report-group/x: {files: ["**/*"], file-format: JUNITXML}
+artifacts:
+  files: ["**/*"]
+  name: x
+  exclude-paths: [y]
+  secondary-artifacts: {one: {files: [a], base-directory: b}}
+cache: {key: k-$(codebuild-hash-files x), fallback-keys: [k-], paths: [/root/.cache/**/*]}
+batch:
+  fast-fail: true
+  build-matrix:
+    static: {ignore-failure: false, env: {type: LINUX_CONTAINER, privileged-mode: true}}
+    dynamic: {buildspec: [a.yml], env: {image: [x], variables: {V: [a, b]}}}
+"""
+
+
+def test_the_schema_is_one():
+    jsonschema.Draft202012Validator.check_schema(schema())
+
+
+def test_all_of_the_reference_is_allowed():
+    parse(GOOD, "good")
+
+
+@pytest.mark.parametrize("on_failure", ["ABORT", "CONTINUE", "RETRY", "RETRY-100", "RETRY-x.*", "RETRY-7-x-y"])
+def test_forms_of_on_failure(on_failure):
+    parse(f"version: 0.2\nphases: {{build: {{on-failure: '{on_failure}', commands: [a]}}}}", "x")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "version: 0.1\nphases: {build: {commands: [a]}}",
+        "phases: {build: {commands: [a]}}",
+        "version: 0.2",
+        "version: 0.2\nphases: {}",
+        "version: 0.2\nphases: {biuld: {commands: [a]}}",
+        "version: 0.2\nphases: {build: {comands: [a]}}",
+        "version: 0.2\nphases: {build: {commands: a}}",
+        "version: 0.2\nphases: {build: {commands: [a: b]}}",
+        "version: 0.2\nphases: {build: {commands: [a], runtime-versions: {python: 3}}}",
+        "version: 0.2\nphases: {build: {on-failure: abort, commands: [a]}}",
+        "version: 0.2\nphases: {build: {on-failure: RETRY-0, commands: [a]}}",
+        "version: 0.2\nphases: {build: {on-failure: RETRY-, commands: [a]}}",
+        "version: 0.2\nenv: {variables: {A: 1}}\nphases: {build: {commands: [a]}}",
+        "version: 0.2\nenv: {variables: {CODEBUILD_X: a}}\nphases: {build: {commands: [a]}}",
+        "version: 0.2\nenv: {exported-variables: {A: 1}}\nphases: {build: {commands: [a]}}",
+        "version: 0.2\nreports: {r: {files: [a], file-format: JUNIT}}\nphases: {build: {commands: [a]}}",
+        "version: 0.2\nbatch: {build-list: [{identifier: a b}]}",
+        "version: 0.2\nbatch: {build-list: [{identifier: a, depend-on: [b]}]}",
+        "version: 0.2\nbatch: {build-graph: [{identifier: a}], build-list: [{identifier: a}]}",
+        "version: 0.2\nbatch: {fast-fail: true}",
+        "version: 0.2\nbatch: {build-fanout: {parallelism: 0}}",
+        "- a list",
+        "a: [",
+    ],
+)
+def test_what_is_none_is_refused(wrong):
+    with pytest.raises(RequestError) as refused:
+        parse(wrong, "here.yml")
+    assert refused.value.message.startswith(("here.yml: ", "here.yml:2: "))
+
+
+def test_the_place_of_a_fault_is_named():
+    with pytest.raises(RequestError) as refused:
+        parse("version: 0.2\nphases: {build: {commands: [a], finaly: [b]}}", "x")
+    assert "phases.build" in refused.value.message
+    assert "finaly" in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        [{"identifier": "a"}, {"identifier": "a"}],
+        [{"identifier": "a", "depend-on": ["b"]}],
+        [{"identifier": "a", "depend-on": ["b"]}, {"identifier": "b", "depend-on": ["a"]}],
+        [{"identifier": "a", "depend-on": ["a"]}],
+    ],
+)
+def test_a_graph_that_cannot_run_is_refused(graph):
+    with pytest.raises(RequestError):
+        order_of(graph, "x")
+
+
+@given(st.text(min_size=1))
+def test_every_name_becomes_an_identifier(name):
+    assert VALIDATOR.evolve(schema={**schema()["$defs"]["identifier"], "maxLength": 1000}).is_valid(
+        identifier(name)[:128]
+    )
+
+
+def test_what_lies_in_the_repository_is_what_is_made():
+    for name, text in default_files(load_catalog()).items():
+        assert (ROOT / name).read_text() == text, "./invoke generate writes it anew"
+        check(text, name)
+
+
+@pytest.fixture
+def document():
+    return yaml.safe_load((ROOT / "buildspec.yml").read_text())
+
+
+def test_every_step_of_the_proof_comes_before_the_push(document):
+    text = "\n".join(c for phase in document["phases"].values() for c in phase["commands"])
+    places = [text.index(f"./invoke {verb}") for verb in ("doctor", "plan", "build", "smoke", "rehearse", "push")]
+    assert places == sorted(places)
+
+
+def test_every_variable_that_a_command_reads_is_known(document):
+    import re
+
+    stages = yaml.safe_load((ROOT / "buildspec-stages.yml").read_text())
+    for spec in (document, stages):
+        text = "\n".join(c for phase in spec["phases"].values() for c in phase["commands"])
+        read = set(re.findall(r"\$\{?([A-Z][A-Z_]+)", text))
+        made = set(re.findall(r"(?:export |[ ])([A-Z_]+)=", text))
+        assert {n for n in read if not n.startswith("CODEBUILD_")} <= set(spec["env"]["variables"]) | made
+
+
+def test_a_batch_can_run_and_every_job_is_told_what_to_build(document):
+    jobs: list[Job] = []
+    ended = run_batch(ROOT, lambda job: not jobs.append(job))
+    assert set(ended.values()) == {"succeeded"}
+    known = set(document["env"]["variables"])
+    for job in jobs:
+        assert (ROOT / job.buildspec).is_file()
+        assert {"FRAMEWORK", "CUDA", "VERSION", "BASE"} <= set(job.variables)
+        stages = yaml.safe_load((ROOT / job.buildspec).read_text())["env"]["variables"]
+        assert set(job.variables) <= (known if job.buildspec == "buildspec.yml" else set(stages))
+        assert (ROOT / job.variables.get("SOURCE_DIR", "examples/ddp") / "train.py").is_file()
+
+
+def test_shared_stages_come_first_and_once():
+    graph = made("pytorch-*-debian", "batch")["batch"]["build-graph"]
+    shared = [node for node in graph if node.get("buildspec") == "buildspec-stages.yml"]
+    images = [node for node in graph if node not in shared]
+    assert len(shared) == 1
+    assert len(images) == 8
+    assert all(node["depend-on"] == [shared[0]["identifier"]] for node in images)
+    assert all(node["env"]["variables"]["SHARED"] == shared[0]["env"]["variables"]["SHARED"] for node in images)
+    assert "metis" in shared[0]["env"]["variables"]["STAGES"].split(",")
+
+
+def test_a_group_within_a_group_depends_on_it():
+    graph = made("pytorch-1.*-cu113-nvidia", "batch")["batch"]["build-graph"]
+    nodes = {node["identifier"]: node for node in graph}
+    inner = [node for node in graph if "STAGES" in node["env"]["variables"] and "depend-on" in node]
+    assert inner
+    for node in inner:
+        (parent,) = node["depend-on"]
+        assert node["env"]["variables"]["PARENT"] == nodes[parent]["env"]["variables"]["SHARED"]
+        around = set(nodes[parent]["env"]["variables"]["STAGES"].split(","))
+        assert around < set(node["env"]["variables"]["STAGES"].split(","))
+
+
+def made(words: str, kind: str) -> dict:
+    """The document that a format gives, written into a folder of its own."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        before = Path.cwd()
+        os.chdir(folder)
+        try:
+            pipeline(words, load_catalog(), kind=kind, output="out.yml", catalog_folder=None, check=False, say=print)
+            return yaml.safe_load(Path("out.yml").read_text())
+        finally:
+            os.chdir(before)
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("invoke")), "--search-root", str(ROOT), "pipeline", *words],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TRAINWRIGHT_STATE": str(folder / "state")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_the_verb_writes_and_checks(tmp_path):
+    assert run(tmp_path, "--check").returncode == 2
+    written = run(tmp_path, "--json")
+    assert written.returncode == 0, written.stderr
+    document = json.loads(written.stdout)
+    assert document["files"] == ["buildspec.yml", "buildspec-stages.yml"]
+    assert (tmp_path / "buildspec.yml").read_text() == (ROOT / "buildspec.yml").read_text()
+    assert run(tmp_path, "--check").returncode == 0
+    with (tmp_path / "buildspec-stages.yml").open("a") as file:
+        file.write("# by hand\n")
+    stale = run(tmp_path, "--check")
+    assert stale.returncode == 2
+    assert "by hand" in stale.stderr
+    assert (tmp_path / "buildspec-stages.yml").read_text().endswith("# by hand\n"), "--check writes nothing"
+
+
+@pytest.mark.parametrize(
+    ("words", "near"),
+    [
+        (("--format", "buildpsec"), "buildspec"),
+        (("--format", "bake", "--check"), "--format bake"),
+        (("--images", "pytroch"), "pytorch"),
+        (("--output", "/tmp/b.yml"), "working folder"),
+        (("--output", "../b.yml"), "working folder"),
+    ],
+)
+def test_bad_words_end_with_2_and_write_nothing(tmp_path, words, near):
+    done = run(tmp_path, *words)
+    assert done.returncode == 2
+    assert near in done.stderr
+    assert not list(tmp_path.rglob("*.yml"))
+
+
+def test_a_catalog_of_ones_own_is_named_in_the_buildspec(tmp_path):
+    images = tmp_path / "mine" / "images" / "pytorch"
+    images.mkdir(parents=True)
+    for name in ("cpu.yaml", "cpu.lock.json"):
+        shutil.copy(ROOT / "images" / "pytorch" / name, images / name)
+    done = run(tmp_path, "--catalog", "mine", "--images", "pytorch:cpu")
+    assert done.returncode == 0, done.stderr
+    spec = yaml.safe_load((tmp_path / "buildspec.yml").read_text())
+    assert spec["env"]["variables"]["TRAINWRIGHT_CATALOG"] == "mine"
+    assert [node["identifier"] for node in spec["batch"]["build-graph"]] == ["pytorch_2_13_0_cpu_debian"]
+
+
+def test_the_document_has_its_schema(tmp_path):
+    shape = json.loads((ROOT / "trainwright/schemas/pipeline.schema.json").read_text())
+    document = json.loads(run(tmp_path, "--json", "--images", "pytorch:cpu").stdout)
+    jsonschema.Draft202012Validator(shape).validate(document)

@@ -1,0 +1,135 @@
+"""Bases that are not made on the spot: NVIDIA's images, AWS's containers, and which of several lines answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.catalogs import write_line
+from trainwright.build.render import render_dockerfile
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.core.errors import Conflict, RequestError
+from trainwright.core.paths import templates_dir
+from trainwright.plan.extend import registry_reference
+from trainwright.plan.plan import Plan
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+
+LINE = {
+    "framework": "pytorch",
+    "version": "2.8.0",
+    "cuda": "12.9",
+    "python": "3.12",
+    "status": "supported",
+    "base": {
+        "kind": "nvidia",
+        "os": "ubuntu-22.04",
+        "image": "nvidia/cuda:12.9.1-base-ubuntu22.04",
+        "build_image": "nvidia/cuda:12.9.1-devel-ubuntu22.04",
+    },
+    "architectures": ["8.0", "9.0"],
+    "components": {
+        "python": {"provider": "debian", "version": "3.11"},
+        "metis": {"provider": "source", "version": "5.1.0"},
+    },
+    "evidence": [{"source": "this test", "date": "2026-11-21", "says": "nothing"}],
+}
+EMPTY = {"packages": [], "platform": "x86_64-manylinux_2_28", "python": "3.12", "schema": "trainwright/lock/1"}
+
+
+def catalog_of(folder: Path, *lines: dict[str, object]) -> Catalog:
+    """A catalog with these lines alone; each is the one above with other values."""
+    for changes in lines:
+        write_line(folder, {**LINE, **changes}, json.dumps(EMPTY))
+    return load_catalog(images=folder, templates=templates_dir())
+
+
+def plan_of(catalog: Catalog, region: str | None = None, **words: object) -> Plan:
+    return resolve(make_request(framework="pytorch", **words), catalog, region=region)  # type: ignore[arg-type]
+
+
+def test_build_stages_start_from_the_devel_image_and_the_image_from_the_small_one(tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path, {})
+    plan = plan_of(catalog)
+    text = render_dockerfile(plan, catalog)
+    assert "ARG BASE_IMAGE=nvidia/cuda:12.9.1-base-ubuntu22.04" in text
+    assert "FROM ${BASE_IMAGE} AS base" in text
+    assert "FROM ${BUILD_IMAGE} AS toolchain" in text
+    assert "rm -f /etc/apt/sources.list.d/cuda" in text, "NVIDIA's rotated key must not break apt-get update"
+    assert plan.environment["PATH"].startswith("/opt/venv/bin:")
+
+
+def test_a_set_that_nobody_published_is_taken_only_by_name(tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path, {}, {"version": "2.9.0", "released": False})
+    assert plan_of(catalog, cuda="cu129").version == "2.8.0"
+    assert plan_of(catalog, version="2.9.0").version == "2.9.0"
+
+
+def test_the_newest_line_of_a_cuda_version_says_that_there_are_others(tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path, {}, {"version": "2.7.1"})
+    plan = plan_of(catalog, cuda="cu129")
+    assert plan.version == "2.8.0"
+    assert any("2.7.1" in notice for notice in plan.notices)
+    named = plan_of(catalog, cuda="cu129", version="2.8.0")
+    assert not any("2.7.1" in notice for notice in named.notices)
+    assert named.id == plan.id, "what is said of other lines is no part of the image"
+
+
+def test_of_several_lines_the_preferred_one_answers_and_a_pin_picks_the_other(tmp_path: Path) -> None:
+    with_ssh = {**LINE["components"], "ssh": {"provider": "debian", "version": "9.2"}}
+    catalog = catalog_of(tmp_path, {"components": with_ssh, "variant": "ssh"}, {"preferred": True})
+    assert plan_of(catalog).component("ssh") is None
+    assert plan_of(catalog, with_="ssh").component("ssh") is not None
+
+
+def test_extending_a_container_of_aws(tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path, {})
+    plan = plan_of(catalog, base="dlc", region="eu-west-1")
+    assert plan.base.image == (
+        "763104351884.dkr.ecr.eu-west-1.amazonaws.com/pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker"
+    )
+    assert {component.provider for component in plan.components} == {"base"}
+    assert plan.id == plan_of(catalog, base="dlc", region="cn-north-1").id
+    assert plan.id != plan_of(catalog).id
+    text = render_dockerfile(plan, catalog)
+    assert "uv venv" not in text, "the container's own interpreter is used"
+    assert "ENV PATH" not in text
+
+
+def test_packages_of_the_user_go_into_the_container_s_interpreter(tmp_path: Path) -> None:
+    wanted = tmp_path / "wanted.txt"
+    wanted.write_text("einops==0.8.1\n")
+    catalog = catalog_of(tmp_path / "lines", {})
+    text = render_dockerfile(plan_of(catalog, base="dlc", requirements=str(wanted)), catalog)
+    assert 'uv pip install --python "$(command -v python3)" --break-system-packages' in text
+
+
+@pytest.mark.parametrize(
+    ("region", "start"),
+    [
+        ("us-west-2", "763104351884.dkr.ecr.us-west-2.amazonaws.com/"),
+        ("cn-north-1", "727897471807.dkr.ecr.cn-north-1.amazonaws.com.cn/"),
+        (None, "public.ecr.aws/deep-learning-containers/"),
+    ],
+)
+def test_registries(region: str | None, start: str) -> None:
+    image = "pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker"
+    assert registry_reference(image, region) == start + image
+
+
+def test_what_the_gallery_lacks_comes_from_the_first_region() -> None:
+    image = "pytorch-training:1.13.1-gpu-py39-cu117-ubuntu20.04-sagemaker"
+    assert registry_reference(image, None).startswith("763104351884.dkr.ecr.us-west-2.")
+
+
+def test_a_region_without_containers_is_refused() -> None:
+    with pytest.raises(RequestError, match="us-west-2"):
+        registry_reference("pytorch-training:2.8.0-gpu", "us-wset-2")
+
+
+def test_a_line_without_a_container_is_a_conflict(tmp_path: Path) -> None:
+    catalog = catalog_of(tmp_path, {"version": "2.8.7"})
+    with pytest.raises(Conflict):
+        plan_of(catalog, base="dlc")

@@ -1,0 +1,269 @@
+"""A whole smoke run, where the engine is a shell script and the container this machine; and one on a real image."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwright.core.errors import EngineError, ProofFailed, RequestError
+from trainwright.core.paths import templates_dir
+from trainwright.core.runner import run
+from trainwright.prove import probe, smoke
+
+CONTRACT = """
+import pytest
+
+def test_passes(host):
+    assert host.check_output("echo here") == "here"
+
+def test_fails(host):
+    assert host.run("echo no; false").rc == 0, "it said no"
+
+@pytest.mark.parametrize("word", ["a", "b"])
+def test_words(host, plan, probe, word):
+    assert plan["id"] == "p" and probe["found"] == 1
+"""
+METIS = """
+import pytest
+
+@pytest.mark.usefixtures("requires_gpu")
+def test_gpu():
+    raise AssertionError("must not run")
+
+@pytest.fixture
+def broken():
+    raise RuntimeError("set-up failed")
+
+def test_broken(broken):
+    pass
+
+def test_time(within):
+    within(0.2, "sleep 5")
+
+def test_python(python):
+    python("import no_such_module")
+"""
+PLAN = {"id": "p", "components": [{"name": "metis"}, {"name": "rmm"}]}
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
+
+
+@pytest.fixture
+def templates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "outside" / "templates"
+    for path, text in {"contract/test_it.py": CONTRACT, "components/metis/test_metis.py": METIS}.items():
+        (folder / path).parent.mkdir(parents=True)
+        (folder / path).write_text(text)
+    (folder / "components" / "rmm").mkdir()
+    (folder / "components" / "other").mkdir()
+    (folder / "components" / "other" / "test_other.py").write_text("def test_other(): assert False")
+    monkeypatch.setattr(smoke, "templates_dir", lambda: folder)
+    return folder
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> str:
+    path = tmp_path / "docker"
+    path.write_text(
+        f"""#!/bin/sh
+echo "$@" >> {tmp_path}/calls
+case $1 in
+run) echo 0123456789abcdef ;;
+exec) shift 3; exec "$@" ;;
+esac
+"""
+    )
+    path.chmod(0o755)
+    return str(path)
+
+
+def outcomes(report: smoke.SmokeReport) -> dict[str, str]:
+    return {f"{row.component}:{row.check}": row.outcome for row in report.rows}
+
+
+def test_a_run(client: str, templates: Path, tmp_path: Path) -> None:
+    report = smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report")
+    assert outcomes(report) == {
+        "contract:test_passes": "passed",
+        "contract:test_fails": "failed",
+        "contract:test_words[a]": "passed",
+        "contract:test_words[b]": "passed",
+        "metis:test_gpu": "skipped",
+        "metis:test_broken": "failed",
+        "metis:test_time": "failed",
+        "metis:test_python": "failed",
+        "rmm:no tests": "failed",
+    }
+    reasons = {row.check: row.reason for row in report.rows}
+    assert reasons["test_gpu"] == "not run: no GPU"
+    assert "it said no" in reasons["test_fails"]
+    assert "set-up failed" in reasons["test_broken"]
+    assert reasons["test_time"].startswith("Failed: no end after 0.2 s: sleep 5")
+    assert "ModuleNotFoundError" in reasons["test_python"].splitlines()[0]
+    document = report.as_json()
+    assert (document["schema"], document["image"]) == ("trainwright/smoke/1", "img")
+    assert (document["passed"], document["failed"], document["skipped"]) == (3, 5, 1)
+    assert set(document["rows"][0]) == {"component", "check", "outcome", "reason", "seconds"}
+    json.dumps(document)
+    with pytest.raises(ProofFailed) as failure:
+        report.raise_for_failures()
+    assert failure.value.exit_code == 6
+    assert "contract: test_fails: AssertionError: it said no" in failure.value.message
+    assert (tmp_path / "report" / "smoke.xml").is_file()
+
+
+def test_the_container_is_removed(client: str, templates: Path, tmp_path: Path) -> None:
+    smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report")
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls[0].startswith("run -d --init --name trainwright-smoke-")
+    assert "--label io.trainwright.session=" in calls[0]
+    assert calls[0].endswith("--shm-size 1g --entrypoint sleep img infinity")
+    assert "--gpus" not in calls[0]
+    assert calls[-1].startswith("rm -f trainwright-smoke-")
+
+
+def test_a_container_with_gpus(client: str, templates: Path, tmp_path: Path) -> None:
+    report = smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report", gpus=True, select="test_gpu")
+    assert "--gpus all" in (tmp_path / "calls").read_text()
+    assert outcomes(report) == {"metis:test_gpu": "failed"}
+
+
+def test_selection(client: str, templates: Path, tmp_path: Path) -> None:
+    report = smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report", select="contract")
+    assert {row.component for row in report.rows} == {"contract"}
+    with pytest.raises(RequestError, match="nonsense"):
+        smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report", select="nonsense")
+
+
+def test_nothing_of_the_user_s_pytest_leaks_in(
+    client: str, templates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--no-such-option")
+    monkeypatch.setenv("PYTEST_PLUGINS", "no_such_plugin")
+    (templates.parent / "conftest.py").write_text("raise RuntimeError('a conftest above the templates')")
+    (templates.parent / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    (templates / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    report = smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report", select="test_passes")
+    assert outcomes(report) == {"contract:test_passes": "passed"}
+    report.raise_for_failures()
+    assert [p for p in templates.rglob("*") if p.name in ("__pycache__", ".pytest_cache")] == []
+
+
+def test_a_broken_test_file_fails(client: str, templates: Path, tmp_path: Path) -> None:
+    (templates / "components" / "rmm" / "test_rmm.py").write_text("import no_such_module\n")
+    with pytest.raises(ProofFailed, match="did not run to their end"):
+        smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report")
+
+
+def test_an_engine_that_refuses(templates: Path, tmp_path: Path) -> None:
+    refusing = tmp_path / "docker"
+    refusing.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\necho "no such image" >&2\nexit 125\n')
+    refusing.chmod(0o755)
+    with pytest.raises(EngineError, match="no such image"):
+        smoke.smoke(str(refusing), "img", PLAN, {}, tmp_path / "report")
+    assert "rm -f" in (tmp_path / "calls").read_text()
+
+
+def test_a_container_that_dies(client: str, templates: Path, tmp_path: Path) -> None:
+    # The fake container's shell is the parent of `timeout`, which is the parent of the command's shell.
+    (templates / "contract" / "test_it.py").write_text(
+        "def test_kills(host):\n    host.run('kill -9 $(ps -o ppid= -p $PPID)')\n"
+        "def test_after(host):\n    assert host.run('true').rc == 0\n"
+    )
+    report = smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report", select="contract")
+    assert outcomes(report) == {"contract:test_kills": "failed", "contract:test_after": "failed"}
+    assert all("died during the tests" in row.reason for row in report.rows)
+
+
+def test_every_shipped_component_has_tests() -> None:
+    names = [path.name for path in (templates_dir() / "components").iterdir() if path.is_dir()]
+    files, untested = smoke.collect(templates_dir(), names)
+    assert untested == []
+    assert all(
+        file.name == f"test_{file.parent.name.replace('-', '_')}.py" for file in files if "components" in file.parts
+    )
+
+
+def test_shipped_tests_import_nothing_of_trainwright() -> None:
+    for file in [*(templates_dir() / "contract").glob("*.py"), *templates_dir().glob("components/*/test_*.py")]:
+        assert "trainwright" not in "".join(line for line in file.read_text().splitlines() if "import" in line), file
+
+
+# On a real image: any that was built here.
+
+
+def built_here(client: str) -> str | None:
+    wanted = ["--filter", "reference=trainwright/pytorch", "--filter", "label=io.trainwright.component.metis"]
+    done = run([client, "images", *wanted, "--filter", "label=io.trainwright.cuda=cpu", "--format", "{{.Tag}}"])
+    return f"trainwright/pytorch:{done.stdout.split()[0]}" if done.ok and done.stdout.split() else None
+
+
+def plan_of(image: str, client: str) -> Mapping[str, Any]:
+    """A plan made from the image's labels: enough to choose the tests."""
+    labels = json.loads(run([client, "image", "inspect", "--format", "{{json .Config.Labels}}", image]).stdout)
+    prefix = "io.trainwright.component."
+    return {
+        "id": labels["io.trainwright.plan"],
+        "framework": labels["io.trainwright.framework"],
+        "version": labels["io.trainwright.framework-version"],
+        "cuda": labels["io.trainwright.cuda"],
+        "python": labels["io.trainwright.python"],
+        "components": [{"name": k.removeprefix(prefix)} for k in labels if k.startswith(prefix)],
+        "environment": {"SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main"},
+        "labels": labels,
+    }
+
+
+FAULTS = """FROM {image}
+RUN ssh-keygen -A && touch /root/.netrc && mkdir -p /opt/ml/code && echo x > /opt/ml/code/x.py \\
+ && cp /lib/x86_64-linux-gnu/libibverbs.so.1 /usr/local/lib/libcuda.so.1 \\
+ && cp /lib/x86_64-linux-gnu/libmpi.so.40 /usr/local/lib/libmpi.so.40 \\
+ && printf '#!/bin/sh\\n' > /usr/local/bin/gcc && chmod +x /usr/local/bin/gcc && chmod -x /opt/venv/bin/train \\
+ && rm /opt/metis/lib/libmetis.so && rm -r /opt/venv/lib/python3*/site-packages/jmespath* && echo x > /var/log/build.log
+ENV FI_PROVIDER=efa
+ENTRYPOINT train
+"""
+
+
+@pytest.mark.engine
+def test_planted_faults_are_found(tmp_path: Path) -> None:
+    client = next((path for path in ("/usr/bin/docker", shutil.which("docker") or "") if Path(path).is_file()), None)
+    image = client and built_here(client)
+    if not client or not image:
+        pytest.skip("no CPU image was built here")
+    plan = plan_of(image, client)
+    (tmp_path / "Dockerfile").write_text(FAULTS.format(image=image))
+    tag = "trainwright-test/faults:smoke"
+    built = run(
+        [client, "build", "-q", "--network", "none", "-t", tag, str(tmp_path)],
+        env={"DOCKER_BUILDKIT": "1"},
+        timeout=300,
+    )
+    assert built.ok, built.tail()
+    try:
+        found = probe.probe(client, tag, plan)
+        facts = {d.fact for d in probe.differences(plan, found)}
+        assert {"FI_PROVIDER", "libmpi", "/usr/local/lib/libcuda.so.1", "gcc", "logs", "ssh host keys"} <= facts
+        report = smoke.smoke(client, tag, plan, found, tmp_path / "report")
+        failed = {row.check for row in report.rows if row.outcome == "failed"}
+    finally:
+        run([client, "rmi", "-f", tag])
+    assert {
+        "test_entrypoint_becomes_the_command",
+        "test_no_settings_of_a_site[/root/.netrc]",
+        "test_train_is_on_path_and_executable",
+        "test_a_job_succeeds",
+        "test_dependencies_fit_each_other",
+        "test_code_is_baked_only_where_the_plan_says_so",
+        "test_program_partitions_a_graph",
+        "test_library_partitions_a_graph",
+    } <= failed
+    assert not failed & {"test_learns", "test_gloo_all_reduce_under_torchrun", "test_hostname_shim_is_a_library"}

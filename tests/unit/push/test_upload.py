@@ -1,0 +1,195 @@
+"""A push through the engine: how often it is tried, what ends it. Scripted here; a real engine is in tests/e2e."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+import requests
+from docker.errors import APIError, ImageNotFound
+from urllib3.exceptions import ProtocolError, ReadTimeoutError
+
+from trainwright.core.errors import EngineError, RegistryRefused
+from trainwright.push.ecr import Token
+from trainwright.push.references import Place
+from trainwright.push.upload import TRIES, Uploaded, upload
+
+IMAGE = "sha256:" + "1" * 64
+DIGEST = "sha256:" + "2" * 64
+GOOD = [
+    {"status": "Layer already exists", "id": "a"},
+    {"status": "Pushing", "id": "b", "progressDetail": {"current": 10, "total": 10}},
+    {"status": "Pushed", "id": "b"},
+    {"aux": {"Tag": "t", "Digest": DIGEST, "Size": 1}},
+]
+
+
+class Image:
+    def __init__(self, engine: Engine) -> None:
+        self.id = IMAGE
+        self.tags = sorted(engine.names)
+
+
+class Engine:
+    """The part of the docker SDK that a push uses; each push takes the next of ``scripts``."""
+
+    def __init__(self, *scripts: Any, names: tuple[str, ...] = ("built:here",)) -> None:
+        self.scripts = list(scripts)
+        self.names = set(names)
+        self.passwords: list[str] = []
+        self.api = self.images = self
+        self.timeout = 3600.0
+
+    def get(self, name: str) -> Image:
+        if name not in self.names:
+            raise ImageNotFound(f"no {name}")
+        return Image(self)
+
+    def tag(self, _: str, repository: str, tag: str, **__: Any) -> None:
+        self.names.add(f"{repository}:{tag}")
+
+    def remove_image(self, name: str, **_: Any) -> None:
+        self.names.discard(name)
+
+    def push(self, name: str, *, tag: str, auth_config: dict[str, str], **_: Any) -> Iterator[Any]:
+        assert f"{name}:{tag}" in self.names
+        self.passwords.append(auth_config["password"])
+        script = self.scripts.pop(0)
+        return self._events(script)
+
+    def _events(self, script: Any) -> Iterator[Any]:
+        for event in script:
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+
+class Repository:
+    """The part of :class:`trainwright.push.ecr.Ecr` that a push uses."""
+
+    place = Place("123456789012", "us-west-2", "team/x")
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def token(self, *, renew: bool = False) -> Token:
+        self.made += renew or not self.made
+        return Token("AWS", f"password {self.made}", datetime(2999, 1, 1, tzinfo=UTC))
+
+
+def pushed(engine: Engine, pauses: list[float] | None = None) -> Uploaded:
+    told: list[str] = []
+    waits = pauses if pauses is not None else []
+    before = engine.names.copy()
+    try:
+        return upload(engine, Repository(), IMAGE, "t", progress="none", stall=7, say=told.append, sleep=waits.append)
+    finally:
+        # Whatever happens: the engine's names are as before, its limit as well, and nobody is told a password.
+        assert engine.names == before
+        assert engine.timeout == 3600.0
+        assert "password" not in " ".join(told)
+
+
+def error(text: str) -> list[dict[str, str]]:
+    return [{"status": "Pushing", "id": "b"}, {"error": text}]
+
+
+def test_a_push():
+    assert pushed(Engine(GOOD)) == Uploaded(DIGEST, 10, 1, 1)
+
+
+def test_what_may_pass_is_tried_again_with_growing_pauses():
+    pauses: list[float] = []
+    engine = Engine(error("received unexpected HTTP status: 503"), error("toomanyrequests: Rate exceeded"), GOOD)
+    assert pushed(engine, pauses).digest == DIGEST
+    assert len(pauses) == 2
+    assert 0 < pauses[0] < pauses[1]
+
+
+def test_tries_are_bounded():
+    engine = Engine(*[error("EOF")] * 50)
+    with pytest.raises(RegistryRefused) as refused:
+        pushed(engine)
+    assert refused.value.details["cause"] == "network"
+    assert len(engine.passwords) == TRIES
+
+
+def test_a_token_is_renewed_once_in_a_row():
+    expired = error("denied: Your authorization token has expired. Reauthenticate and try again.")
+    engine = Engine(expired, GOOD)
+    assert pushed(engine).digest == DIGEST
+    assert engine.passwords == ["password 1", "password 2"]
+    engine = Engine(*[expired] * 9)
+    with pytest.raises(RegistryRefused):
+        pushed(engine)
+    assert len(engine.passwords) == 2
+
+
+def test_a_new_token_helps_anew_after_something_else():
+    expired = error("no basic auth credentials")
+    engine = Engine(expired, error("EOF"), expired, GOOD)
+    assert pushed(engine).digest == DIGEST
+    assert engine.passwords == [f"password {n}" for n in (1, 2, 2, 3)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["name unknown: x", "tag invalid: x", "denied: not authorized to perform: ecr:PutImage", "no space left on device"],
+)
+def test_what_will_not_pass_is_not_tried_again(text):
+    engine = Engine(error(text), GOOD)
+    with pytest.raises(RegistryRefused):
+        pushed(engine)
+    assert len(engine.passwords) == 1
+
+
+def test_an_end_without_a_digest_is_no_success():
+    engine = Engine(*[[{"status": "Pushed", "id": "b"}]] * TRIES)
+    with pytest.raises(RegistryRefused, match="digest"):
+        pushed(engine)
+
+
+def test_a_registry_that_is_silent_ends_it():
+    silent = requests.exceptions.ConnectionError(ReadTimeoutError(None, "/", "Read timed out."))
+    engine = Engine([{"status": "Pushing", "id": "b"}, silent], GOOD)
+    with pytest.raises(RegistryRefused, match="7 s") as refused:
+        pushed(engine)
+    assert refused.value.details["cause"] == "stall"
+
+
+@pytest.mark.parametrize(
+    "end", [ProtocolError("Connection broken"), requests.exceptions.ConnectionError("Connection refused")]
+)
+def test_an_engine_that_goes_away(end):
+    with pytest.raises(EngineError):
+        pushed(Engine([{"status": "Pushing", "id": "b"}, end]))
+
+
+def test_an_engine_that_refuses():
+    with pytest.raises(RegistryRefused, match="tag does not exist"):
+        pushed(Engine([APIError("500", explanation="tag does not exist: x")]))
+
+
+def test_ctrl_c_leaves_no_name():
+    engine = Engine([KeyboardInterrupt()])
+    engine._events = _interrupted  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        pushed(engine)
+
+
+def _interrupted(script: Any) -> Iterator[Any]:
+    yield {"status": "Pushing", "id": "b"}
+    raise KeyboardInterrupt
+
+
+def test_a_name_that_was_there_stays_and_so_does_the_last_one():
+    name = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/x:t"
+    engine = Engine(GOOD, names=("built:here", name))
+    upload(engine, Repository(), IMAGE, "t", progress="none", say=print, sleep=print)
+    assert engine.names == {"built:here", name}
+    # The engine would delete the image with its last name.
+    engine = Engine(GOOD, names=())
+    upload(engine, Repository(), IMAGE, "t", progress="none", say=print, sleep=print)
+    assert engine.names == {name}

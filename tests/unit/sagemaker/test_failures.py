@@ -1,0 +1,308 @@
+"""Logs of failed jobs: the cause is named, several are ranked, what is unknown stays unknown."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from trainwright.core.errors import RequestError
+from trainwright.sagemaker import failures as clinic
+from trainwright.sagemaker.failures import Cause, DiagnosisDocument, bare, clean, diagnose, diagnosis_text, load_causes
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def check(found: object) -> None:
+    schema = json.loads((ROOT / "trainwright" / "schemas" / "diagnosis.schema.json").read_text())
+    jsonschema.Draft202012Validator(schema).validate(found)
+
+
+def shown(cause: str, line: str) -> list[str]:
+    """As many such lines as the cause takes."""
+    return [line] * next(c.at_least for c in load_causes() if c.id == cause)
+
+
+def names(log: str) -> list[str]:
+    return [cause.id for cause in diagnose(log.splitlines()).causes]
+
+
+# A line of a real log (or its form in the source of the program that writes it), and the cause.
+LINES = [
+    (
+        "RuntimeError: tensorflow/compiler/xla/xla_client/computation_client.cc:273 : Missing XLA configuration",
+        "xla-configuration",
+    ),
+    ("The following MCA parameter has been listed multiple times on the command line:", "mca-twice"),
+    ("  MCA param:   btl_vader_single_copy_mechanism", "mca-twice"),
+    ("[3] find_ofi_provider:611 NCCL WARN NET/OFI Only EFA provider is supported", "efa-only"),
+    ("WARN: Function: find_ofi_provider Line: 543: NET/OFI Couldn't find any optimal provider", "efa-not-found"),
+    ("ssh: Could not resolve hostname algo-2: Name or service not known", "host-unresolved"),
+    ("socket.gaierror: [Errno -2] Name or service not known: algo-1", "host-unresolved"),
+    ("sagemaker_pytorch_container.training INFO     Block until all host DNS lookups succeed.", "waits-for-hosts"),
+    ("sagemaker-training-toolkit INFO     Cannot connect to host algo-1", "host-unreachable"),
+    (" No authentication methods available              Can be ignored for worker when", "ssh-no-key"),
+    (" Authentication failed.              Can be ignored for worker when master completes", "ssh-refused"),
+    ("ERROR: No matching distribution found for no-such-package==1.0", "requirements"),
+    ("SSLError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "certificate"),
+    ("[FATAL tini (7)] exec train failed: No such file or directory", "no-train"),
+    ('exec: "train": executable file not found in $PATH: unknown', "no-train"),
+    ("exec /usr/local/bin/train: exec format error", "exec-format"),
+    ("smp: number of node-local MPI processes 8 cannot be larger than the device count 4", "processes-above-gpus"),
+    ("RuntimeError: CUDA error: invalid device ordinal", "invalid-device"),
+    ("ImportError: /opt/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommSplit", "nccl-versions"),
+    ("Error 803: system has unsupported display driver / cuda driver combination", "cuda-803"),
+    ("CUDA initialization: Error 804: forward compatibility was attempted on non supported HW", "cuda-804"),
+    ("CUDA driver version is insufficient for CUDA runtime version", "driver-too-old"),
+    ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "no-kernel-image"),
+    ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "gpu-memory"),
+    ("RuntimeError: DataLoader worker (pid 53) is killed by signal: Bus error. It is possible", "shared-memory"),
+    ("OutOfMemory: Please use a larger instance and/or reduce the values of other parameters", "host-memory"),
+    ("  exitcode  : -9 (pid: 77)", "host-memory"),
+    (
+        "ImportError: libboost_thread.so.1.73.0: cannot open shared object file: No such file or directory",
+        "library-boost",
+    ),
+    ("OSError: libsmddpcpp.so: cannot open shared object file: No such file or directory", "library-boost"),
+    ("ImportError: libnuma.so.1: cannot open shared object file: No such file or directory", "library"),
+    ("/lib/x86_64-linux-gnu/libstdc++.so.6: version `GLIBCXX_3.4.30' not found", "glibcxx"),
+    ("TypeError: Descriptors cannot not be created directly.", "protobuf"),
+    ("TypeError: Descriptors cannot be created directly.", "protobuf"),
+    ("ImportError: cannot import name 'builder' from 'google.protobuf.internal'", "protobuf"),
+    ("ModuleNotFoundError: No module named 'mpi4py'", "no-module"),
+    ("RuntimeError: cannot load MPI library", "mpi-library"),
+    ("prterun was unable to find the executable", "open-mpi-5"),
+    ("None of the TCP networks specified to be included for out-of-band communications", "no-tcp-network"),
+    ("There are not enough slots available in the system to satisfy the 16", "slots"),
+    ("sshd: no hostkeys available -- exiting.", "sshd"),
+    ("train.py: error: unrecognized arguments: --epochs 3", "hyperparameter-unknown"),
+    ("train.py: error: the following arguments are required: --data", "hyperparameter-missing"),
+    ("KeyError: 'SM_CHANNEL_TRAIN'", "channel"),
+    ("TypeError: str expected, not int", "environment-text"),
+    ("ValueError: invalid literal for int() with base 10: 'INFO'", "log-level"),
+    ("python: can't open file '/opt/ml/code/train.py': [Errno 2] No such file or directory", "script-missing"),
+    ("AttributeError: 'NoneType' object has no attribute 'endswith'", "no-program"),
+    ("Segmentation fault (core dumped)", "host-shim"),
+    ("RuntimeError: The server socket has failed to listen: Address already in use", "port-in-use"),
+    ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1)", "collective-timeout"),
+    ("RuntimeError: CUDA error: device-side assert triggered", "device-assert"),
+    ("RuntimeError: Expected all tensors to be on the same device, but found cuda:0 and cpu", "mixed-devices"),
+    ("OSError: [Errno 28] No space left on device", "disk-full"),
+    ("CannotPullContainerError: pull image manifest has been retried", "image-refused"),
+    ("botocore.exceptions.NoCredentialsError: Unable to locate credentials", "no-credentials"),
+    ("/bin/sh: smddprun: command not found", "smdistributed-launcher"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: 'torchrun'", "torchrun-missing"),
+    ("torch.distributed.elastic.multiprocessing.api.SignalException: Process 7 got signal: 15", "interrupted"),
+    ("mpirun detected that one or more processes exited with non-zero status", "rank-failed"),
+    ("sagemaker-training-toolkit ERROR ExecuteUserScriptError:", "script-failed"),
+]
+
+
+@pytest.mark.parametrize(("line", "cause"), LINES)
+def test_cause(line, cause):
+    assert names("\n".join(shown(cause, line)))[0] == cause
+
+
+def test_every_cause_has_a_line():
+    assert {cause for _, cause in LINES} == {cause.id for cause in load_causes()}
+    assert len({cause.id for cause in load_causes()}) == len(load_causes())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.30",
+        "NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin_v6 symbol.",
+        "NCCL version 2.21.5+cuda12.4",
+        "Reporting training SUCCESS",
+        "                resolved from algo-1",
+        "sagemaker-training-toolkit INFO     Cannot connect to host algo-1",
+        " Authentication failed.              Can be ignored for worker when master completes and exits.",
+        " [Errno None] Unable to connect to port 22 on 192.168.64.2.              Can be ignored for worker",
+        "INFO     Sagemaker Debugger is not enabled, debugger exceptions will not be imported.",
+        "Installing collected packages: protobuf, mpi4py, torch",
+        "Accuracy 803 of 1000, step 804",
+        "2026-11-21 10:00:00,137 sagemaker-training-toolkit INFO Invoking user script",
+        "WARNING: Running pip as the 'root' user can result in broken permissions",
+    ],
+)
+def test_a_healthy_line_shows_nothing(line):
+    assert names(line) == []
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "[1,0]<stderr>:",
+        "[1,mpirank:0,algo-1]<stderr>:",
+        "algo-1-x7y2z  | ",
+        "2026-11-21T10:00:00.123Z ",
+        "\x1b[31m",
+        "2026-11-21T10:00:00Z [1,mpirank:3,algo-2]<stdout>:\x1b[34m",
+    ],
+)
+def test_what_stands_in_front_does_not_hide_a_cause(prefix):
+    assert names(prefix + "  MCA param:   pml") == ["mca-twice"]
+
+
+def test_values_of_the_log_are_in_the_answer():
+    (found,) = diagnose(["number of node-local MPI processes 8 cannot be larger than the device count 4"]).causes
+    assert "is 8" in found.cause and "4 GPUs" in found.cause and "to 4 or less" in found.remedy
+    (found,) = diagnose(["The following MCA parameter has been listed multiple times on the command line:"]).causes
+    assert "{" not in found.cause
+    found = diagnose(["Missing XLA configuration"]).causes[0]
+    assert '{"GPU_NUM_DEVICES": "<GPUs of the instance>"}' in found.remedy
+
+
+def test_no_answer_keeps_a_place_to_fill():
+    for line, _ in LINES:
+        for found in diagnose([line]).causes:
+            assert "{name}" not in diagnosis_text(diagnose([line]))
+            assert "{}" not in found.cause
+
+
+def test_causes_come_before_consequences_and_early_ones_first():
+    log = """
+    ExecuteUserScriptError:
+    Primary job  terminated normally, but 1 process returned
+    Watchdog caught collective operation timeout
+    ModuleNotFoundError: No module named 'apex'
+    CUDA out of memory
+    CUDA out of memory
+    """
+    found = diagnose(log.splitlines())
+    assert [c.id for c in found.causes] == [
+        "no-module",
+        "gpu-memory",
+        "collective-timeout",
+        "script-failed",
+        "rank-failed",
+    ]
+    assert [c.certainty for c in found.causes] == ["cause", "cause", "likely", "consequence", "consequence"]
+    assert found.causes[1].count == 2
+    assert [e.line for e in found.causes[1].evidence] == [6, 7]
+    assert not found.unknown and found.matters == ()
+
+
+def test_what_a_log_goes_on_after_was_no_end():
+    wait = "training INFO     Block until all host DNS lookups succeed."
+    assert names(f"start\n{wait}\n\n") == ["waits-for-hosts"]
+    assert names(f"{wait}\nInvoking user training script.") == []
+
+
+def test_a_special_cause_hides_the_general_one():
+    assert names("libboost_thread.so.1.73.0: cannot open shared object file") == ["library-boost"]
+
+
+def test_unknown_stays_unknown_with_the_lines_that_matter():
+    log = (
+        ["start"]
+        + ["step"] * 500
+        + ["Traceback (most recent call last):", "ZeroDivisionError: division by zero", "bye"]
+    )
+    found = diagnose(log)
+    assert found.unknown and found.causes == ()
+    assert {"ZeroDivisionError: division by zero", "bye"} <= {m.text for m in found.matters}
+    assert len(found.matters) < 30
+    assert diagnosis_text(found).startswith("unknown:")
+
+
+def test_a_mere_report_of_failure_is_unknown():
+    found = diagnose(["ZeroDivisionError: division by zero", "ExecuteUserScriptError:", "ExitCode 1"])
+    assert found.unknown
+    assert [c.id for c in found.causes] == ["script-failed"]
+    assert any("ZeroDivision" in m.text for m in found.matters)
+
+
+@given(st.lists(st.text(max_size=80), max_size=40))
+@example(["\x1b[" * 50, "x\r" * 9, "\x00"])
+def test_any_log_has_an_answer(lines):
+    found = diagnose(lines)
+    check(found.as_json())
+    assert found.unknown == (not any(c.certainty != "consequence" for c in found.causes))
+    diagnosis_text(found)
+
+
+@given(st.text(max_size=200))
+def test_cleaning_ends(text):
+    once = clean(text)
+    assert clean(once) == once
+    assert len(bare(once)) <= len(once)
+
+
+def test_a_long_line_does_not_take_long():
+    import time
+
+    started = time.monotonic()
+    diagnose(["a" * 1_000_000, "lib" * 300_000, "algo-1 " * 100_000])
+    assert time.monotonic() - started < 5
+
+
+def test_a_wrong_pattern_is_refused(tmp_path):
+    book = tmp_path / "causes.yaml"
+    book.write_text("causes: [{id: a, rank: 3, patterns: ['('], cause: c, remedy: r, source: s}]")
+    with pytest.raises(RequestError, match="a:"):
+        load_causes(book)
+    book.write_text("causes: [{id: a, rank: 3, patern: ['x'], cause: c, remedy: r, source: s}]")
+    with pytest.raises(RequestError, match="patterns"):
+        load_causes(book)
+
+
+def test_own_causes():
+    own = Cause(id="mine", rank=2, patterns=("boom (?P<what>\\w+)",), cause="it was {what}", remedy="r", source="s")
+    (found,) = diagnose(["boom today"], causes=[own]).causes
+    assert (found.id, found.cause) == ("mine", "it was today")
+
+
+# ---- the verb --------------------------------------------------------------------------------------------------------
+
+
+def invoke(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        input=stdin,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_verb_reads_standard_input():
+    done = invoke("diagnose", "-", "--json", stdin=b"\xff\xfe noise\nMissing XLA configuration\n")
+    assert done.returncode == 0
+    found = json.loads(done.stdout)
+    check(found)
+    assert [c["id"] for c in found["causes"]] == ["xla-configuration"]
+
+
+def test_verb_reads_a_file(tmp_path):
+    log = tmp_path / "job.log"
+    log.write_text("CUDA out of memory\n")
+    done = invoke("diagnose", str(log))
+    assert done.returncode == 0
+    assert b"gpu-memory" in done.stdout and b"mend:" in done.stdout
+
+
+@pytest.mark.parametrize("content", [None, ""])
+def test_no_log_is_refused(tmp_path, content):
+    log = tmp_path / "job.log"
+    if content is not None:
+        log.write_text(content)
+    done = invoke("diagnose", str(log), "--json")
+    assert done.returncode == 2
+    assert json.loads(done.stdout)["error"] == "request"
+
+
+def test_the_document_is_what_is_printed():
+    found = diagnose(["CUDA out of memory"])
+    assert DiagnosisDocument.model_validate(found.as_json()) == found
+    assert found.schema_ == clinic.SCHEMA

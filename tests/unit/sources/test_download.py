@@ -1,0 +1,211 @@
+"""Downloads of this machine: places in their order, and nothing half-made under a good name, whatever goes wrong."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.loopback import Loopback, dead_url, loopback, status, truncated
+from trainwright.core.errors import SourceError
+from trainwright.site.site import Proxies, Site
+from trainwright.sources.download import Fetched, Store, Wanted, fetch_all
+
+ROOT = Path(__file__).resolve().parents[3]
+GOOD = b"the right bytes" * 5000
+SHA = hashlib.sha256(GOOD).hexdigest()
+FILE = "thing-1.0.tar.gz"
+
+
+@pytest.fixture
+def server() -> Iterator[Loopback]:
+    with loopback() as running:
+        yield running
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def fetch(store: Store, *urls: str, sha256: str | None = SHA, site: Site | None = None) -> Fetched:
+    (one,) = fetch_all([Wanted("thing", FILE, urls, sha256)], site or Site(), store, say=lambda _: None)
+    return one
+
+
+def refused(store: Store, *urls: str, sha256: str | None = SHA) -> SourceError:
+    with pytest.raises(SourceError) as failed:
+        fetch(store, *urls, sha256=sha256)
+    assert failed.value.exit_code == 8
+    assert failed.value.details["component"] == "thing"
+    assert failed.value.details["file"] == FILE
+    assert kept(store) == [], "nothing half-made has a good name"
+    return failed.value
+
+
+def kept(store: Store) -> list[Path]:
+    return [p for p in store.folder.rglob("*") if p.is_file() and not p.is_relative_to(store.parts)]
+
+
+def ranged(handler) -> None:
+    """A server that knows ranges."""
+    begin = int((handler.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+    handler.send_response(206 if begin else 200)
+    handler.send_header("Content-Length", str(len(GOOD) - begin))
+    if begin:
+        handler.send_header("Content-Range", f"bytes {begin}-{len(GOOD) - 1}/{len(GOOD)}")
+    handler.end_headers()
+    handler.wfile.write(GOOD[begin:])
+
+
+def test_a_file_is_kept_by_its_checksum_and_not_fetched_twice(server, store):
+    server.pages = {"/t": GOOD}
+    for sha256 in (None, SHA):
+        got = fetch(store, f"{server.url}/t", sha256=sha256)
+        assert got.path == store.folder / SHA[:2] / SHA / FILE
+        assert (got.path.read_bytes(), got.sha256, got.size) == (GOOD, SHA, len(GOOD))
+    assert server.asked == ["/t"]
+    flat = Store(store.folder / "flat", flat=True)
+    assert fetch(flat, f"{server.url}/t").path == flat.folder / FILE
+
+
+def test_a_kept_file_that_was_changed_is_fetched_again(server, store):
+    server.pages = {"/t": GOOD}
+    path = fetch(store, f"{server.url}/t").path
+    path.write_bytes(b"else")
+    assert fetch(store, f"{server.url}/t").path.read_bytes() == GOOD
+    path.write_bytes(b"else")
+    refused(store, f"{server.url}/gone")
+
+
+@pytest.mark.parametrize("kind", ["dead", "missing", "truncated", "changed", "no length"])
+def test_a_mirror_stands_in(server, store, kind):
+    def endless(handler) -> None:
+        handler.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n" + GOOD[:10])
+
+    pages = {"missing": status(404), "truncated": truncated(GOOD), "changed": b"other", "no length": endless}
+    server.pages = {"/up": pages.get(kind, b""), "/mirror": GOOD}
+    up = dead_url() if kind == "dead" else f"{server.url}/up"
+    got = fetch(store, up, f"{server.url}/mirror")
+    assert got.path.read_bytes() == GOOD
+    assert got.place == f"{server.url}/mirror"
+
+
+def test_where_no_place_has_it_each_is_named_with_its_reason(server, store):
+    server.pages = {"/cut": truncated(GOOD), "/changed": b"other"}
+    urls = [dead_url(), f"{server.url}/missing", f"{server.url}/cut", f"{server.url}/changed"]
+    failure = refused(store, *urls)
+    assert failure.details["urls"] == urls
+    assert failure.details["expected"] == SHA
+    assert failure.details["found"] == hashlib.sha256(b"other").hexdigest()
+    reasons = [row["why"] for row in failure.details["tried"]]
+    for reason, words in zip(reasons, ["refused", "status 404", "ended after", "has the sha256"], strict=True):
+        assert words in reason
+    assert "artifact_mirror" in failure.remedy
+
+
+@pytest.mark.parametrize("sha256", [None, SHA])
+def test_a_truncated_download_is_noticed_with_and_without_a_checksum(server, store, sha256):
+    server.pages = {"/t": truncated(GOOD)}
+    failure = refused(store, f"{server.url}/t", sha256=sha256)
+    assert f"ended after {len(GOOD) // 2} of {len(GOOD)} bytes" in failure.message
+    # Without a checksum the two halves could be of two files.
+    assert [p.name for p in store.parts.glob(f"*{FILE}")] == ([f"{SHA[:16]}.{FILE}"] if sha256 else [])
+
+
+def test_the_next_run_goes_on_where_the_last_one_was_cut(server, store):
+    server.pages = {"/t": truncated(GOOD)}
+    refused(store, f"{server.url}/t")
+    server.pages["/t"] = ranged
+    assert fetch(store, f"{server.url}/t").path.read_bytes() == GOOD
+    assert server.headers[-1]["Range"] == f"bytes={len(GOOD) // 2}-"
+
+
+def test_a_part_of_another_file_is_not_gone_on_with(server, store):
+    store.parts.mkdir(parents=True)
+    (store.parts / f"{SHA[:16]}.{FILE}").write_bytes(b"x" * 100)
+    server.pages = {"/t": ranged}
+    assert fetch(store, f"{server.url}/t").path.read_bytes() == GOOD
+
+
+def test_a_download_that_was_killed_leaves_no_file_and_goes_on(server, store):
+    def slow(handler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(GOOD)))
+        handler.end_headers()
+        handler.wfile.write(GOOD[:3000])
+        server.closing.wait(30)
+
+    server.pages = {"/t": slow}
+    code = (
+        "from pathlib import Path; from trainwright.sources.download import *; from trainwright.site.site import Site\n"
+        f"fetch_all([Wanted('thing', {FILE!r}, ({server.url + '/t'!r},), {SHA!r})], Site(), "
+        f"Store(Path({str(store.folder)!r})), say=print)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE)
+    for _ in range(100):
+        if server.asked:
+            break
+        time.sleep(0.1)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert server.asked and kept(store) == []
+    server.pages["/t"] = ranged
+    assert fetch(store, f"{server.url}/t").path.read_bytes() == GOOD
+
+
+def test_a_full_disk_is_said_and_leaves_nothing(server, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("a small disk needs root")
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", folder], check=False).returncode:
+        pytest.skip("mounts are not allowed here")
+    try:
+        server.pages = {"/t": GOOD}
+        small = Store(folder / "store")
+        with pytest.raises(OSError) as full:
+            fetch(small, f"{server.url}/t")
+        assert full.value.errno == errno.ENOSPC
+        assert not list(small.folder.rglob(f"*{FILE}"))
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+def test_proxy_and_credentials_of_the_site_are_used_and_not_shown(server, store, tmp_path):
+    server.pages = {"http://far.invalid/t": GOOD, "/t": GOOD}
+    fetch(store, "http://far.invalid/t", site=Site(proxies=Proxies(http=server.url)))
+    host = server.url.removeprefix("http://")
+    # The files of an index come without its password, and need it all the same.
+    index = Site(index_url=f"http://me:s3cret@{host}/simple")
+    fetch(Store(tmp_path / "two"), f"{server.url}/t", site=index)
+    assert server.headers[-1]["Authorization"].startswith("Basic ")
+    failure = refused(Store(tmp_path / "three"), f"http://me:s3cret@{host}/gone")
+    assert "s3cret" not in str(failure.as_json())
+
+
+def test_a_file_that_two_need_is_fetched_once(server, store):
+    server.pages = {"/t": GOOD}
+    wanted = [Wanted(name, FILE, (f"{server.url}/t",), SHA) for name in ("one", "two")]
+    found = fetch_all(wanted, Site(), store, say=lambda _: None)
+    assert [each.wanted.component for each in found] == ["one", "two"]
+    assert server.asked == ["/t"]
+
+
+def test_one_failure_ends_the_others(server, store):
+    wanted = [Wanted("bad", "bad.tar", (f"{server.url}/gone",), SHA)]
+    wanted += [Wanted("good", f"{n}.tar", (dead_url(),), SHA) for n in range(20)]
+    started = time.monotonic()
+    with pytest.raises(SourceError, match="bad"):
+        fetch_all(wanted, Site(), store, say=lambda _: None)
+    assert time.monotonic() - started < 5

@@ -1,0 +1,1 @@
+"""From a plan to an image: the Dockerfile, its context, BuildKit, and the record of what was built."""

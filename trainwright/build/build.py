@@ -1,0 +1,354 @@
+"""From a plan to a proven, tagged image: context, BuildKit, probe, tags, record.
+
+The docker SDK cannot speak to BuildKit, so the build itself goes through the command line client.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from trainwright.build import store
+from trainwright.build.context import write_context
+from trainwright.build.dockerfile import steps, with_collector
+from trainwright.build.ledger import make_ledger, owner_of
+from trainwright.build.store import BuildRecord, EngineUsed
+from trainwright.catalog.catalog import Catalog
+from trainwright.core.errors import BuildFailed, EngineError, ProofFailed, RegistryRefused, RequestError, SourceError
+from trainwright.core.masking import mask
+from trainwright.core.paths import locked, setting, state_dir
+from trainwright.core.runner import run, stream
+from trainwright.core.text import fits
+from trainwright.engine import builders
+from trainwright.engine.build_display import Mode, make_view, readable
+from trainwright.engine.buildkit import command
+from trainwright.engine.buildkit_log import BuildProgress, masked_line
+from trainwright.engine.cache import cache_words
+from trainwright.engine.engine import Engine
+from trainwright.plan.plan import Plan
+from trainwright.prove import probe as probing
+from trainwright.prove.system_check import check_system_packages, gone_from_archive
+from trainwright.site.site import Site
+from trainwright.sources import base_image
+from trainwright.sources.failures import source_failure
+from trainwright.sources.inputs import Inputs, check_folders, inputs_of
+from trainwright.sources.reachability import check_sources
+
+# The grammar of image references (distribution/reference), without a digest.
+TAG = re.compile(
+    r"(?:[a-zA-Z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+)
+_KEY_LINE = re.compile(r"error|fail|denied|not found|no space|mismatch|unable|cannot", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How to build, as opposed to what: extra tags, the shape of the progress, what to make anew, what not to ask,
+    the registry caches (:mod:`trainwright.engine.cache`), the repository that a builder pushes to."""
+
+    tags: tuple[str, ...] = ()
+    progress: Mode = "auto"
+    no_cache: bool = False
+    fresh_base: bool = False
+    skip_source_check: bool = False
+    cache: tuple[str, ...] = ()
+    registry: str | None = None
+
+
+@dataclass(frozen=True)
+class _Built:
+    """What BuildKit made: an image in the engine (none where stages alone were built), and where it was pushed."""
+
+    image_id: str
+    progress: BuildProgress
+    pushed: str | None = None
+
+
+def build(
+    what: Plan | Inputs,
+    catalog: Catalog,
+    site: Site,
+    engine: Engine,
+    *,
+    options: BuildOptions,
+    say: Callable[[str], None],
+) -> BuildRecord:
+    """Build, probe, tag and record an image.
+
+    Args:
+        what: the plan, or with its lock the inputs of a build.
+        catalog: where the components' templates lie.
+        site: where things come from on this machine.
+        engine: an answering engine.
+        options: how to build.
+        say: told of long steps and notices.
+
+    Raises:
+        BuildFailed: a step failed or the build was interrupted; no tag was moved.
+        ProofFailed: the image is not what the plan says; it keeps no tag.
+        EngineError: the engine went away.
+        SourceError: an input could not be had, or had another checksum; no tag was moved.
+        RegistryRefused: the registry of ``options`` did not take the image, or does not give it.
+    """
+    started = time.monotonic()
+    inputs = inputs_of(what)
+    plan = inputs.plan
+    builder = _builder(engine, site, options)
+    check_folders(inputs, site)
+    arguments = base_image.build_arguments(plan.base, inputs.ids, site, engine, say=say)
+    if not options.skip_source_check:
+        check_sources(plan, catalog, site, engine, held=inputs.files)
+    folder = state_dir() / "contexts" / plan.id[:16]
+    with locked(folder):
+        base = write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
+        if base is not None and base.stale:
+            say(f"the base file system was made on {base.created[:10]}; --fresh-base makes it anew")
+        built = _run_build(inputs, folder, site, engine, options=options, builder=builder, arguments=arguments, say=say)
+        image_id, progress = built.image_id, built.progress
+        dockerfile = (folder / "Dockerfile").read_text()
+    earlier = store.load(image_id)
+    if earlier is not None and earlier.plan.id == plan.id and not options.no_cache:
+        found = earlier.probe
+    else:
+        say("probing the image")
+        found = probing.probe(engine.client.path, image_id, plan.as_json())
+    try:
+        probing.check(plan.as_json(), found)
+        check_system_packages(inputs, found)
+    except ProofFailed as failed:
+        raise ProofFailed(
+            f"the image is not what the plan says, and gets no tag: {failed.message}",
+            remedy=f"{failed.remedy}\nThe image is {image_id[7:19]}; docker rmi {image_id[7:19]} removes it.".strip()
+            + (f" In the registry it is {built.pushed}, without any tag." if built.pushed else ""),
+            image_id=image_id,
+            **failed.details,
+        ) from None
+    size, history = _inspect(engine, image_id)
+    # FROM is no step of ours, and BuildKit never says of it that it came from the cache.
+    own = [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
+    cached, total = sum(vertex.cached for vertex in own), len(own)
+    record = BuildRecord(
+        image_id=image_id,
+        tags=(*plan.tags, *options.tags),
+        plan=plan,
+        size_bytes=size,
+        seconds=round(time.monotonic() - started, 1),
+        cached=cached == total,
+        cached_steps=cached,
+        total_steps=total,
+        built_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        ledger=tuple(make_ledger(plan, dockerfile, progress.steps, history)),
+        engine=EngineUsed(server=engine.server_version, client=engine.client.version, buildkit=engine.client.buildkit),
+        source_revision=_revision(),
+        probe=found,
+        pushed=built.pushed,
+        smoke=earlier.smoke if earlier is not None and earlier.plan.id == plan.id else None,
+    )
+    for tag in record.tags:
+        done = run([engine.client.path, "tag", image_id, tag], env=engine.cli_env)
+        if not done.ok:
+            raise BuildFailed(f"the engine refused the tag {tag}: {done.tail(2)}", remedy="Give another --tag.")
+    store.save(record, dockerfile)
+    return record
+
+
+def build_stages(
+    what: Plan | Inputs,
+    catalog: Catalog,
+    site: Site,
+    engine: Engine,
+    *,
+    names: Sequence[str],
+    options: BuildOptions,
+    say: Callable[[str], None],
+) -> BuildProgress:
+    """Build some stages of a Dockerfile for the builder's cache: no image, no tag, no record.
+
+    Args:
+        names: the stages; what they are made from is built as well.
+        what, catalog, site, engine, options, say: as for :func:`build`.
+
+    Returns:
+        What was built, and what of it came from the cache.
+
+    Raises:
+        RequestError: the Dockerfile has no such stage.
+        Failure: as :func:`build`.
+    """
+    inputs = inputs_of(what)
+    builder = _builder(engine, site, options)
+    check_folders(inputs, site)
+    arguments = base_image.build_arguments(inputs.plan.base, inputs.ids, site, engine, say=say)
+    folder = state_dir() / "contexts" / inputs.plan.id[:16]
+    with locked(folder), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
+        write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
+        # BuildKit builds one target at a time, and every export replaces the cache of a reference: one stage more
+        # that needs all of them.
+        dockerfile = Path(scratch, "Dockerfile")
+        dockerfile.write_text(with_collector((folder / "Dockerfile").read_text(), names))
+        built = _run_build(
+            inputs,
+            folder,
+            site,
+            engine,
+            options=options,
+            builder=builder,
+            arguments=arguments,
+            dockerfile=dockerfile,
+            say=say,
+        )
+    if built.image_id:
+        run([engine.client.path, "rmi", built.image_id], env=engine.cli_env)
+    return built.progress
+
+
+def _builder(engine: Engine, site: Site, options: BuildOptions) -> builders.Builder:
+    """Who builds, and that it can do what is asked of it: known before anything is fetched or made."""
+    found = builders.builder_for(engine, site, asked=bool(options.cache or options.registry))
+    if options.registry is not None:
+        builders.require_push(found, options.registry)
+    return found
+
+
+def _run_build(
+    inputs: Inputs,
+    folder: Path,
+    site: Site,
+    engine: Engine,
+    *,
+    options: BuildOptions,
+    builder: builders.Builder,
+    arguments: Mapping[str, str],
+    say: Callable[[str], None],
+    dockerfile: Path | None = None,
+) -> _Built:
+    """Run BuildKit; ``dockerfile``: of stages alone, which make no image that is kept."""
+    plan = inputs.plan
+    builders.refuse_local_images(builder, arguments, base_image.LOADED)
+    caches = cache_words(options.cache, plan, builder, say=say)
+    log_path = state_dir() / "logs" / f"{plan.id[:16]}.log"
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    own = steps((dockerfile or folder / "Dockerfile").read_text())
+    progress = BuildProgress(engine.client.progress, owner=lambda vertex: owner_of(vertex, own))
+    with tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
+        id_file, metadata = Path(scratch, "image-id"), Path(scratch, "metadata.json")
+        secrets = site.secrets(Path(scratch, "secrets"), plan.base.os)
+        argv = [*command(engine, site, secrets, arguments), *caches]
+        if dockerfile is None:
+            argv += ["--iidfile", str(id_file), *builders.output_words(builder, options.registry, metadata)]
+        elif builder.driver != "builtin":
+            argv += ["--file", str(dockerfile), "--output", "type=cacheonly"]
+        else:  # a client without buildx always makes an image
+            argv += ["--file", str(dockerfile), "--iidfile", str(id_file)]
+        argv += _common_words(engine, options)
+        view = make_view(options.progress)
+        with (
+            log_path.open("w") as log,
+            stream([*argv, str(folder)], env={**engine.cli_env, **site.build_args()}) as running,
+        ):
+            log.write(mask(f"# {' '.join(argv)} {folder}\n"))
+            try:
+                for line in running.lines():
+                    log.write(masked_line(line) + "\n")
+                    progress.feed(line)
+                    view.update(progress)
+                done = running.wait()
+            except KeyboardInterrupt:
+                running.stop()
+                raise BuildFailed(
+                    "interrupted; no tag was moved",
+                    remedy="Run the same command again: finished steps come from the cache.",
+                    log=str(log_path),
+                ) from None
+            finally:
+                progress.close()
+                view.close()
+        if not done.ok or (dockerfile is None and not id_file.is_file()):
+            raise _failure(inputs, engine, progress, log_path, done.returncode, registry=options.registry)
+        for trouble in progress.cache_troubles:
+            say(f"--cache: {trouble}")
+        if options.registry is not None and dockerfile is None:
+            say(f"pulling the image from {options.registry}, to prove it here")
+            image_id, pushed = builders.pull_pushed(engine, options.registry, metadata)
+            return _Built(image_id, progress, pushed)
+        return _Built(id_file.read_text().strip() if id_file.is_file() else "", progress)
+
+
+def _common_words(engine: Engine, options: BuildOptions) -> list[str]:
+    words = ["--progress", engine.client.progress, "--build-arg", f"SOURCE_REVISION={_revision()}"]
+    return [*words, "--no-cache"] if options.no_cache else words
+
+
+def _failure(
+    inputs: Inputs, engine: Engine, progress: BuildProgress, log_path: Path, code: int, *, registry: str | None
+) -> BuildFailed | EngineError | SourceError | RegistryRefused:
+    """What to tell of a build that failed: which component, which step, its last lines."""
+    plan = inputs.plan
+    alive = run([engine.client.path, "version", "--format", "{{.Server.Version}}"], env=engine.cli_env, timeout=20)
+    if not alive.ok:
+        return EngineError(
+            "the engine stopped answering during the build; no tag was moved",
+            remedy="./invoke doctor --fix starts it again; then the same command goes on from the cache.",
+            log=str(log_path),
+        )
+    text = log_path.read_text(errors="replace")
+    failed = progress.failed
+    if (
+        failed is not None
+        and failed.step is None
+        and (refused := builders.push_failure(registry, failed.error, str(log_path)))
+    ):
+        return refused
+    component = progress.vertices[failed.id].component if failed is not None else None
+    last = list(failed.log)[-20:] if failed is not None and failed.log else text.splitlines()[-20:]
+    if failed is not None and (source := source_failure(plan, component, failed.exit_code, last, str(log_path))):
+        return source
+    if failed is not None and inputs.strict and (gone := gone_from_archive(inputs, component, last, str(log_path))):
+        return gone
+    remedy = f"The whole log: {log_path}"
+    if "no space left on device" in text:
+        remedy = f"The disk is full: `docker system df` shows by what, `docker builder prune` frees the cache. {remedy}"
+    elif re.search(r"temporary failure|could not resolve|connection (timed out|refused|reset)|dns error", text, re.I):
+        remedy = f"A source did not answer: run the command again, or see ./invoke doctor. {remedy}"
+    step = failed.name if failed is not None else "before the first step"
+    why = next((line for line in reversed(last) if _KEY_LINE.search(line)), "") or progress.problem
+    return BuildFailed(
+        f"{component or 'the build'} failed in {readable(step)[:120]}: {why.strip()[:300]}; no tag was moved",
+        remedy=remedy,
+        component=component,
+        step=step,
+        step_exit_code=failed.exit_code if failed is not None else code,
+        last_lines=last,
+        log=str(log_path),
+    )
+
+
+def _inspect(engine: Engine, image_id: str) -> tuple[int, list[tuple[str, int]]]:
+    """Bytes of an image, and (created by, bytes) of its layers, newest first."""
+    size = run([engine.client.path, "image", "inspect", "--format", "{{.Size}}", image_id], env=engine.cli_env)
+    rows = run(
+        [engine.client.path, "history", "--no-trunc", "--human=false", "--format", "{{json .}}", image_id],
+        env=engine.cli_env,
+    )
+    if not (size.ok and rows.ok):
+        raise EngineError(f"the engine does not show the image it built: {size.tail(2) or rows.tail(2)}")
+    parsed = [json.loads(line) for line in rows.stdout.splitlines() if line.strip()]
+    return int(size.stdout), [(row["CreatedBy"], int(row["Size"])) for row in parsed]
+
+
+def _revision() -> str:
+    """The git revision of the working folder, for the image's label; ``unknown`` outside a checkout."""
+    if named := setting("TRAINWRIGHT_REVISION"):
+        if not fits(r"[0-9A-Za-z][0-9A-Za-z._/@:+-]*", named):
+            raise RequestError(
+                f"TRAINWRIGHT_REVISION={named}: not a revision", remedy="unset TRAINWRIGHT_REVISION, or set a commit"
+            )
+        return named
+    done = run(["git", "rev-parse", "HEAD"])
+    return done.stdout.strip() if done.ok else "unknown"

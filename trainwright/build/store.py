@@ -1,0 +1,132 @@
+"""The build records of a project: one folder per image under ``.trainwright/images``.
+
+A record says what was asked, what was built from it, what it cost and how it was proven. ``push`` will let only those
+images leave whose record holds a passed smoke run.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from trainwright.build.ledger import LedgerRow
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.owned import write_atomically
+from trainwright.core.paths import state_dir
+from trainwright.core.records import Record
+from trainwright.core.runner import run
+from trainwright.engine.engine import Engine
+from trainwright.plan.plan import Plan
+
+
+class EngineUsed(Record):
+    """Which engine and client built an image."""
+
+    server: str
+    client: str
+    buildkit: str
+
+
+class BuildRecord(Record):
+    """One built image. ``seconds`` is wall time of the build that made the record, ``built_at`` UTC in ISO 8601."""
+
+    schema_: str = Field(default="trainwright/record/1", alias="schema")
+    image_id: str
+    tags: tuple[str, ...]
+    plan: Plan
+    size_bytes: int
+    seconds: float
+    cached: bool
+    cached_steps: int
+    total_steps: int
+    built_at: str
+    ledger: tuple[LedgerRow, ...]
+    engine: EngineUsed
+    source_revision: str
+    probe: dict[str, Any]
+    pushed: str | None = Field(default=None, description="its address by digest, where a builder pushed it")
+    smoke: dict[str, Any] | None = None
+
+    @field_validator("built_at")
+    @classmethod
+    def _is_a_moment(cls, built_at: str) -> str:
+        datetime.fromisoformat(built_at)
+        return built_at
+
+    @field_validator("smoke")
+    @classmethod
+    def _counts(cls, smoke: dict[str, Any] | None) -> dict[str, Any] | None:
+        if smoke is not None and not isinstance(smoke.get("failed"), int):
+            raise ValueError("a smoke report says how many tests failed")
+        return smoke
+
+    @property
+    def folder(self) -> Path:
+        """Where the record, the Dockerfile and the reports of this image lie."""
+        return image_folder(self.image_id)
+
+
+def image_folder(image_id: str) -> Path:
+    """The folder of an image's record and reports."""
+    return state_dir() / "images" / image_id.removeprefix("sha256:")[:16]
+
+
+def save(record: BuildRecord, dockerfile: str | None = None) -> Path:
+    """Write a record (and the Dockerfile it was built from); returns the record's path."""
+    path = record.folder / "record.json"
+    if dockerfile is not None:
+        write_atomically(record.folder / "Dockerfile", dockerfile)
+        write_atomically(record.folder / "plan.json", json.dumps(record.plan.as_json(), indent=1) + "\n")
+    write_atomically(path, record.model_dump_json(indent=1, by_alias=True) + "\n")
+    return path
+
+
+def load(image_id: str) -> BuildRecord | None:
+    """The record of an image; nothing where there is none that can be read."""
+    try:
+        return BuildRecord.model_validate_json((image_folder(image_id) / "record.json").read_text())
+    except (OSError, ValueError):  # pydantic's error and that of a text that is not UTF-8 are ValueErrors
+        # An older version's record, or a broken one: the image is built again from the cache and gets a new one.
+        return None
+
+
+def all_records() -> list[BuildRecord]:
+    """Every readable record, newest first."""
+    found = []
+    for path in (state_dir() / "images").glob("*/record.json"):
+        try:
+            found.append(BuildRecord.model_validate_json(path.read_text()))
+        except (OSError, ValueError):
+            continue
+    return sorted(found, key=lambda record: record.built_at, reverse=True)
+
+
+def built_record(image: str, engine: Engine) -> BuildRecord:
+    """The record of an image that was built here.
+
+    Args:
+        image: tag or id.
+        engine: has the image.
+
+    Raises:
+        RequestError: no such image, or none that was built here.
+    """
+    found = run([engine.client.path, "image", "inspect", "--format", "{{.Id}}", image], env=engine.cli_env)
+    built = all_records()
+    known = [tag for record in built for tag in record.tags]
+    if not image or not found.ok:
+        raise RequestError(
+            f"--image {image or '(none)'}: the engine has no such image. {did_you_mean(image, known)}".strip(),
+            remedy="./invoke list --built shows the images that were built here.",
+        )
+    record = load(found.stdout.strip())
+    if record is None:
+        raise RequestError(
+            f"--image {image}: not built here, so there is no plan to hold it to",
+            remedy="./invoke build makes the image and its record; ./invoke list --built shows what there is.",
+        )
+    return record

@@ -1,0 +1,114 @@
+"""What a component and a set of image lines must have before anything is made of them.
+
+The promise of the project is that the probe finds in an image what its plan names. It holds for everything in a catalog
+only if a component that cannot be probed, or that no image test looks at, is refused where it is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from trainwright.catalog.component import Component, ProbeStep, Provider
+from trainwright.catalog.image_line import ImageLine, Line
+from trainwright.core.errors import RequestError
+
+_GUIDE = 'CONTRIBUTING.md, "Add a component", has an example.'
+
+
+def check_provable(component: Component, file: Path) -> None:
+    """Refuse a component of which an image could not be proven to hold what the plan says.
+
+    Args:
+        component: as its file says.
+        file: that file; the image tests lie beside it.
+
+    Raises:
+        RequestError: a provider lacks an expectation or the probe for it, or the image test is missing.
+    """
+    for name, provider in component.providers.items():
+        _check_provider(f"{file}: provider {name}", provider, provider.probe or component.probe)
+    tests = file.parent / test_file(component.name)
+    try:
+        if re.search(r"^\s*def test_\w", tests.read_text(errors="replace"), re.MULTILINE):
+            return
+        wrong = f"{tests}: holds no test"
+    except OSError:
+        wrong = f"{tests}: no such file, so no image test looks at {component.name}"
+    raise RequestError(wrong, remedy=f"Add a function test_... to {tests} that holds inside the image. {_GUIDE}")
+
+
+def test_file(name: str) -> str:
+    """The name of the file with a component's image tests."""
+    return f"test_{name.replace('-', '_')}.py"
+
+
+def _check_provider(where: str, provider: Provider, probe: tuple[ProbeStep, ...]) -> None:
+    if provider.unchecked:
+        if provider.expect:
+            raise RequestError(f"{where}: has both expect and unchecked", remedy="Leave one of them out.")
+        return
+    if not any("{" in value for value in provider.expect.values()):
+        what = "expects nothing that follows from its version" if provider.expect else "expect is missing"
+        raise RequestError(
+            f"{where}: {what}, so no image could be held to its plan",
+            remedy=f'Add what the probe must find, for example expect: {{version: "{{version}}"}}. {_GUIDE}',
+        )
+    if lost := [fact for fact in provider.expect if not any(_learns(step, fact) for step in probe)]:
+        what = "probe is missing" if not probe else "no step of its probe learns this"
+        raise RequestError(
+            f"{where}: {what}, but expect names {', '.join(lost)}",
+            remedy=f"Add a step under probe: that learns it, or take it out of expect. {_GUIDE}",
+        )
+
+
+def _learns(step: ProbeStep, fact: str) -> bool:
+    """Whether a step can give a fact; a script that gives it has the fact's name somewhere."""
+    return fact in step.match or bool(step.python and re.search(rf"\b{re.escape(fact)}\b", step.python))
+
+
+# ---- image lines -----------------------------------------------------------------------------------------------------
+
+
+def check_lines(entries: Iterable[Line]) -> None:
+    """Refuse lines that nothing tells apart, and files whose name says something else than the line in them.
+
+    Raises:
+        RequestError: naming the files and what to do.
+    """
+    seen: dict[tuple[str, ...], Path] = {}
+    for entry in entries:
+        line, path = entry.line, entry.path
+        if path.parent.name != line.framework:
+            raise RequestError(
+                f"{path}: the framework is {line.framework} but the folder is {path.parent.name}",
+                remedy=f"Move it to {path.parent.parent / line.framework / path.name}.",
+            )
+        if path.stem not in (names := line_names(line)):
+            raise RequestError(
+                f"{path}: the file's name does not say what is in it: {names[0]}",
+                remedy=f"Rename it (and its lock) to {path.with_name(names[0])}.yaml, or correct the line in it.",
+            )
+        key = (line.framework, line.version, line.cuda, line.python, line.base.kind, line.base.os, line.variant)
+        if other := seen.get(key):
+            raise RequestError(
+                f"{path}: means the same as {other}: {' '.join(filter(None, key))}",
+                remedy="Remove one of the two, or add variant: with what sets it apart. A file of your own catalog "
+                f"takes the place of a shipped one where it has the same path: images/{line.framework}/{other.name}.",
+            )
+        seen[key] = path
+
+
+def line_names(line: ImageLine) -> list[str]:
+    """What the file of a line may be called, without ``.yaml``; the usual name is first.
+
+    Version, CUDA (as AWS calls it) and variant, which may stand before the CUDA version; lines that need packages alone
+    may leave the version out. The Python version may be added where it alone tells two lines apart.
+    """
+    version, cuda = line.version.partition("+")[0], line.published_cuda or line.cuda_tag
+    shapes = [(version, cuda, line.variant), (version, line.variant, cuda)]
+    if line.base.kind == "debian":
+        shapes.insert(0, ("", cuda, line.variant))
+    plain = list(dict.fromkeys("-".join(filter(None, shape)) for shape in shapes))
+    return [*plain, *(f"{name}-py{line.python.replace('.', '')}" for name in plain)]

@@ -1,0 +1,278 @@
+"""Components (``templates/components/<name>/``): what each is, who provides it, in which versions, from which bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import Field, model_validator
+
+from trainwright.catalog.image_line import begins
+from trainwright.catalog.incompatibilities import Range, within
+from trainwright.core.fields import (
+    AnyVersion,
+    FileName,
+    FilledFileName,
+    Folder,
+    Line,
+    Name,
+    Prose,
+    Sha256,
+    SystemName,
+    Url,
+    VariableName,
+)
+from trainwright.core.records import Record, parse_record
+
+
+class Source(Record):
+    """One downloaded input of a build stage: an archive (``url``, ``mirrors``: further places of the same bytes, tried
+    in this order) or a file of a Debian source package (``package``: apt knows where).
+
+    An archive without a ``sha256`` is one for which nobody publishes any: the first use records it (``lock``). A file
+    that ends in ``.whl`` is a Python wheel; it is installed without its dependencies.
+    """
+
+    file: FileName
+    sha256: Sha256 | None = None
+    url: Url | None = None
+    mirrors: tuple[Url, ...] = ()
+    package: SystemName | None = None
+
+    @model_validator(mode="after")
+    def _comes_from_somewhere(self) -> Source:
+        if bool(self.package) == bool(self.url or self.mirrors):
+            raise ValueError(f"{self.file}: name where it comes from: either package, or url and mirrors")
+        if self.package and self.sha256 is None:
+            raise ValueError(f"{self.file}: a file of a Debian source package needs its sha256")
+        return self
+
+
+class Archive(Record):
+    """Where the archive of a version lies that names its checksum alone; ``{version}`` and the provider's values are
+    filled in."""
+
+    file: FilledFileName
+    url: Url
+    mirrors: tuple[Url, ...] = ()
+
+
+class Target(NamedTuple):
+    """What an image is made for; the words by which the files of a version are told apart."""
+
+    framework: str
+    framework_version: str
+    cuda: str
+    python: str
+
+
+class Build(Record):
+    """The files of a version for images of one kind: what is named must be equal, or the image's begin with it."""
+
+    framework: Name | None = None
+    framework_version: AnyVersion | None = None
+    cuda: AnyVersion | None = None
+    python: AnyVersion | None = None
+    sources: tuple[Source, ...]
+
+    def fits(self, target: Target) -> bool:
+        """Whether these files are for such an image."""
+        pairs = ((getattr(self, name), getattr(target, name)) for name in Target._fields)
+        return all(wanted is None or begins(has, wanted) for wanted, has in pairs)
+
+    @property
+    def made_for(self) -> str:
+        """What the files are for, in words."""
+        names = {"framework": "", "framework_version": "", "cuda": "CUDA ", "python": "Python "}
+        return " ".join(f"{word}{value}" for key, word in names.items() if (value := getattr(self, key)))
+
+
+class Version(Record):
+    """What a provider needs for one version of its component.
+
+    Either ``sha256`` of the archive that the provider's ``archive`` names (or of none, where there is no such), or
+    ``sources`` in full, or ``builds``: files by framework, CUDA and Python, where one version has several.
+    """
+
+    sha256: Sha256 | None = None
+    sources: tuple[Source, ...] = ()
+    builds: tuple[Build, ...] = ()
+    values: dict[VariableName, Line] = {}
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Version:
+        if sum(map(bool, (self.sha256, self.sources, self.builds))) > 1:
+            raise ValueError("name one of sha256, sources and builds")
+        return self
+
+
+class VersionRange(Record):
+    """What holds for a range of versions: ``values`` for the template, another ``archive``, further ``requires``."""
+
+    versions: Range
+    values: dict[VariableName, Line] = {}
+    archive: Archive | None = None
+    requires: tuple[Name, ...] = ()
+
+
+class SystemPackages(Record):
+    """Packages of the distribution: ``build`` only in build stages, ``run`` in the image. ``{python}`` and the
+    provider's values are filled in."""
+
+    build: tuple[SystemName, ...] = ()
+    run: tuple[SystemName, ...] = ()
+
+
+class ProbeStep(Record):
+    """How the probe learns facts of a component inside the image.
+
+    Either ``python``: a script whose last line of output is a JSON object of facts; or ``run``: a shell command,
+    with ``match``: fact name to a regular expression whose first group is the fact.
+    """
+
+    python: str | None = None
+    run: str | None = None
+    match: dict[str, str] = {}
+
+    @model_validator(mode="after")
+    def _one_way(self) -> ProbeStep:
+        if bool(self.python) == bool(self.run) or bool(self.run) != bool(self.match):
+            raise ValueError("name either python, or run and match")
+        for fact, pattern in self.match.items():
+            try:
+                groups = re.compile(pattern).groups
+            except re.error as wrong:
+                raise ValueError(f"match of {fact} is not a regular expression: {wrong}") from None
+            if not groups:
+                raise ValueError(f"match of {fact} has no group: put what is the fact in brackets")
+        return self
+
+
+class Tied(Record):
+    """A component whose version another one decides: it changes only together with that."""
+
+    to: Name
+    why: Prose
+
+
+class Provider(Record):
+    """One way to come by a component.
+
+    Attributes:
+        about: what a user should know of it, in a line.
+        versions: what is known; where it is empty any version that the line's lock holds will do.
+        archive: the archive of a version that names its checksum alone.
+        ranges: what holds for ranges of versions, in a real version order; later ones win.
+        values: for the template, for every version.
+        requires: components (or what they provide) that this provider needs beside those of the component.
+        apt: packages of Debian and Ubuntu.
+        dnf: packages of Amazon Linux.
+        compile_memory_gb: of one compile job.
+        environment: of the image; ``{version}``, ``{cuda}``, ``{python}`` and values are filled in.
+        path: directories of programs, in front of ``PATH``.
+        expect: what the probe must find, by fact; filled in, too, and ``*`` at the end leaves the rest open. ``{code}``
+            is the digest of the user's code, or ``*`` where none is baked.
+        unchecked: why the probe does not look for its version, in place of ``expect``; plans say so.
+        probe: takes the place of the component's probe.
+        owns: patterns of the Python packages that its layer holds.
+        tied: the component that decides its version, where one does.
+    """
+
+    about: Prose
+    versions: dict[AnyVersion, Version] = {}
+    archive: Archive | None = None
+    ranges: tuple[VersionRange, ...] = ()
+    values: dict[VariableName, Line] = {}
+    requires: tuple[Name, ...] = ()
+    apt: SystemPackages = SystemPackages()
+    dnf: SystemPackages = SystemPackages()
+    compile_memory_gb: float = 1.0
+    environment: dict[VariableName, Line] = {}
+    path: tuple[Folder, ...] = ()
+    expect: dict[VariableName, Line] = {}
+    unchecked: Prose | None = None
+    probe: tuple[ProbeStep, ...] = ()
+    owns: tuple[Line, ...] = ()
+    tied: Tied | None = None
+
+    def values_for(self, version: str) -> dict[str, str]:
+        """The values of a version: the provider's, those of the ranges it lies in, its own."""
+        values = dict(self.values)
+        for each in self._ranges_of(version):
+            values |= each.values
+        known = self.versions.get(version)
+        return values | (known.values if known else {})
+
+    def requires_for(self, version: str) -> tuple[str, ...]:
+        """The components that a version needs beside those that every one does."""
+        return (*self.requires, *(name for each in self._ranges_of(version) for name in each.requires))
+
+    def sources_for(self, version: str, target: Target) -> tuple[Source, ...] | None:
+        """What a version is made from in an image; ``None`` where it has files, but none for such an image."""
+        known = self.versions.get(version)
+        if known is None:
+            return ()
+        if known.builds:
+            return next((build.sources for build in known.builds if build.fits(target)), None)
+        if known.sources:
+            return known.sources
+        archive = next((r.archive for r in reversed(self._ranges_of(version)) if r.archive), self.archive)
+        if archive is None:
+            return ()
+        values = {**self.values_for(version), "version": version}
+        mirrors = tuple(fill(url, values) for url in archive.mirrors)
+        filled = {"file": fill(archive.file, values), "url": fill(archive.url, values), "mirrors": mirrors}
+        return (parse_record(Source, {**filled, "sha256": known.sha256}, f"the archive of version {version}"),)
+
+    def _ranges_of(self, version: str) -> list[VersionRange]:
+        return [each for each in self.ranges if within(version, each.versions)]
+
+
+class Notice(Record):
+    """Something a user should know of a component; left out where the component ``unless`` is chosen as well."""
+
+    says: Prose
+    unless: Name | None = None
+
+
+class Component(Record):
+    """A folder of ``templates/components``: what it is, needs, provides and how it is proven."""
+
+    name: Name
+    summary: Prose
+    order: int = Field(description="place of its layers: what changes least comes first")
+    providers: dict[Name, Provider]
+    requires: tuple[Name, ...] = ()
+    excludes: tuple[Name, ...] = ()
+    provides: tuple[Name, ...] = ()
+    probe: tuple[ProbeStep, ...] = ()
+    notices: tuple[Notice, ...] = ()
+
+
+class ComponentFolder(Record):
+    """A component and the folder that holds its data, template and tests."""
+
+    component: Component
+    path: Path
+
+    @cached_property
+    def recipe(self) -> str:
+        """A digest of everything in the folder that ends up in an image: template, data and files, not the tests."""
+        digest = hashlib.sha256()
+        for file in sorted(p for p in self.path.rglob("*") if p.is_file()):
+            relative = file.relative_to(self.path)
+            if relative.name.startswith("test_") or "__pycache__" in relative.parts:
+                continue
+            digest.update(f"{relative}\0".encode() + file.read_bytes() + b"\0")
+        return digest.hexdigest()
+
+
+def fill(text: str, values: Mapping[str, str]) -> str:
+    """``text`` with ``{name}`` replaced for every value; other braces stay."""
+    for key, value in values.items():
+        text = text.replace("{" + key + "}", value)
+    return text

@@ -1,0 +1,86 @@
+"""What builds images and stays out of them: uv, pip and the build systems of source packages, by Python version.
+
+``images/tools.yaml`` says what, ``images/tools/<python>.lock.json`` holds the files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from trainwright.catalog.image_line import version_key
+from trainwright.catalog.wheel_lock import Lock, normalise
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.paths import images_dir
+from trainwright.core.records import Record, parse_record, read_yaml
+
+COMPONENT = "tools"
+# The oldest glibc of the base images is 2.27; every tool has a wheel for 2.17.
+PLATFORM = "x86_64-manylinux_2_17"
+
+
+class Program(Record):
+    """A program that comes as a wheel: its requirement, and the oldest Python that its metadata admits."""
+
+    package: str
+    python: str
+
+
+class Tools(Record):
+    """``images/tools.yaml``."""
+
+    uv: Program
+    packages: dict[str, tuple[str, ...]]
+
+    def roots(self, python: str) -> tuple[str, ...]:
+        """The requirements for images with that Python (major and minor).
+
+        Raises:
+            RequestError: there are none.
+        """
+        if python not in self.packages:
+            raise RequestError(
+                f"no tools are known for Python {python}. {did_you_mean(python, self.packages)}",
+                remedy="images/tools.yaml says which build tools run on which Python.",
+            )
+        return (self.uv.package, *self.packages[python])
+
+
+def load_tools() -> Tools:
+    """What is shipped.
+
+    Raises:
+        RequestError: the file is malformed.
+    """
+    path = images_dir() / "tools.yaml"
+    return parse_record(Tools, read_yaml(path), str(path))
+
+
+def lock_path(python: str) -> Path:
+    """Where the lock of the tools for that Python lies."""
+    return images_dir() / COMPONENT / f"{python}.lock.json"
+
+
+def tools_lock(python: str) -> Lock:
+    """The lock of the tools for images with that Python (major and minor).
+
+    Raises:
+        RequestError: there is none.
+    """
+    path = lock_path(python)
+    if not path.is_file():
+        known = sorted((file.name.removesuffix(".lock.json") for file in path.parent.glob("*.json")), key=version_key)
+        raise RequestError(
+            f"no tools are locked for Python {python}, only for {', '.join(known)}",
+            remedy="Add them to images/tools.yaml and lock again.",
+        )
+    return Lock.load(path)
+
+
+def stale_tools(tools: Tools, python: str) -> list[str]:
+    """The requirements that the lock does not hold, or why it cannot be read."""
+    try:
+        held = {f"{p.name}=={p.version}" for p in tools_lock(python).packages}
+    except RequestError as missing:
+        return [missing.message]
+    names = {requirement: requirement.partition("==") for requirement in tools.roots(python)}
+    return [text for text, (name, _, version) in names.items() if f"{normalise(name)}=={version}" not in held]

@@ -1,0 +1,106 @@
+"""The lock of an image line: its exact Python files, each with its sha256 and the components that need it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from trainwright.core.fields import AnyVersion, Line, Name, PackageName, Platform, Python, PythonFile, Sha256, each_once
+from trainwright.core.records import Record, parse_record, read_json
+
+if TYPE_CHECKING:
+    pass
+
+SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
+PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, the wheels we lock ask for 2.28 at most
+# Where the C library of the base is older than that: Ubuntu 18.04 has glibc 2.27, and uv knows 2.17 below 2.28.
+_OLD_PLATFORMS = {"ubuntu-18.04": "x86_64-manylinux_2_17"}
+
+
+def normalise(name: str) -> str:
+    """A distribution's name as indexes compare it (PEP 503): ``Inotify_Simple`` is ``inotify-simple``."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+class LockedPackage(Record):
+    """The one file of a Python package that an image installs.
+
+    ``size`` is in bytes (compressed), nothing where the index did not say. ``components`` are all components whose
+    dependencies, direct or not, hold the package.
+    """
+
+    name: Annotated[PackageName, AfterValidator(normalise)]
+    version: AnyVersion
+    file: PythonFile
+    sha256: Sha256
+    size: Annotated[int, Field(ge=0)] | None = None
+    components: tuple[Name, ...] = ()
+
+    @property
+    def sdist(self) -> bool:
+        """Whether the file is source that has to be built first."""
+        return not self.file.endswith(".whl")
+
+
+def _sorted(packages: tuple[LockedPackage, ...]) -> tuple[LockedPackage, ...]:
+    return tuple(sorted(packages, key=lambda package: package.name))
+
+
+class Lock(Record):
+    """Every Python package of an image line, sorted by name, for one Python and one platform."""
+
+    schema_: Literal["trainwright/lock/1"] = Field(default=SCHEMA, alias="schema")
+    python: Python
+    platform: Platform
+    insecure_hosts: tuple[Line, ...] = Field(
+        default=(), description="whose certificates were not checked when the lock was made"
+    )
+    packages: Annotated[
+        tuple[LockedPackage, ...], AfterValidator(each_once(lambda p: p.name, "package")), AfterValidator(_sorted)
+    ]
+
+    @classmethod
+    def load(cls, path: Path) -> Lock:
+        """The lock in a file.
+
+        Raises:
+            RequestError: the file is missing or is no lock.
+        """
+        return parse_record(cls, read_json(path, remedy="./invoke lock-lines writes it anew."), str(path))
+
+    def dump(self) -> str:
+        """The text of the lock file: equal locks give equal text."""
+        unusual = set() if self.insecure_hosts else {"insecure_hosts"}
+        return dump_rows(self.model_dump(mode="json", by_alias=True, exclude=unusual))
+
+
+def dump_rows(document: Mapping[str, Any]) -> str:
+    """A document as JSON with one line for each entry of a list of records, so that a diff shows packages.
+
+    Args:
+        document: JSON values; its keys are sorted, those of records in a list stay in their order.
+    """
+    return f"{_rows(document, ' ')}\n"
+
+
+def _rows(value: Any, indent: str) -> str:
+    if isinstance(value, Mapping):
+        rows = [f"{json.dumps(key)}: {_rows(each, indent + ' ')}" for key, each in sorted(value.items())]
+        return _bracketed("{", rows, "}", indent)
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return _bracketed("[", [json.dumps(row) for row in value], "]", indent)
+    return json.dumps(value)
+
+
+def _bracketed(begin: str, rows: Iterable[str], end: str, indent: str) -> str:
+    return begin + "\n" + ",\n".join(indent + row for row in rows) + "\n" + indent[1:] + end
+
+
+def platform_of(os_name: str) -> str:
+    """The platform that wheels for images of a distribution are chosen for."""
+    return _OLD_PLATFORMS.get(os_name, PLATFORM)

@@ -1,0 +1,1 @@
+"""What all verbs share at the command line: flags, failures with their exit codes, JSON."""

@@ -1,0 +1,126 @@
+"""What to say of an exception that is not a :class:`~trainwright.core.errors.Failure`: the system refused, or a bug."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from trainwright import __version__
+from trainwright.core.errors import BuildFailed, Failure, InternalError, RequestError
+from trainwright.core.masking import mask
+from trainwright.core.paths import STATE_REMEDY, setting, state_dir
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_DENIED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_REMEDIES = {
+    errno.ENAMETOOLONG: "Most file systems take 255 bytes for a name and 4096 for a path.",
+    errno.ENOTDIR: "A part of this path is a file.",
+    errno.EISDIR: "Name a file.",
+    errno.EEXIST: "Name a folder, or a path where nothing is yet.",
+    errno.EMFILE: "ulimit -n shows how many files a process may open.",
+    errno.ENFILE: "The whole system has too many files open.",
+    errno.EIO: "The disk or the network file system has a fault: dmesg may say which.",
+}
+# What has no file's name can still be the system's: a disk that is full, a standard output that is closed.
+_SYSTEM = {*_FULL, *_DENIED, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EBADF, errno.EFBIG, errno.ENOMEM}
+
+
+def as_failure(fault: Exception, words: list[str]) -> Failure:
+    """What to tell the user of an exception that is no :class:`Failure`.
+
+    Args:
+        fault: the exception.
+        words: the command line, for the report of a fault of ours.
+    """
+    if isinstance(fault, OSError):
+        told = _refused(fault)
+        if told is not None:
+            return told
+    return _ours(fault, words)
+
+
+def _refused(refused: OSError) -> Failure | None:
+    """The failure of a file that the system refuses; nothing where no file has to do with it."""
+    if isinstance(refused, FileNotFoundError) and _working_folder_is_gone():
+        return RequestError("the working folder does not exist any more", remedy="Change to a folder that exists: cd")
+    if refused.errno is None or (refused.filename is None and refused.errno not in _SYSTEM):
+        return None
+    # Of two files, as of a rename, the user knows the second.
+    named = refused.filename if refused.filename2 is None else refused.filename2
+    path = os.fsdecode(named) if isinstance(named, str | bytes) else ""
+    what = f"{path}: {refused.strerror}" if path else str(refused.strerror)
+    if refused.errno in _FULL:
+        return BuildFailed(
+            f"the disk is full ({what})",
+            remedy="df -h shows which disk; docker system df what the engine holds; then run the command again.",
+        )
+    remedy = _REMEDIES.get(refused.errno, "")
+    if path and refused.errno in (*_DENIED, errno.ENOENT) and _of_ours(Path(path)):
+        remedy = STATE_REMEDY
+    elif path and refused.errno in _DENIED:
+        remedy = f"See who may use it: ls -ld {path}"
+    return RequestError(what, remedy=remedy)
+
+
+def _working_folder_is_gone() -> bool:
+    try:
+        Path.cwd()
+    except OSError:
+        return True
+    return False
+
+
+def _of_ours(path: Path) -> bool:
+    """Whether a path is in, or above, what is the state or cache folder of this run."""
+    try:
+        named = [setting("TRAINWRIGHT_STATE") or ".trainwright", setting("TRAINWRIGHT_CACHE") or ""]
+        named.append(setting("XDG_CACHE_HOME") or str(Path(setting("HOME") or "~").expanduser() / ".cache"))
+        folders = [Path(name).absolute() for name in named if name]
+        path = path.absolute()
+    except (OSError, RuntimeError):
+        return False
+    return any(path == folder or folder in path.parents or path in folder.parents for folder in folders)
+
+
+def _ours(fault: Exception, words: list[str]) -> InternalError:
+    """A fault of Trainwright: one line, the traceback in a file."""
+    report = mask(_report(fault, words))
+    if setting("TRAINWRIGHT_DEBUG") not in (None, "0"):
+        print(report, file=sys.stderr)
+    said = f"{type(fault).__name__}: {fault}".splitlines()[0][:200]
+    kept = _keep(report)
+    return InternalError(
+        f"Trainwright itself failed ({said})",
+        remedy=f"The details are in {kept}; please report them." if kept else "TRAINWRIGHT_DEBUG=1 shows the details.",
+        report=kept,
+    )
+
+
+def _report(fault: Exception, words: list[str]) -> str:
+    lines = [
+        f"trainwright {__version__}, Python {platform.python_version()}, {platform.platform()}",
+        f"argv: {words!r}",
+        "",
+        *(line.rstrip("\n") for line in traceback.format_exception(fault)),
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _keep(report: str) -> str:
+    """Write a report that only its user can read; its path, or nothing where no folder takes it."""
+    name = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+    for folder in (state_dir, lambda: Path(tempfile.gettempdir())):
+        try:
+            path = folder() / name
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", errors="replace") as file:
+                file.write(report)
+        except (OSError, Failure):
+            continue
+        return str(path)
+    return ""

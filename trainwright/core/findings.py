@@ -1,0 +1,176 @@
+"""What checks find: one shape for a training script, a job file and whatever is looked at next.
+
+A rule is the unchanging part (code, severity, what it is about, how that is known, the mend), a finding is a rule at a
+place. Codes: TW1xx are of ``preflight``, TW2xx of
+``estimator``. ``docs/findings.md`` is made from the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trainwright.core.records import Record
+
+Severity = Literal["error", "warning", "note"]
+SCHEMA: Literal["trainwright/findings/1"] = "trainwright/findings/1"
+
+
+class Finding(Record):
+    """What is wrong, where, how that is known and how it is mended."""
+
+    code: str = Field(pattern=r"^TW\d{3}$")
+    severity: Severity
+    path: str = Field(description="a file, or the path of a key in the job file")
+    line: int | None = Field(default=None, ge=1, description="the line in that file; null: no single line")
+    message: str
+    source: str
+    remedy: str
+
+
+class Rule(Record):
+    """What a code means. ``title`` says what is wrong in general, the message of a finding in particular."""
+
+    code: str = Field(pattern=r"^TW\d{3}$")
+    severity: Severity
+    title: str
+    source: str
+    remedy: str
+
+    def finding(
+        self,
+        message: str,
+        *,
+        path: str,
+        line: int | None = None,
+        severity: Severity | None = None,
+        remedy: str | None = None,
+    ) -> Finding:
+        """This rule at a place; ``severity`` and ``remedy`` where the place decides them better than the rule."""
+        return Finding(
+            code=self.code,
+            severity=severity or self.severity,
+            path=path,
+            line=line,
+            message=message,
+            source=self.source,
+            remedy=self.remedy if remedy is None else remedy,
+        )
+
+
+class Silenced(Record):
+    """A finding that a comment in the script silences, and the reason that the comment gives."""
+
+    code: str
+    path: str
+    line: int
+    reason: str
+
+
+class FindingsDocument(Record):
+    """``preflight --json``."""
+
+    schema_: Literal["trainwright/findings/1"] = Field(alias="schema")
+    subject: str = Field(description="what was looked at")
+    files: tuple[str, ...] = Field(description="the files that were read, the subject first")
+    facts: dict[str, Any] = Field(description="what the checks took for granted: launcher, hosts, XLA, …")
+    findings: tuple[Finding, ...]
+    silenced: tuple[Silenced, ...]
+    errors: int
+    warnings: int
+    notes: int
+    strict: bool = Field(description="warnings count as errors for the exit code")
+    exit_code: Literal[0, 2]
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of ``--json``."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+def table(rules: Iterable[Rule]) -> dict[str, Rule]:
+    """Rules by code.
+
+    Raises:
+        ValueError: a code is there twice.
+    """
+    known: dict[str, Rule] = {}
+    for rule in rules:
+        if rule.code in known:
+            raise ValueError(f"{rule.code} is there twice")
+        known[rule.code] = rule
+    return known
+
+
+def document(
+    subject: str,
+    files: Sequence[str],
+    facts: dict[str, Any],
+    findings: Sequence[Finding],
+    silenced: Sequence[Silenced] = (),
+    *,
+    strict: bool = False,
+) -> FindingsDocument:
+    """The document of a check: findings in order of file and line, counts, and the exit code that follows."""
+    place = {name: index for index, name in enumerate(files)}
+    ordered = sorted(findings, key=lambda f: (place.get(f.path, len(place)), f.path, f.line or 0, f.code))
+    count = {kind: sum(f.severity == kind for f in ordered) for kind in ("error", "warning", "note")}
+    failed = bool(count["error"] or (strict and count["warning"]))
+    return FindingsDocument(
+        schema=SCHEMA,
+        subject=subject,
+        files=tuple(files),
+        facts=facts,
+        findings=tuple(ordered),
+        silenced=tuple(silenced),
+        errors=count["error"],
+        warnings=count["warning"],
+        notes=count["note"],
+        strict=strict,
+        exit_code=2 if failed else 0,
+    )
+
+
+def finding_lines(finding: Finding) -> list[str]:
+    """A finding for a person: its place as compilers write it, then the mend and why."""
+    place = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
+    return [
+        f"{place}: {finding.severity} {finding.code}: {finding.message}",
+        f"    mend: {finding.remedy}",
+        f"    why:  {finding.source}",
+    ]
+
+
+def tally(errors: int, warnings: int, notes: int) -> str:
+    """``1 error, 0 warnings, 2 notes``."""
+    counts = ((errors, "error"), (warnings, "warning"), (notes, "note"))
+    return ", ".join(f"{number} {kind}{'s' if number != 1 else ''}" for number, kind in counts)
+
+
+def findings_text(found: FindingsDocument) -> str:
+    """The findings for a person, and how many there are."""
+    lines = [line for finding in found.findings for line in finding_lines(finding)]
+    lines += [f"{kept.path}:{kept.line}: silenced {kept.code}: {kept.reason}" for kept in found.silenced]
+    read = f"{len(found.files)} file{'s' if len(found.files) != 1 else ''} read"
+    lines.append(f"{found.subject}: {tally(found.errors, found.warnings, found.notes)} ({read})")
+    return "\n".join(lines)
+
+
+def rules_markdown(title: str, rules: Iterable[Rule]) -> str:
+    """A table of codes for the docs."""
+
+    def cell(text: str) -> str:
+        return text.replace("|", "\\|").replace("\n", " ")
+
+    rows = [
+        f"## {title}",
+        "",
+        "| code | severity | what is wrong | mend | how it is known |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    rows += [
+        f"| {r.code} | {r.severity} | {cell(r.title)} | {cell(r.remedy)} | {cell(r.source)} |"
+        for r in sorted(rules, key=lambda r: r.code)
+    ]
+    return "\n".join(rows) + "\n"

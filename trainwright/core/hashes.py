@@ -1,0 +1,45 @@
+"""The sha256 of large files of this machine, remembered between runs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from trainwright.core.owned import write_atomically
+from trainwright.core.paths import cache_dir
+from trainwright.core.records import read_state
+
+
+class KnownHashes:
+    """The sha256 of files, remembered by path and by what no ordinary program can set back.
+
+    Size and time of change are easily kept (``touch -r``, ``cp -p``). The inode and the time of its last change of any
+    kind are the kernel's own.
+    """
+
+    def __init__(self) -> None:
+        self._file = cache_dir() / "wheelhouse.json"
+        rows = read_state(self._file)
+        self._rows: dict[str, list[Any]] = rows if isinstance(rows, dict) else {}
+
+    def sha256(self, path: Path) -> str:
+        """The sha256 of a file, in hexadecimal."""
+        with path.open("rb") as file:
+            row = _identity(file.fileno())
+            known = self._rows.get(str(path))
+            if isinstance(known, list) and known[:-1] == row:
+                return str(known[-1])
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            unchanged = _identity(file.fileno()) == row
+        if unchanged:  # else somebody writes to it, and the digest is of neither content
+            self._rows[str(path)] = [*row, digest]
+            write_atomically(self._file, json.dumps(self._rows, indent=0))
+        return digest
+
+
+def _identity(descriptor: int) -> list[int]:
+    stat = os.fstat(descriptor)
+    return [stat.st_size, stat.st_mtime_ns, stat.st_dev, stat.st_ino, stat.st_ctime_ns]

@@ -1,0 +1,24 @@
+"""Sizes and columns of text for people. Plain: they can be read, piped and pasted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units, as registries and ``docker images`` count: ``6.11 GB``."""
+    for unit in ("B", "kB", "MB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.2f} GB"
+
+
+def table(rows: Sequence[Sequence[str]], indent: str = "") -> str:
+    """Rows as aligned columns, the last one ragged."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []
+    lines = []
+    for row in rows:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=False)]
+        lines.append((indent + "  ".join([*cells, row[-1]])).rstrip())
+    return "\n".join(lines)

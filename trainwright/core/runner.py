@@ -1,0 +1,203 @@
+"""The one way to run an external command: argv, seconds and exit status are kept in a journal.
+
+Nothing else in the package imports :mod:`subprocess`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright.core.masking import mask, masked
+from trainwright.core.paths import state_dir
+
+FINISH_SECONDS = 60.0  # for a command that an interruption waits for
+JOURNAL_LIMIT = 2_000_000  # bytes after which the journal starts anew (the old one is kept once)
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A finished command. ``stdout`` and ``stderr`` are empty where they were not captured."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+    seconds: float
+
+    @property
+    def ok(self) -> bool:
+        """Whether the command exited with 0."""
+        return self.returncode == 0
+
+    def tail(self, lines: int = 20) -> str:
+        """The last lines of what it said, standard error first choice; for people, so secrets are masked."""
+        return mask("\n".join((self.stderr.strip() or self.stdout.strip()).splitlines()[-lines:]))
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    stdin: str | None = None,
+    timeout: float | None = None,
+    finish: bool = False,
+) -> Completed:
+    """Run ``argv`` to its end and capture its output; never raises for an exit status.
+
+    Args:
+        argv: program and arguments; no shell.
+        env: variables added to this process's own.
+        stdin: text for standard input (``None``: nothing to read).
+        timeout: seconds; past it the command is killed and the status is 124.
+        finish: on Ctrl-C, wait for the command's end before the interruption goes on. For a command that makes a
+            container or a network: a client that is cut short leaves the engine making it, unseen by any clean-up.
+
+    Returns:
+        The finished command. 127 stands for a program that does not exist, 126 for one that cannot be run.
+    """
+    started = time.monotonic()
+    merged = {**os.environ, **env} if env else None
+    try:
+        with subprocess.Popen(  # noqa: S603 - argv comes from this package
+            list(argv),
+            env=merged,
+            cwd=cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            # A terminal sends Ctrl-C to the whole group.
+            start_new_session=finish,
+        ) as process:
+            try:
+                out, err = process.communicate(stdin or "", timeout=timeout)
+            except KeyboardInterrupt:
+                if finish:
+                    process.wait(FINISH_SECONDS)
+                raise
+            finally:
+                if process.poll() is None:
+                    process.kill()
+            code = process.returncode
+    except FileNotFoundError:
+        code, out, err = 127, "", f"{argv[0]}: not found"
+    except PermissionError as denied:
+        code, out, err = 126, "", f"{argv[0]}: {denied.strerror}"
+    except subprocess.TimeoutExpired as late:
+        out = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
+        code, err = 124, f"{argv[0]}: no end after {timeout:.0f} s"
+    completed = Completed(tuple(argv), code, out, err, time.monotonic() - started)
+    _journal(completed)
+    return completed
+
+
+class Stream:
+    """A running command whose output is read line by line; see :func:`stream`."""
+
+    def __init__(self, process: subprocess.Popen[str], argv: tuple[str, ...]) -> None:
+        self._process = process
+        self._started = time.monotonic()
+        self.argv = argv
+
+    def lines(self) -> Iterator[str]:
+        """Standard output and standard error, mixed as they come, without line ends."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            yield line.rstrip("\n")
+
+    def wait(self) -> Completed:
+        """Wait for the end; the output is whatever :meth:`lines` gave."""
+        code = self._process.wait()
+        completed = Completed(self.argv, code, "", "", time.monotonic() - self._started)
+        _journal(completed)
+        return completed
+
+    def stop(self, grace: float = 10.0) -> None:
+        """End the command and its children: SIGINT first, SIGKILL after ``grace`` seconds."""
+        if self._process.poll() is not None:
+            return
+        self._signal(signal.SIGINT)
+        try:
+            self._process.wait(grace)
+        except subprocess.TimeoutExpired:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+
+    def _signal(self, number: signal.Signals) -> None:
+        try:
+            os.killpg(self._process.pid, number)
+        except ProcessLookupError:
+            return
+
+
+@contextmanager
+def stream(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Iterator[Stream]:
+    """Start ``argv`` in a process group of its own and read it while it runs; ended on the way out.
+
+    A Ctrl-C in this process therefore reaches the command once, through :meth:`Stream.stop`.
+
+    Raises:
+        FileNotFoundError: the program does not exist.
+    """
+    process = subprocess.Popen(  # noqa: S603 - argv comes from this package
+        list(argv),
+        env={**os.environ, **env} if env else None,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    running = Stream(process, tuple(argv))
+    try:
+        yield running
+    finally:
+        running.stop()
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def detach(argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None) -> int:
+    """Start a daemon in a session of its own with its output appended to ``log``; returns its pid."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as out:
+        process = subprocess.Popen(  # noqa: S603 - argv comes from this package
+            list(argv),
+            env={**os.environ, **env} if env else None,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    return process.pid
+
+
+# Set by tests that look at what was run; called with every finished command.
+observer: Callable[[Completed], None] | None = None
+
+
+def _journal(done: Completed) -> None:
+    if observer is not None:
+        observer(done)
+    path = state_dir() / "commands.jsonl"
+    try:
+        if path.exists() and path.stat().st_size > JOURNAL_LIMIT:
+            path.replace(path.with_suffix(".old.jsonl"))
+        with path.open("a") as out:
+            row = {"argv": masked(done.argv), "exit": done.returncode, "seconds": round(done.seconds, 3)}
+            out.write(json.dumps(row) + "\n")
+    except OSError:
+        # A full disk must not hide the result of the command itself.
+        return

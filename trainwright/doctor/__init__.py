@@ -1,0 +1,1 @@
+"""What this machine lacks for building images, and the command that fixes it."""

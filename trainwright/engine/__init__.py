@@ -1,0 +1,1 @@
+"""The container engine of this machine and its builders: found, set up, and their progress shown."""

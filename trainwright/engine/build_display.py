@@ -1,0 +1,335 @@
+"""Shows a running build on standard error: a live table on a terminal, a line per step elsewhere, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TextIO
+
+from trainwright.core.text import coloured
+from trainwright.engine.buildkit_log import BuildProgress, Vertex
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Mode = Literal["auto", "live", "plain", "json", "none"]
+INTERVAL = 0.1  # seconds between two looks at the build for the live table
+HOLD = 0.3  # seconds that the start of a step without output is held back
+WIDTH = 60  # characters of a step that are shown
+_SYMBOLS = {"running": "…", "done": "✓", "cached": "✓", "failed": "✗", "canceled": "-", "waiting": " "}
+_STYLES = {"running": "cyan", "done": "green", "cached": "green", "failed": "bold red"}
+
+
+class View(Protocol):
+    """What shows a build."""
+
+    def update(self, progress: BuildProgress) -> None:
+        """Look at the build; called after each line that was fed to it."""
+
+    def close(self) -> None:
+        """Show how it ended and give the terminal back."""
+
+
+def make_view(mode: Mode = "auto", stream: TextIO | None = None) -> View:
+    """A view of a build. Nothing is ever written to standard output.
+
+    Args:
+        mode: ``live``: a table that is redrawn (``plain`` where the terminal knows no Unicode); ``plain``: a line when
+            a step starts and one when it ends; ``json``: one JSON object per event and line; ``none``: nothing;
+            ``auto``: live on a terminal, else plain.
+        stream: where to (default: standard error). If it breaks, the view falls silent; the build goes on.
+    """
+    out = stream if stream is not None else sys.stderr
+    if mode == "auto":
+        mode = "live" if out.isatty() and os.environ.get("TERM", "dumb") != "dumb" else "plain"
+    if mode == "live" and (out.encoding or "utf-8").lower().startswith("utf"):
+        return LiveView(out)
+    if mode == "none":
+        return SilentView()
+    return JsonView(out) if mode == "json" else PlainView(out)
+
+
+def short(text: str, width: int = WIDTH) -> str:
+    """One line of at most ``width`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= width else line[: width - 1].rstrip() + "…"
+
+
+def duration(seconds: float | None) -> str:
+    """``0.4s``, ``12.3s``, ``2m05s``; empty for ``None``."""
+    if seconds is None:
+        return ""
+    whole = round(seconds)
+    return f"{seconds:.1f}s" if seconds < 60 else f"{whole // 60}m{whole % 60:02d}s"
+
+
+def label(vertex: Vertex) -> str:
+    """``[metis 2/3] RUN make``, shortened; with the component where that is not the stage's name."""
+    if vertex.step is None:
+        return short(vertex.name)
+    component = vertex.component if vertex.component != vertex.stage else None
+    place = " ".join(filter(None, [vertex.stage, f"{vertex.step}/{vertex.total}", component]))
+    return f"[{place}] {short(readable(vertex.text))}"
+
+
+# What a step needs before it can do what it is for: mounts, the site's apt sources, the tools' environment.
+_PREPARATION = re.compile(r"--mount=\S+\s+|if \[ [^]]* \]; then .*?; fi\s+&& |\. /mnt/tools/env\s+&& |\"\$@\" ")
+
+
+def readable(text: str) -> str:
+    """An instruction without what it only prepares: ``RUN uv pip install ...``."""
+    return _PREPARATION.sub("", " ".join(text.split()))
+
+
+class SilentView:
+    """Shows nothing."""
+
+    def update(self, progress: BuildProgress) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+class _Lines:
+    """Tells each change of state of each step once, in a way that subclasses choose."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream: TextIO | None = stream
+        self._states: dict[str, str] = {}
+        self._changes = -1
+        self._started = time.monotonic()
+        self._progress: BuildProgress | None = None
+        self._lock = threading.RLock()
+        self._held: dict[str, float] = {}  # steps that have just started, and when
+        self._timer: threading.Timer | None = None
+
+    def update(self, progress: BuildProgress) -> None:
+        """Tell what changed since the last look; cheap where nothing did."""
+        with self._lock:
+            self._progress = progress
+            if progress.changes == self._changes and not self._held:
+                return
+            self._changes = progress.changes
+            for vertex in list(progress.vertices.values()):
+                before, state = self._states.get(vertex.id), vertex.state
+                if state not in {before, "waiting"} and vertex.name and not self._hold(vertex, state):
+                    self._states[vertex.id] = state
+                    self.tell(vertex, state)
+
+    def _hold(self, vertex: Vertex, state: str) -> bool:
+        """Whether to wait with a start: plain progress names a step first and then says that it is cached."""
+        now = time.monotonic()
+        if state != "running" or vertex.last_line or now - self._held.setdefault(vertex.id, now) >= HOLD:
+            self._held.pop(vertex.id, None)
+            return False
+        if self._timer is None:  # a silent step brings no further line
+            self._timer = threading.Timer(HOLD * 1.5, self._ring)
+            self._timer.daemon = True
+            self._timer.start()
+        return True
+
+    def _ring(self) -> None:
+        with self._lock:
+            self._timer = None
+            if self._progress is not None:
+                self.update(self._progress)
+
+    def close(self) -> None:
+        """Tell what is left and sum up; a second call does nothing."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._progress is not None:
+                self._changes = -1
+                self.update(self._progress)
+                self.sum_up(self._progress, time.monotonic() - self._started)
+                self._progress = None
+
+    def tell(self, vertex: Vertex, state: str) -> None:
+        raise NotImplementedError
+
+    def sum_up(self, progress: BuildProgress, seconds: float) -> None:
+        raise NotImplementedError
+
+    def write(self, line: str) -> None:
+        if self._stream is None:
+            return
+        line = coloured(line)
+        try:
+            try:
+                self._stream.write(line + "\n")
+            except UnicodeEncodeError:
+                self._stream.write(line.replace("…", "...").encode("ascii", "replace").decode() + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):  # closed, or the reader is gone
+            self._stream = None
+
+
+class PlainView(_Lines):
+    """A line when a step starts and one when it ends; cached steps are folded into a count."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._cached = 0
+
+    def tell(self, vertex: Vertex, state: str) -> None:
+        """Write the line of one change."""
+        if vertex.step is None and state != "failed":
+            return  # [internal] steps and the export are noise here
+        if state == "cached":
+            self._cached += 1
+            return
+        if state == "running":
+            self._fold()
+            self.write(label(vertex))
+        elif state == "done" and (vertex.seconds or 0) < 0.05 and vertex.text.startswith("FROM "):
+            return
+        else:
+            self._fold()
+            word = {"done": "ok", "failed": "FAILED", "canceled": "canceled"}[state]
+            self.write(f"{label(vertex)} {word} {duration(vertex.seconds)}".rstrip())
+
+    def sum_up(self, progress: BuildProgress, seconds: float) -> None:
+        """Write the counts."""
+        self._fold()
+        self.write(_summary(progress, seconds))
+
+    def _fold(self) -> None:
+        if self._cached:
+            self.write(f"{self._cached} step{'s' if self._cached > 1 else ''} from the cache")
+            self._cached = 0
+
+
+def _summary(progress: BuildProgress, seconds: float) -> str:
+    counts = progress.counts
+    parts = [f"{counts.done} of {counts.total} steps", f"{counts.cached} from the cache"]
+    if counts.failed:
+        parts.append(f"{counts.failed} failed")
+    return f"{', '.join(parts)}, {duration(seconds)}"
+
+
+class JsonView(_Lines):
+    """One JSON object per event: ``started``, ``done``, ``cached``, ``failed``, ``canceled``, at last ``summary``."""
+
+    def tell(self, vertex: Vertex, state: str) -> None:
+        """Write one event."""
+        row: dict[str, Any] = {
+            "event": "started" if state == "running" else state,
+            "id": vertex.id,
+            "name": vertex.name,
+            "stage": vertex.stage,
+            "step": vertex.step,
+            "total": vertex.total,
+        }
+        if state != "running":
+            row["seconds"] = vertex.seconds
+        if vertex.error is not None:
+            row |= {"error": vertex.error, "log": list(vertex.log)}
+        self.write(json.dumps(row))
+
+    def sum_up(self, progress: BuildProgress, seconds: float) -> None:
+        """Write the counts."""
+        self.write(json.dumps({"event": "summary", **progress.counts._asdict(), "seconds": round(seconds, 3)}))
+
+
+class Row(NamedTuple):
+    """One line of the live table: a stage, where it stands, and what it says. ``since`` in Unix seconds."""
+
+    stage: str
+    state: str
+    step: str
+    what: str
+    since: float | None
+    seconds: float
+    last_line: str
+
+
+def rows(progress: BuildProgress) -> Iterator[Row]:
+    """A row per stage, in the order in which they came; steps outside of stages while they run and if they fail."""
+    stages: dict[str, list[Vertex]] = {}
+    for vertex in progress.vertices.values():
+        name = vertex.name if vertex.step is None else vertex.stage or "image"
+        if vertex.step is not None or vertex.state in {"running", "failed"}:
+            stages.setdefault(name, []).append(vertex)
+    for name, steps in stages.items():
+        by_state = {state: [step for step in steps if step.state == state] for state in _SYMBOLS}
+        state = next((one for one in ("failed", "running", "canceled") if by_state[one]), "")
+        over = [step for step in steps if step.completed is not None]
+        current = by_state[state][-1] if state else max(steps, key=lambda step: step.step or 0)
+        # Steps are named as they come, and a FROM that stages share belongs to one of them: hence the number.
+        finished = current.step == current.total and not by_state["waiting"]
+        known = state or ("waiting" if not finished else "done" if by_state["done"] else "cached")
+        count = f"{current.step}/{current.total}" if current.step is not None else ""
+        whose = f"{current.component}: " if current.component not in (None, current.stage) else ""
+        what, last = (short(whose + readable(current.text)), current.last_line) if state else ("", "")
+        if not state and by_state["cached"]:
+            what = f"{len(by_state['cached'])} from the cache"
+        since = current.started if state == "running" else None
+        yield Row(
+            short(name, 30), known, count, what, since, sum(step.seconds or 0.0 for step in over), short(last, 100)
+        )
+
+
+class LiveView:
+    """A table that is redrawn in place: one line per stage, under a running one the last line of its output."""
+
+    def __init__(self, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self._console = Console(file=stream)
+        self._rows: tuple[Row, ...] = ()
+        self._looked = 0.0
+        self._started = time.monotonic()
+        self._progress: BuildProgress | None = None
+        # Rows are immutable, so the thread that redraws may read them while the build goes on.
+        self._live: Live | None = Live(
+            console=self._console, get_renderable=self._table, refresh_per_second=4, redirect_stdout=False
+        )
+        self._live.start()
+
+    def update(self, progress: BuildProgress) -> None:
+        """Look at the build, at most every 0.1 s."""
+        self._progress = progress
+        now = time.monotonic()
+        if now - self._looked >= INTERVAL:
+            self._looked = now
+            self._rows = tuple(rows(progress))
+
+    def close(self) -> None:
+        """Draw the last state, stop redrawing, sum up; a second call does nothing."""
+        if self._live is None:
+            return
+        live, self._live = self._live, None
+        if self._progress is not None:
+            self._rows = tuple(rows(self._progress))
+        try:
+            live.stop()
+            if self._progress is not None:
+                seconds = time.monotonic() - self._started
+                self._console.print(_summary(self._progress, seconds), markup=False, highlight=False)
+        except (OSError, ValueError):  # the terminal is gone
+            return
+
+    def _table(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, show_header=False, pad_edge=False)
+        for name in ("mark", "stage", "step", "time", "what"):
+            table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right" if name == "time" else "left")
+        now = time.time()
+        for row in self._rows:
+            style = _STYLES.get(row.state, "")
+            seconds = max(0.0, now - row.since) if row.since is not None else row.seconds
+            mark = Text(_SYMBOLS[row.state], style)
+            table.add_row(mark, Text(row.stage), row.step, duration(seconds), Text(row.what))
+            if row.state == "running" and row.last_line:
+                table.add_row("", "", "", "", Text(row.last_line, "dim"))
+        return table

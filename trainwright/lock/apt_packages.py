@@ -1,0 +1,229 @@
+"""What apt would install in a base image, and its packages: asked through the builder, as a build step would.
+
+A build of one step in the base image (``templates/apt/``) puts the question, with the site's mirrors, proxies and
+secrets; its answer comes back as files. So the answer is that of the image, of today's archive, and of the way in
+which this site reaches it; nothing has to be mounted into a container, and a remote engine will do.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from trainwright.build.dockerfile import stages, steps
+from trainwright.build.render import render_question
+from trainwright.core.errors import SourceError
+from trainwright.core.masking import mask
+from trainwright.core.owned import fill
+from trainwright.core.paths import locked, state_dir, templates_dir
+from trainwright.core.runner import run
+from trainwright.engine.buildkit import command
+from trainwright.engine.engine import Engine
+from trainwright.plan.plan import Base
+from trainwright.plan.plan_lock import LockedArchive, LockedSystemPackage, SystemPackage
+from trainwright.site.site import Site
+from trainwright.sources.apt_repository import context_files, locked_packages
+from trainwright.sources.base_image import pulled_from
+
+SECONDS = 3600
+BASE = "base"
+# What a stage begins with, and the folder of the questions that are asked there.
+_FOLDERS = {BASE: "runtime", "${BUILD_IMAGE}": "build"}
+# The names behind the apt-get of templates/macros.j2.
+_INSTALL = re.compile(r'apt-get "\$@" install -y --no-install-recommends((?:\s+\\?\s*[a-z0-9][\w.+:-]*)+)')
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where a question is asked: the base of a plan, the root file system it is made from (if it is), build arguments
+    that name its images here."""
+
+    base: Base
+    rootfs: Path | None = None
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What apt said: packages to install, what the base images have, and by package the versions that there are."""
+
+    packages: tuple[LockedSystemPackage, ...]
+    installed: tuple[SystemPackage, ...]
+    known: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """Packages that a stage of a Dockerfile has apt install, those of the stages it is made from included, and where
+    that begins: ``base`` or ``${BUILD_IMAGE}``."""
+
+    start: str
+    packages: tuple[str, ...]
+
+
+def questions(dockerfile: str) -> dict[str, Question]:
+    """What each stage that installs packages of the distribution asks apt for."""
+    parents = {stage.name: stage.parent for stage in stages(dockerfile)}
+    own: dict[str, set[str]] = {}
+    for step in steps(dockerfile):
+        for listed in _INSTALL.findall(step.instruction):
+            own.setdefault(step.stage, set()).update(listed.replace("\\", " ").split())
+    found = {}
+    for stage, names in own.items():
+        packages, at = set(names), stage
+        while at in parents and at != BASE:
+            packages |= own.get(at, set())
+            at = parents[at]
+        found[stage] = Question(at, tuple(sorted(packages)))
+    return found
+
+
+def ask_apt(
+    dockerfile: str,
+    start: Start,
+    site: Site,
+    engine: Engine,
+    *,
+    also: Mapping[str, str],
+    say: Callable[[str], None],
+) -> Answer:
+    """What apt would install today in the stages of a Dockerfile.
+
+    Args:
+        dockerfile: of the plan.
+        start: the base.
+        site: how the archive is reached.
+        engine: which asks.
+        also: packages that an installer had apt fetch in an earlier build, each with its version; those that the
+            archive does not have came with the installer.
+        say: told what goes on.
+
+    Raises:
+        SourceError: the archive does not answer, or has no such package.
+    """
+    asked = questions(dockerfile)
+    say("asking apt for the versions of the distribution's packages")
+    files = {
+        f"{_FOLDERS[question.start]}/{stage}/install": " ".join(question.packages) for stage, question in asked.items()
+    }
+    if also:
+        files[f"{_FOLDERS[BASE]}/os/also"] = "".join(f"{name} {version}\n" for name, version in sorted(also.items()))
+    with tempfile.TemporaryDirectory(prefix="trainwright-apt-") as name:
+        answer = Path(name)
+        _build(start, site, engine, files=files, target=answer)
+        records = {path.parent.name: path.read_text() for path in sorted(answer.glob("*/*/records"))}
+        known: dict[str, list[str]] = {}
+        for row in "".join(path.read_text() for path in sorted(answer.glob("*/known"))).splitlines():
+            package, version = (part.strip() for part in row.split("|")[:2])
+            known.setdefault(package, []).append(version)
+        rows = {line for path in answer.glob("*/installed") for line in path.read_text().splitlines()}
+        installed = tuple(
+            SystemPackage(name=name, version=version, architecture=architecture)
+            for name, version, architecture in sorted(line.split() for line in rows)
+        )
+    return Answer(locked_packages(records), installed, {k: tuple(dict.fromkeys(v)) for k, v in known.items()})
+
+
+def fetch_packages(
+    packages: tuple[LockedSystemPackage, ...],
+    pool: tuple[LockedArchive, ...],
+    start: Start,
+    site: Site,
+    engine: Engine,
+    *,
+    target: Path,
+) -> str:
+    """Fetch packages in their locked versions, and files of the archive's pool.
+
+    Args:
+        packages: of the distribution.
+        pool: files that Debian's archive has under a package's name.
+        start: the base.
+        site: how the archive is reached.
+        engine: which asks.
+        target: the folder that gets the files; they are not compared with their checksums yet.
+
+    Returns:
+        What apt's index says of the packages.
+
+    Raises:
+        SourceError: the archive has one of them no longer.
+    """
+    pins = [
+        f"{p.name}={p.version}" if p.architecture == "all" else f"{p.name}:{p.architecture}={p.version}"
+        for p in packages
+    ]
+    files = {
+        f"{_FOLDERS[BASE]}/fetch/download": "".join(f"{pin}\n" for pin in pins),
+        f"{_FOLDERS[BASE]}/fetch/pool": "".join(f"{a.package} {a.file} {a.sha256}\n" for a in pool),
+    }
+    with tempfile.TemporaryDirectory(prefix="apt-", dir=target) as name:
+        answer = Path(name)
+        _build(start, site, engine, files=files, target=answer)
+        found = answer / _FOLDERS[BASE] / "fetch"
+        failed = (found / "failed").read_text().strip() if (found / "failed").is_file() else ""
+        if failed:
+            _not_there(failed, packages, pool)
+        for path in (found / "files").iterdir():
+            path.replace(target / path.name)
+        return (found / "records").read_text()
+
+
+def _not_there(failed: str, packages: tuple[LockedSystemPackage, ...], pool: tuple[LockedArchive, ...]) -> None:
+    first = next(line for line in failed.splitlines() if not line.startswith(" "))
+    archive = next((a for a in pool if a.file == first), None)
+    package = next((p for p in packages if first.startswith((f"{p.name}=", f"{p.name}:"))), None)
+    owner = archive.component if archive else "/".join(package.stages) if package else "os"
+    places = [line.strip().partition(": E:")[0] for line in failed.splitlines() if "/pool/" in line]
+    rows = [f"  {line}" for line in mask(failed).splitlines()]
+    raise SourceError(
+        "\n".join([f"{owner}: the distribution's archive does not have {mask(first)}", *rows]),
+        remedy="Distributions keep only the latest versions: lock today's with ./invoke lock … --upgrade apt, "
+        "and pull soon after.",
+        component=owner,
+        file=first,
+        expected=archive.sha256 if archive else package.sha256 if package else None,
+        urls=[mask(place) for place in places],
+    )
+
+
+def _build(start: Start, site: Site, engine: Engine, *, files: Mapping[str, str], target: Path) -> None:
+    """Put questions (``<start>/<question>/<file>``); the answers are in ``target/<start>/<question>`` afterwards."""
+    base = start.base
+    folder = state_dir() / "contexts" / "apt"
+    used = {_FOLDERS[BASE], *(file.partition("/")[0] for file in files)}
+    asked = {name: begin for begin, name in _FOLDERS.items() if name in used}
+    context: dict[str, str | Path] = {"Dockerfile": render_question(base, asked)}
+    context |= {f"ask/{name}": text for name, text in files.items()}
+    context["ask/ask.sh"] = (templates_dir() / "apt" / "ask.sh").read_text()
+    if start.rootfs is not None:
+        context["base/rootfs.tar"] = start.rootfs
+    if site.apt_folder is not None:
+        context |= context_files(site.apt_folder, base.os, None, "apt/repository")
+    with locked(folder), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
+        directories = ["apt", *(f"ask/{name}" for name in asked)]
+        fill(folder, context, kind="context", named=str(folder), directories=directories, last="Dockerfile")
+        secrets = site.secrets(Path(scratch, "secrets"), base.os)
+        arguments = {**pulled_from(base, site), **start.arguments, "ASKED": uuid.uuid4().hex}
+        argv = [*command(engine, site, secrets, arguments), "--progress", "plain"]
+        argv += ["--output", f"type=local,dest={target}", str(folder)]
+        done = run(argv, env={**engine.cli_env, **site.build_args()}, timeout=SECONDS)
+    if not done.ok:
+        raise _failure(done.stderr or done.stdout)
+
+
+def _failure(said: str) -> SourceError:
+    lines = [mask(line).strip() for line in said.splitlines() if line.strip()]
+    why = [line for line in lines if " E: " in f" {line}"] or [line for line in lines if "error" in line.lower()]
+    return SourceError(
+        "\n".join(["os: apt in the base image gave no answer", *(f"  {line[:300]}" for line in (why or lines)[-6:])]),
+        remedy="See whether the distribution's archive answers, or name a mirror: apt_mirror in trainwright.toml.",
+        component="os",
+        file=None,
+        urls=[],
+        last_lines=lines[-20:],
+    )

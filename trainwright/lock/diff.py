@@ -1,0 +1,165 @@
+"""How two locks differ, and how a lock differs from what there is today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainwright.catalog.catalog import Catalog
+from trainwright.core.errors import Conflict
+from trainwright.core.masking import mask
+from trainwright.engine.engine import Engine, sdk
+from trainwright.lock.make import Say, ask_today, resolve_user, upgraded
+from trainwright.lock.python_files import addresses, tool_addresses
+from trainwright.plan.plan import Plan
+from trainwright.plan.plan_lock import LockedPython, PlanLock, completed, unlocked
+from trainwright.site.site import Site
+from trainwright.site.web import ask_size
+from trainwright.sources.base_image import mirrored, wanted_images
+from trainwright.sources.inputs import Inputs
+from trainwright.sources.locations import places
+
+# What keeps a lock from being built again; the rest is news.
+FAULTS = ("missing", "gone", "differs")
+Row = dict[str, Any]
+
+
+def row(kind: str, name: str, locked: str | None, now: str | None, state: str) -> Row:
+    """One line of a comparison. ``state``: new, changed, removed, missing, gone, differs, newer or unknown."""
+    return {"kind": kind, "name": name, "locked": locked, "now": now, "state": state}
+
+
+def changes(old: PlanLock | None, new: PlanLock) -> list[Row]:
+    """What a lock has that an earlier one had not, or had otherwise."""
+    before, after = entries(old), entries(new)
+    rows = []
+    for kind, name in sorted(before.keys() | after.keys()):
+        was, now = before.get((kind, name)), after.get((kind, name))
+        if was != now:
+            rows.append(row(kind, name, was, now, "new" if was is None else "removed" if now is None else "changed"))
+    return rows
+
+
+def entries(lock: PlanLock | None) -> dict[tuple[str, str], str]:
+    """Everything that a lock pins, by kind and name."""
+    if lock is None:
+        return {}
+    found: dict[tuple[str, str], str] = {}
+    if lock.base is not None:
+        base = lock.base
+        for name, value in (
+            ("root file system", base.sha256),
+            (base.image or "", base.digest or base.image_id),
+            (base.build_image or "", base.build_digest or base.build_image_id),
+        ):
+            if name and value:
+                found["base", name] = value
+    found |= {("archive", f"{a.component}/{a.file}"): a.sha256 for a in lock.archives}
+    found |= {("package", f"{p.name}:{p.architecture}"): p.version for p in lock.system or ()}
+    found |= {("python", p.name): f"{p.version} {p.sha256[:12]}" for p in (*(lock.python or ()), *(lock.user or ()))}
+    found |= {("insecure host", host): "certificate not checked" for host in lock.insecure_hosts}
+    found |= {("tool", p.name): f"{p.version} {p.sha256[:12]}" for p in lock.tools or ()}
+    return found
+
+
+def document(plan: Plan, path: Path, rows: Sequence[Row]) -> dict[str, Any]:
+    """The document of ``lock --json``."""
+    return {
+        "schema": "trainwright/locked/1",
+        "plan": plan.id,
+        "path": str(path),
+        "rows": list(rows),
+        "faults": sum(r["state"] in FAULTS for r in rows),
+    }
+
+
+def compare(inputs: Inputs, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> list[Row]:
+    """What differs between a lock and what its sources have today; changes nothing.
+
+    Raises:
+        SourceError: the distribution's archive or an index does not answer at all.
+    """
+    plan, lock = inputs.resolved, inputs.lock
+    rows = [row("lock", what, None, None, "missing") for what in unlocked(plan, lock)]
+    if lock is None:
+        return rows
+    if lock.base is not None:
+        rows += _images(lock, site, engine)
+        rows += _system(lock, plan, catalog, site, engine, say=say)
+    rows += _archives(completed(plan, lock), site)
+    rows += _python(lock, plan, catalog, site, say)
+    return rows
+
+
+def _images(lock: PlanLock, site: Site, engine: Engine) -> Iterable[Row]:
+    assert lock.base is not None
+    for image, digest in wanted_images(lock.base.as_base()).values():
+        if digest is None:
+            continue
+        try:
+            data = sdk(engine).images.get_registry_data(mirrored(image, site.registries))
+            now = str(data.attrs["Descriptor"]["digest"])
+        except Exception as failed:  # the SDK's own kinds are many, and each means that there is no answer
+            why = mask(str(getattr(failed, "explanation", None) or failed).strip())[:200]
+            yield row("base", image, digest, why, "unknown")
+            continue
+        if now != digest:
+            yield row("base", image, digest, now, "newer")
+
+
+def _system(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> Iterable[Row]:
+    answer = ask_today(lock, plan, catalog, site, engine, say=say)
+    if answer is None or lock.base is None:
+        return
+    for package in lock.system or ():
+        known = answer.known.get(package.name, ())
+        if package.version not in known:
+            yield row("package", package.name, package.version, known[0] if known else None, "gone")
+        elif known[0] != package.version:
+            yield row("package", package.name, package.version, known[0], "newer")
+    # A base image changes by its digest.
+    for held in lock.base.packages if lock.base.image is None else ():
+        known = answer.known.get(held.name, ())
+        if known and known[0] != held.version:
+            yield row("base", held.name, held.version, known[0], "newer")
+
+
+def _archives(plan: Plan, site: Site) -> Iterable[Row]:
+    for component in plan.components:
+        for archive in component.archives:
+            name = f"{component.name}/{archive.file}"
+            answers = {url: ask_size(url, site) for url in places(archive, site)}
+            sizes = {n for n in answers.values() if isinstance(n, int)}
+            if all(isinstance(what, str) for what in answers.values()):
+                why = "; ".join(f"{mask(url)}: {what}" for url, what in answers.items())
+                yield row("archive", name, archive.sha256, why, "gone")
+            elif archive.size is not None and sizes and archive.size not in sizes:
+                yield row("archive", name, f"{archive.size} bytes", f"{min(sizes)} bytes", "differs")
+
+
+def _python(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, say: Say) -> Iterable[Row]:
+    files = [p for p in lock.python_files if p not in (lock.tools or ())]
+    say("asking the index for the locked files, and for newer ones")
+    offered = addresses(files, lock.python_version, lock.platform, site, lock.indexes)
+    tools = tool_addresses(lock.tools or (), lock, site)
+    for package in lock.python_files:
+        if package.file not in offered and package.file not in tools:
+            yield row("python", package.name, package.file, None, "gone")
+    for now in _newest(lock, plan, catalog, site):
+        held = next((p for p in files if p.name == now.name), None)
+        if held is not None and held.version != now.version:
+            yield row("python", now.name, held.version, now.version, "newer")
+
+
+def _newest(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site) -> list[LockedPython]:
+    """What would be resolved today; nothing where today's packages do not hold together."""
+    found: list[LockedPython] = []
+    try:
+        if lock.python:
+            found += upgraded(plan, lock.python, set(), catalog, lock=lock, site=site)
+        if lock.user is not None and plan.user.requirements is not None:
+            found += resolve_user(plan, lock, catalog, site)
+    except Conflict:
+        return found
+    return found

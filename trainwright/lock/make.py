@@ -1,0 +1,311 @@
+"""Lock a plan: ask registry, archive, index and distribution once, and write down what they have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from trainwright.build.render import render_dockerfile
+from trainwright.build.store import all_records
+from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.image_line import ImageLine
+from trainwright.catalog.tools import tools_lock
+from trainwright.catalog.wheel_lock import LockedPackage, normalise
+from trainwright.core.errors import Conflict, RequestError, did_you_mean
+from trainwright.engine.engine import Engine
+from trainwright.lock.apt_packages import Answer, Start, ask_apt
+from trainwright.lock.wheels import resolve_lock
+from trainwright.plan.plan import Plan
+from trainwright.plan.plan_lock import LockedBase, LockedPython, PlanLock, completed, files_of
+from trainwright.site.apt_sources import DEBIAN_SUITES
+from trainwright.site.site import Site
+from trainwright.site.uv_settings import index_settings, insecure_hosts, insecure_words
+from trainwright.sources import base_image, rootfs
+from trainwright.sources.debian_base import make_base
+from trainwright.sources.inputs import Inputs, fetch_unchecked, locked_archive, new_lock, with_archives
+from trainwright.user.files import user_requirements
+
+Say = Callable[[str], None]
+# A step of a Dockerfile in which a program calls apt by itself (run_installer in templates/macros.j2).
+OWN_APT = "APT_CONFIG=/mnt/apt.conf"
+BASE, APT, TOOLS, USER = "base", "apt", "tools", "user"
+
+
+def make_lock(
+    inputs: Inputs,
+    flags: str,
+    catalog: Catalog,
+    site: Site,
+    engine: Engine,
+    *,
+    upgrade: Sequence[str] = (),
+    say: Say,
+) -> PlanLock:
+    """The whole lock of a plan. What is locked stays as it is, but for what ``upgrade`` names.
+
+    Args:
+        inputs: the plan, and the lock that is there.
+        flags: the request as the command line spells it.
+        catalog: for the constraints of the image line.
+        site: where things come from here.
+        engine: pulls base images and asks apt.
+        upgrade: ``base``, ``apt``, ``tools``, a component whose archives have no published checksum, or a Python
+            package.
+        say: told of long steps.
+
+    Raises:
+        RequestError: a name of ``upgrade`` is none, or is one that only the image line decides.
+        Conflict: Python packages do not hold together.
+        SourceError: a source does not answer, or has not what is needed.
+    """
+    plan = inputs.resolved
+    if plan.unlocked:
+        raise RequestError(
+            f"plan {plan.id[:12]} names no Python packages yet", remedy="./invoke build makes their lock."
+        )
+    old = inputs.lock or new_lock(plan, flags)
+    names = {normalise(name) for name in upgrade}
+    _check_names(names, plan, old)
+    lock = old.model_copy(update={"request": flags})
+    lock = _archives(lock, plan, names, site, say)
+    if lock.base is None or BASE in names:
+        lock = lock.model_copy(update={"base": lock_base(plan, site, engine, refresh=BASE in names, say=say)})
+    # Packages fit the base that they were chosen for.
+    if lock.system is None or {BASE, APT} & names or lock.base != old.base:
+        lock = _system(lock, plan, catalog, site, engine, say=say)
+    if lock.tools is None or TOOLS in names:
+        lock = lock.model_copy(update={"tools": _locked(tools_lock(plan.python).packages, TOOLS)})
+    return _python(lock, plan, catalog, names, site=site, say=say)
+
+
+def _check_names(names: set[str], plan: Plan, lock: PlanLock) -> None:
+    """Refuse what cannot be upgraded within a plan."""
+    unpublished = {c.name for c in plan.components if any(s.sha256 is None for s in c.archives)}
+    python = {p.name for p in (*(lock.python or plan_python(plan)), *(lock.user or ()))}
+    roots = {normalise(p.partition("==")[0]): c.name for c in plan.components for p in c.packages}
+    for name in sorted(names - {BASE, APT, TOOLS, USER} - unpublished):
+        if name in roots:
+            raise RequestError(
+                f"--upgrade {name}: its version is the image line's ({roots[name]}), not the lock's",
+                remedy="./invoke list shows image lines with other versions; --set and --version ask for one.",
+            )
+        if plan.component(name) is not None:
+            raise RequestError(
+                f"--upgrade {name}: the checksums of its files are published, so there is nothing newer to take",
+                remedy="--set asks for another version of a component.",
+            )
+        if name not in python:
+            raise RequestError(
+                f"--upgrade {name}: not in the lock. {did_you_mean(name, {BASE, APT, TOOLS, *unpublished, *python})}"
+            )
+
+
+def _archives(lock: PlanLock, plan: Plan, names: set[str], site: Site, say: Say) -> PlanLock:
+    held = {(a.component, a.file) for a in lock.archives}
+    sources = [(c.name, s) for c in plan.components for s in files_of(c)]
+    made = [locked_archive(name, s, s.sha256, s.size) for name, s in sources if s.sha256]
+    missing = [(n, s) for n, s in sources if s.sha256 is None and ((n, s.file) not in held or n in names)]
+    return with_archives(lock, [*made, *fetch_unchecked(missing, site, say=say)])
+
+
+def lock_base(plan: Plan, site: Site, engine: Engine, *, refresh: bool, say: Say) -> LockedBase:
+    """The base of a plan as it is to be had today.
+
+    Raises:
+        SourceError: no registry has the image, or the root file system cannot be made.
+    """
+    base = plan.base
+    facts: dict[str, object] = {"kind": base.kind, "os": base.os, "image": base.image, "build_image": base.build_image}
+    if base.image is None:
+        made = make_base(DEBIAN_SUITES[base.os], site, say=say, refresh=refresh)
+        rootfs.keep(made.path, made.sha256)
+        facts |= {"sha256": made.sha256, "size": made.size}
+    else:
+        for name, reference in base_image.pulled_from(base, site).items():
+            pulled = base_image.pull(engine, reference, say=say)
+            prefix = "" if name == "BASE_IMAGE" else "build_"
+            digest = pulled.digest or (base.digest if not prefix else None)
+            facts |= {f"{prefix}digest": digest, f"{prefix}image_id": pulled.image_id}
+    return LockedBase.model_validate(facts)
+
+
+def start_of(lock: PlanLock, site: Site, engine: Engine, *, say: Say) -> Start:
+    """Where apt is asked for a lock: in its base, whatever the tags of today are.
+
+    Raises:
+        SourceError: the base is not to be had any more.
+    """
+    assert lock.base is not None
+    base = lock.base.as_base()
+    path = rootfs.locked_rootfs(base.os, lock.base.sha256, site, say=say) if lock.base.sha256 else None
+    return Start(base, path, base_image.build_arguments(base, lock.base.ids, site, engine, say=say))
+
+
+def ask_today(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> Answer | None:
+    """What apt would install today; nothing where the distribution has another installer."""
+    if plan.base.family != "apt":
+        return None
+    dockerfile = render_dockerfile(completed(plan, lock), catalog)
+    also = _fetched_by_installers(plan, lock) if OWN_APT in dockerfile else {}
+    if OWN_APT in dockerfile and not also:
+        say("an installer of this plan has apt fetch packages of its own; build once and lock again to pin those, too")
+    return ask_apt(dockerfile, start_of(lock, site, engine, say=say), site, engine, also=also, say=say)
+
+
+def _fetched_by_installers(plan: Plan, lock: PlanLock) -> dict[str, str]:
+    """What is in a finished image of the plan beside the packages of its base, with the versions; that of the lock
+    stays where it has the package."""
+    built: Mapping[str, str] = next((r.probe.get("packages", {}) for r in all_records() if r.plan.id == plan.id), {})
+    base = {p.name for p in lock.base.packages} if lock.base is not None else set()
+    return {name: version for name, version in built.items() if name not in base} | {
+        p.name: p.version for p in lock.system or () if p.name in built
+    }
+
+
+def _system(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> PlanLock:
+    answer = ask_today(lock, plan, catalog, site, engine, say=say)
+    if answer is None:
+        say("Amazon Linux's repositories are versioned with its image, so its packages follow from the base's digest")
+        return lock.model_copy(update={"system": ()})
+    assert lock.base is not None
+    return lock.model_copy(
+        update={"system": answer.packages, "base": lock.base.model_copy(update={"packages": answer.installed})}
+    )
+
+
+# ---- Python packages -----------------------------------------------------------------------------------------------
+
+
+def plan_python(plan: Plan) -> tuple[LockedPython, ...]:
+    """The Python packages of a plan, as the lock of its image line has them."""
+    found = [
+        LockedPython(
+            name=str(s.package).partition("==")[0],
+            version=str(s.package).partition("==")[2],
+            file=str(s.file),
+            sha256=str(s.sha256),
+            size=s.size,
+            component=c.name,
+        )
+        for c in plan.components
+        for s in c.sources
+        if s.package and "==" in s.package
+    ]
+    return tuple(sorted(found, key=lambda p: (p.component, p.name)))
+
+
+def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], *, site: Site, say: Say) -> PlanLock:
+    python = lock.python if lock.python is not None else plan_python(plan)
+    if mine := names & {p.name for p in python}:
+        say(f"resolving {', '.join(sorted(mine))} anew")
+        python = upgraded(plan, python, mine, catalog, lock=lock, site=site)
+        lock = _with_insecure_hosts(lock, site, say)
+    lock = lock.model_copy(update={"python": python})
+    if plan.user.requirements is None:
+        return lock
+    again = names & {USER, *(p.name for p in lock.user or ())}
+    if lock.user is None or again or mine:
+        say("resolving the packages of --with-requirements")
+        keep = [p for p in lock.user or () if p.name not in again and USER not in again]
+        lock = lock.model_copy(update={"user": resolve_user(plan, lock, catalog, site, keep)})
+        lock = _with_insecure_hosts(lock, site, say)
+    return lock
+
+
+def _with_insecure_hosts(lock: PlanLock, site: Site, say: Say) -> PlanLock:
+    """A lock for which uv was asked: it names the hosts whose certificates were not checked then, or earlier, as
+    packages of earlier answers may be left in it."""
+    hosts = insecure_hosts(index_settings(lock.indexes, site)[0])
+    if hosts:
+        say(insecure_words(hosts))
+    return lock.model_copy(update={"insecure_hosts": tuple(sorted({*lock.insecure_hosts, *hosts}))})
+
+
+def upgraded(
+    plan: Plan, python: Sequence[LockedPython], names: set[str], catalog: Catalog, *, lock: PlanLock, site: Site
+) -> tuple[LockedPython, ...]:
+    """The Python packages of an image line with some in their newest versions that fit the rest, which stays.
+
+    Args:
+        names: of the packages to take anew; an empty set keeps only what the components name (for a look at what there
+            is).
+
+    Raises:
+        Conflict: nothing newer fits.
+    """
+    pins = [f"{p.name}==={p.version}" for p in python if names and p.name not in names]
+    roots = {c.name: c.packages for c in plan.components if c.packages}
+    if not roots:
+        return tuple(python)
+    lines = _lines(plan, catalog)
+    bounds = [*dict.fromkeys(bound for line in lines for bound in line.constraints), *pins]
+    made = _resolve(roots, bounds, _elsewhere(plan, lines), lock=lock, site=site)
+    owners = {p.name: p.component for p in python}
+    asked = next((owners[name] for name in sorted(names)), next(iter(roots), ""))
+    found = [_of(package, owners.get(package.name, asked)) for package in made]
+    return tuple(sorted(found, key=lambda p: (p.component, p.name)))
+
+
+def resolve_user(
+    plan: Plan, lock: PlanLock, catalog: Catalog, site: Site, keep: Sequence[LockedPython] = ()
+) -> tuple[LockedPython, ...]:
+    """What a user's requirements add to the packages of a plan, all of it pinned.
+
+    Args:
+        keep: packages of an earlier resolution that stay in their versions.
+
+    Raises:
+        RequestError: the base image holds Python packages that nobody has listed.
+        Conflict: the requirements do not go with the plan.
+        SourceError: no index answers.
+    """
+    assert plan.user.requirements is not None
+    if plan.base.kind == "dlc":
+        raise RequestError(
+            "--with-requirements cannot be locked on a Deep Learning Container: what that holds is in no lock",
+            remedy="Leave out --with-requirements and install the packages when the job starts, or build unlocked.",
+        )
+    own = lock.python or ()
+    constraints = [f"{p.name}==={p.version}" for p in (*own, *keep)]
+    roots = {USER: tuple(user_requirements(plan.user))}
+    made = _resolve(roots, constraints, _elsewhere(plan, _lines(plan, catalog)), lock=lock, site=site)
+    names = {p.name for p in own}
+    return tuple(_of(package, USER) for package in made if package.name not in names)
+
+
+def _resolve(
+    roots: Mapping[str, Sequence[str]],
+    constraints: Sequence[str],
+    excluded: Sequence[str],
+    *,
+    lock: PlanLock,
+    site: Site,
+) -> tuple[LockedPackage, ...]:
+    """uv's answer; the further indexes of the image line are asked where the site's own do not do."""
+    ask = partial(resolve_lock, roots, constraints, lock.python_version, lock.platform, excluded=excluded, site=site)
+    try:
+        return ask().packages
+    except Conflict:
+        if not lock.indexes:
+            raise
+    return ask(indexes=lock.indexes).packages
+
+
+def _lines(plan: Plan, catalog: Catalog) -> list[ImageLine]:
+    """The image lines of the plan's framework, version and CUDA; they know bounds that the plan does not name."""
+    lines = [e.line for e in catalog.lines if (e.line.framework, e.line.cuda) == (plan.framework, plan.cuda)]
+    return [line for line in lines if line.version == plan.version] or lines
+
+
+def _elsewhere(plan: Plan, lines: Sequence[ImageLine]) -> list[str]:
+    """Python packages that an image has without a lock: as wheels by URL, or as the image line says of its base."""
+    wheels = {normalise(str(s.file).partition("-")[0]) for c in plan.components for s in c.wheel_archives}
+    return sorted(wheels | {normalise(name) for line in lines for name in line.excluded})
+
+
+def _locked(packages: Sequence[LockedPackage], component: str) -> tuple[LockedPython, ...]:
+    return tuple(_of(package, component) for package in packages)
+
+
+def _of(package: LockedPackage, component: str) -> LockedPython:
+    return LockedPython(**{**package.model_dump(), "components": (), "component": component})

@@ -1,0 +1,288 @@
+"""A mirror of one or more locks in a folder: everything that a build without any network takes in.
+
+    DIR/trainwright.toml                            names the rest: build with --site DIR/trainwright.toml
+    DIR/locks/<plan id>.lock.json                   the locks
+    DIR/archives/<sha256[:2]>/<sha256>/<file>       archives, and the root file system of a Debian base
+    DIR/wheels/<file>                               Python packages
+    DIR/apt/dists, DIR/apt/pool                     the distribution's packages
+    DIR/images/<image id>.tar                       base images
+
+Each file is held to its checksum before it gets its name; what is there already and right is not fetched again.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainwright.core.errors import RequestError, SourceError
+from trainwright.core.hashes import KnownHashes
+from trainwright.core.owned import claim, write_atomically
+from trainwright.core.paths import locked
+from trainwright.engine.engine import Engine
+from trainwright.lock.apt_packages import fetch_packages
+from trainwright.lock.make import start_of
+from trainwright.lock.python_files import addresses, local_path, tool_addresses
+from trainwright.plan.plan import PlannedSource
+from trainwright.plan.plan_lock import LockedArchive, LockedPython, PlanLock, save_lock
+from trainwright.site.site import Site
+from trainwright.sources import apt_repository, base_image, download, rootfs
+from trainwright.sources.download import Store, Wanted
+from trainwright.sources.locations import in_folder, places
+from trainwright.sources.rootfs import put
+
+KIND = "mirror"  # of folder, as its manifest says
+Say = Callable[[str], None]
+SITE_TEXT = """\
+# A mirror that `./invoke mirror pull` made: all that the builds of the locks beside it take in.
+#
+#     ./invoke build --site {path}/trainwright.toml --locked ...
+#
+# Paths start from this file, so the folder may be moved.
+no_index = true
+build_network = "none"
+locks = "locks"
+find_links = ["wheels"]
+artifact_mirror = "archives"
+apt_folder = "apt"
+image_folder = "images"
+"""
+
+
+def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) -> dict[str, Any]:
+    """Fetch every locked byte into a folder.
+
+    Args:
+        lock: a whole lock.
+        folder: missing, empty, or a mirror that may hold other locks.
+        site: where things come from here.
+        engine: asks apt and saves base images.
+        say: told of each file.
+
+    Returns:
+        The document of ``mirror --json``.
+
+    Raises:
+        RequestError: the lock is not whole, what it locks cannot be mirrored, or the folder holds something else.
+        SourceError: a file is not to be had, is cut or has another checksum: whose, which places were tried.
+    """
+    base = lock.base
+    if base is None or lock.python is None or lock.tools is None or lock.system is None:
+        raise RequestError(
+            f"the lock of plan {lock.plan[:12]} is not whole: it was written by a first build",
+            remedy=f"./invoke lock {lock.request}",
+        )
+    if base.as_base().family != "apt":
+        raise RequestError(
+            f"packages of {base.os} cannot be mirrored",
+            remedy="Its repositories answer by version, so a locked build needs them and nothing else of the kind.",
+        )
+    claim(folder, KIND, f"--to {folder}", whole=True)
+    with locked(folder):
+        counts = {"archives": _archives(lock, folder, site, say), "python": _wheels(lock, folder, site, say)}
+        counts["packages"] = _system(lock, folder, site, engine, say)
+        counts["images"] = _base(lock, folder, site, engine, say)
+        for name in ("archives", "wheels", "apt", "images"):
+            (folder / name).mkdir(exist_ok=True)
+        save_lock(lock, folder / "locks" / f"{lock.plan}.lock.json")
+        write_atomically(folder / "trainwright.toml", SITE_TEXT.format(path=folder))
+    files = [path for path in folder.rglob("*") if path.is_file() and not _internal(path, folder)]
+    return {
+        "schema": "trainwright/mirror/1",
+        "plan": lock.plan,
+        "folder": str(folder),
+        "site": str(folder / "trainwright.toml"),
+        "files": len(files),
+        "bytes": sum(path.stat().st_size for path in files),
+        "kinds": counts,
+    }
+
+
+def _internal(path: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in path.relative_to(folder).parts)
+
+
+# ---- archives and root file systems --------------------------------------------------------------------------------
+
+
+def _archives(lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
+    """Archives with a URL; the number of all archives. Those that apt brings come with the packages."""
+    store = Store(folder / "archives")
+    wanted = []
+    for archive in lock.archives:
+        if archive.package is not None:
+            continue
+        source = PlannedSource(file=archive.file, url=archive.url, mirrors=archive.mirrors, sha256=archive.sha256)
+        here = [*_here(source, site), rootfs.store().path(archive.file, archive.sha256)]
+        _take(archive.file, archive.sha256, store, here)
+        wanted.append(
+            Wanted(archive.component, archive.file, tuple(places(source, site)), archive.sha256, archive.size)
+        )
+    download.fetch_all(wanted, site, store, say=say)
+    return len(lock.archives)
+
+
+def _here(source: PlannedSource, site: Site) -> list[Path]:
+    found, _ = in_folder([source], site)
+    return list(found.values())
+
+
+def _take(file: str, sha256: str, store: Store, candidates: Sequence[Path]) -> bool:
+    """Put a file of this machine into the mirror, where one has the right content and it is not there yet."""
+    target = store.path(file, sha256)
+    known = KnownHashes()
+    if target.is_file() and known.sha256(target) == sha256:
+        return True
+    for path in candidates:
+        if path.is_file() and known.sha256(path) == sha256:
+            put(path, target)
+            return True
+    return False
+
+
+def _base(lock: PlanLock, folder: Path, site: Site, engine: Engine, say: Say) -> int:
+    """The root file system, or the images; returns their number."""
+    assert lock.base is not None
+    base = lock.base
+    if base.sha256 is not None:
+        path = rootfs.locked_rootfs(base.os, base.sha256, site, say=say)
+        _take(rootfs.FILE, base.sha256, Store(folder / "archives"), [path])
+        return 1
+    count = 0
+    arguments = base_image.build_arguments(base.as_base(), base.ids, site, engine, say=say)
+    for name, image_id in base.ids.items():
+        if image_id is None:
+            continue
+        count += 1
+        if base_image.image_file(folder / "images", image_id).is_file():
+            continue  # an image that is loaded is held to its id, so no other can take its place
+        if base_image.inspect(engine, image_id) is None:
+            reference = arguments.get(name) or base_image.pulled_from(base.as_base(), site)[name]
+            pulled = base_image.pull(engine, reference, say=say)
+            if pulled.image_id != image_id:
+                raise SourceError(
+                    f"base: {reference} is the image {pulled.image_id[7:19]}, the lock has {image_id[7:19]}",
+                    remedy=f"./invoke lock {lock.request} --upgrade base",
+                    component="base",
+                    file=reference,
+                    expected=image_id,
+                    found=pulled.image_id,
+                    urls=[reference],
+                )
+        say(f"saving the base image {image_id[7:19]}")
+        base_image.save(engine, image_id, folder / "images")
+    return count
+
+
+# ---- Python packages -----------------------------------------------------------------------------------------------
+
+
+def _wheels(lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
+    """Every file of a Python package; returns their number."""
+    store = Store(folder / "wheels", flat=True)
+    missing = [p for p in lock.python_files if not _take_wheel(p, store, site)]
+    tools = [p for p in missing if p in (lock.tools or ())]
+    others = [p for p in missing if p not in tools]
+    if missing:
+        say(f"asking the index for {len(missing)} files")
+    found = addresses(others, lock.python_version, lock.platform, site, lock.indexes)
+    found |= tool_addresses(tools, lock, site)
+    wanted = []
+    for package in missing:
+        address = found.get(package.file)
+        path = local_path(address) if address else None
+        if path is not None and _take(package.file, package.sha256, store, [path]):
+            continue
+        if address is None or path is not None:
+            raise _no_index_has(package, site, address)
+        wanted.append(Wanted(package.component, package.file, (address,), package.sha256, package.size))
+    download.fetch_all(wanted, site, store, say=say)
+    return len(lock.python_files)
+
+
+def _take_wheel(package: LockedPython, store: Store, site: Site) -> bool:
+    target = store.path(package.file, package.sha256)
+    if target.is_file() and KnownHashes().sha256(target) == package.sha256:
+        return True
+    try:
+        here = site.wheelhouse({package.file: package.sha256})
+    except SourceError:  # a folder has another file of the name; an index may have the right one
+        here = {}
+    return _take(package.file, package.sha256, store, list(here.values()))
+
+
+def _no_index_has(package: LockedPython, site: Site, address: str | None) -> SourceError:
+    urls = [str(folder / package.file) for folder in site.find_links]
+    urls += [address] if address else [str(site.describe().get("index_url") or "the default index")]
+    return SourceError(
+        f"{package.component}: no index offers {package.file} with the sha256 {package.sha256}",
+        remedy="Name an index or a folder that has it (index_url, extra_index_urls, find_links in trainwright.toml), "
+        "or lock what there is today.",
+        component=package.component,
+        file=package.file,
+        expected=package.sha256,
+        urls=urls,
+    )
+
+
+# ---- the distribution's packages -----------------------------------------------------------------------------------
+
+
+def _system(lock: PlanLock, folder: Path, site: Site, engine: Engine, say: Say) -> int:
+    """Packages into the pool and its index, files of Debian's archive into the archives; returns their number."""
+    assert lock.base is not None and lock.system is not None
+    repository, store = folder / "apt", Store(folder / "archives")
+    pool_files = [a for a in lock.archives if a.package is not None]
+    lacking = tuple(a for a in pool_files if not _take(a.file, a.sha256, store, _archive_candidates(a, site)))
+    index = repository / apt_repository.packages_path(lock.base.os)
+    known = KnownHashes()
+    there = {apt_repository.key(s) for s in apt_repository.stanzas(index.read_text())} if index.is_file() else set()
+    missing = []
+    for package in lock.system:
+        named = (package.name, package.version, package.architecture)
+        path = repository / "pool" / apt_repository.file_name(*named)
+        if named not in there or not path.is_file() or known.sha256(path) != package.sha256:
+            missing.append(package)
+    if missing or lacking:
+        say(f"fetching {len(missing) + len(lacking)} files of the distribution's archive through apt")
+        (repository / "pool").mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetching-", dir=repository) as name:
+            start = start_of(lock, site, engine, say=say)
+            records = fetch_packages(tuple(missing), lacking, start, site, engine, target=Path(name))
+            for package in missing:
+                file = apt_repository.file_name(package.name, package.version, package.architecture)
+                _accept(Path(name, file), package.sha256, "/".join(package.stages), repository / "pool" / file)
+            for archive in lacking:
+                target = store.path(archive.file, archive.sha256)
+                _accept(Path(name, archive.file), archive.sha256, archive.component, target)
+        wanted = {(p.name, p.version, p.architecture): p.sha256 for p in lock.system}
+        found = apt_repository.stanzas(records)
+        own = [s for s in found if wanted.get(apt_repository.key(s)) == apt_repository.field(s, "SHA256")]
+        apt_repository.write_index(repository, lock.base.os, own)
+    return len(lock.system)
+
+
+def _archive_candidates(archive: LockedArchive, site: Site) -> list[Path]:
+    return _here(PlannedSource(file=archive.file, sha256=archive.sha256), site)
+
+
+def _accept(path: Path, sha256: str, owner: str, target: Path) -> None:
+    """Move a fetched file to its place, if it is the right one."""
+    found = download.digest(path) if path.is_file() else None
+    if found != sha256:
+        raise SourceError(
+            f"{owner}: {path.name} of the distribution's archive "
+            + (f"has the sha256 {found}, the lock {sha256}" if found else "did not come"),
+            remedy="Look at the mirror that apt uses (apt_mirror in trainwright.toml), or lock today's packages: "
+            "./invoke lock … --upgrade apt",
+            component=owner,
+            file=path.name,
+            expected=sha256,
+            found=found,
+            urls=[],
+        )
+    target.parent.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o644)
+    path.replace(target)

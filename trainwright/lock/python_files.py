@@ -1,0 +1,93 @@
+"""Where the locked files of Python packages are to be had: folders of the site, and addresses that an index names.
+
+uv is asked, with the indexes and credentials that pip is configured for; its answer is used at once and kept nowhere,
+so no lock and no mirror names a host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import tomllib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from trainwright.catalog.tools import PLATFORM, load_tools
+from trainwright.core.errors import Conflict, SourceError
+from trainwright.lock.wheels import compile_pins, file_name
+from trainwright.plan.plan_lock import LockedPython, PlanLock
+from trainwright.site.site import Site
+
+
+def addresses(
+    packages: Iterable[LockedPython], python: str, platform: str, site: Site, indexes: Sequence[str] = ()
+) -> dict[str, str]:
+    """The address of each file that an index (or a folder of the site) offers; by file name, with its own checksum
+    alone.
+
+    Args:
+        packages: of a lock.
+        python: version of the image's Python.
+        platform: of the lock.
+        site: whose indexes are asked.
+        indexes: of the image line, asked where the site's own do not have everything.
+
+    Raises:
+        SourceError: no index answers.
+    """
+    wanted = {package.file: package for package in packages}
+    found = _ask(list(wanted.values()), python, platform, site)
+    alone = {"extra_index_urls": (), "local_indexes": (), "find_links": (), "find_links_urls": ()}
+    # Of several indexes that have a version uv takes the files of one, and that may be a mirror of some files alone.
+    for index in dict.fromkeys([site.index_url, *site.extra_index_urls, *indexes]):
+        missing = [package for file, package in wanted.items() if file not in found]
+        if missing and not site.no_index:
+            with contextlib.suppress(SourceError):  # what is missing in the end is told by its name
+                found |= _ask(missing, python, platform, site.model_copy(update={**alone, "index_url": index}))
+    return found
+
+
+def tool_addresses(packages: Iterable[LockedPython], lock: PlanLock, site: Site) -> dict[str, str]:
+    """The addresses of the files of build tools; see :func:`addresses`.
+
+    uv runs with any Python, and its metadata asks for a newer one than old images have.
+
+    Raises:
+        SourceError: no index answers.
+    """
+    tools = tuple(packages)
+    found = addresses(tools, lock.python_version, PLATFORM, site)
+    others = [package for package in tools if package.file not in found]
+    return found | (addresses(others, load_tools().uv.python, PLATFORM, site) if others else {})
+
+
+def _ask(packages: list[LockedPython], python: str, platform: str, site: Site) -> dict[str, str]:
+    """One question; where a package of it cannot be had at all, two of half the size."""
+    if not packages:
+        return {}
+    pins = {p.name: p.version for p in packages}
+    with tempfile.TemporaryDirectory(prefix="trainwright-lock-") as name:
+        folder = Path(name)
+        try:
+            answer = compile_pins(pins, python, platform, site=site, folder=folder)
+        except Conflict:
+            if len(packages) == 1:
+                return {}
+            half = len(packages) // 2
+            return _ask(packages[:half], python, platform, site) | _ask(packages[half:], python, platform, site)
+        found = {}
+        by_file = {p.file: p for p in packages}
+        for package in tomllib.loads(answer).get("packages", ()):
+            for entry in (*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])):
+                wanted = by_file.get(file_name(entry))
+                named = entry.get("hashes", {}).get("sha256")
+                if wanted is not None and named in (None, wanted.sha256):
+                    found[wanted.file] = entry.get("url") or (folder / entry["path"]).resolve().as_uri()
+        return found
+
+
+def local_path(address: str) -> Path | None:
+    """The path of an address that is a file of this machine."""
+    parts = urlsplit(address)
+    return Path(unquote(parts.path)) if parts.scheme == "file" else None

@@ -1,0 +1,124 @@
+"""Refresh or check the locks of the image lines, and of the tools that build them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainwright.catalog.catalog import load_catalog
+from trainwright.catalog.image_line import ImageLine, Line, begins, cuda_tag, version_key
+from trainwright.catalog.tools import COMPONENT, PLATFORM, Tools, load_tools, lock_path, stale_tools
+from trainwright.catalog.wheel_lock import Lock
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.owned import write_atomically
+from trainwright.lock.wheels import lock_line, resolve_lock
+from trainwright.plan.request import parse_cuda
+from trainwright.site.uv_settings import insecure_words
+
+
+def roots(line: ImageLine) -> dict[str, tuple[str, ...]]:
+    """The Python requirements of every component and option of a line, by component."""
+    chosen = {**line.components, **line.options}
+    return {name: selection.packages for name, selection in chosen.items() if selection.packages}
+
+
+def stale(entry: Line) -> list[str]:
+    """What a line asks for that its lock does not hold: ``component: requirement``."""
+    try:
+        locked = Lock.load(entry.lock_path)
+    except RequestError as missing:
+        return [missing.message]
+    held = {(component, f"{p.name}=={p.version}") for p in locked.packages for component in p.components}
+    return [
+        f"{component}: {requirement}"
+        for component, requirements in roots(entry.line).items()
+        for requirement in requirements
+        if (component, _normal(requirement)) not in held
+    ]
+
+
+def refresh_locks(
+    framework: str | None, cuda: str | None, version: str | None = None, *, check: bool, say: Callable[[str], None]
+) -> None:
+    """Write the locks of the chosen lines anew, or only compare them with what the lines ask for; with neither
+    framework, CUDA nor version named those of the tools as well.
+
+    Args:
+        framework: only lines of it.
+        cuda: only lines of this CUDA version.
+        version: only lines whose framework has this version, or one that begins with it.
+        check: write nothing.
+        say: told of every line.
+
+    Raises:
+        RequestError: no such line, or ``check`` found a lock that does not fit.
+        SourceError: the index does not answer.
+        Conflict: the requirements of a line do not hold together.
+    """
+    lines = load_catalog().lines
+    wanted = None if cuda is None else parse_cuda(cuda)
+    chosen = [e for e in lines if framework in (None, e.line.framework)]
+    chosen = [e for e in chosen if wanted is None or e.line.goes_by_cuda(cuda_tag(wanted))]
+    chosen = [e for e in chosen if version is None or begins(e.line.version, version)]
+    if not chosen:
+        names = {f"{e.line.framework} {e.line.cuda_tag} {e.line.version}" for e in lines}
+        asked = " ".join(filter(None, (framework, cuda, version)))
+        raise RequestError(f"no image line for {asked}. {did_you_mean(asked, names)}")
+    faults = [] if framework or cuda or version else _refresh_tools(check=check, say=say)
+    for entry in chosen:
+        name = f"{entry.line.framework} {entry.path.stem}"
+        if check:
+            found = stale(entry)
+            faults += [f"{entry.lock_path.name} lacks {fault}" for fault in found]
+            say(f"{name}: {'stale' if found else 'fits'}")
+            continue
+        say(f"{name}: resolving")
+        made = lock_line(entry.line.model_dump())
+        if made.insecure_hosts:
+            say(insecure_words(made.insecure_hosts))
+        write_atomically(entry.lock_path, made.dump())
+    if faults:
+        raise RequestError("; ".join(faults), remedy="./invoke lock-lines writes the locks anew.")
+
+
+def _refresh_tools(*, check: bool, say: Callable[[str], None]) -> list[str]:
+    """The same for the tools of every Python; what ``check`` finds."""
+    tools, faults = load_tools(), []
+    for python in tools.packages:
+        if check:
+            found = stale_tools(tools, python)
+            faults += [f"the tools' lock for Python {python} lacks {fault}" for fault in found]
+            say(f"tools, Python {python}: {'stale' if found else 'fits'}")
+            continue
+        say(f"tools, Python {python}: resolving")
+        made = lock_tools(tools, python)
+        if made.insecure_hosts:
+            say(insecure_words(made.insecure_hosts))
+        write_atomically(lock_path(python), made.dump())
+    return faults
+
+
+def _normal(requirement: str) -> str:
+    name, _, version = requirement.partition("==")
+    return f"{name.lower().replace('_', '-').replace('.', '-')}=={version}"
+
+
+def lock_tools(tools: Tools, python: str) -> Lock:
+    """Resolve the tools for one Python.
+
+    uv is resolved apart: pip and the like have to run on that Python, uv only has to be told of it.
+
+    Raises:
+        RequestError, SourceError, Conflict: as :func:`trainwright.lock.wheels.resolve_lock`.
+    """
+    uv, *others = tools.roots(python)
+    oldest = max(python, tools.uv.python, key=version_key)
+    parts = [
+        resolve_lock({COMPONENT: [uv]}, python=oldest, platform=PLATFORM),
+        resolve_lock({COMPONENT: others}, python=python, platform=PLATFORM),
+    ]
+    return Lock(
+        python=python,
+        platform=PLATFORM,
+        insecure_hosts=parts[0].insecure_hosts,
+        packages=tuple(p for part in parts for p in part.packages),
+    )

@@ -1,0 +1,435 @@
+"""Why a request does not hold together: the smallest set of reasons, and the nearest requests that do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from trainwright.catalog import incompatibilities
+from trainwright.catalog.catalog import Catalog, target_of
+from trainwright.catalog.image_line import Line, begins, cuda_tag, version_key
+from trainwright.core.errors import Conflict
+from trainwright.plan import unlisted
+from trainwright.plan.draft import USER, Draft, can_move, facts_of, make_draft, same_version
+from trainwright.plan.plan import Plan
+from trainwright.plan.request import Request
+
+Attempt = Callable[[Request], Plan | None]
+Row = tuple[str, str]  # constraint, evidence
+
+
+@dataclass(frozen=True)
+class Objection:
+    """A reason why a draft does not answer its request: words of the request, and the facts that stand against them.
+
+    ``closed`` says that only what the catalog happens to hold is against it; another image line could have it.
+    ``requiring`` is the component that lacks another.
+    """
+
+    words: frozenset[str]
+    facts: frozenset[Row] = frozenset()
+    closed: bool = False
+    requiring: str | None = None
+
+    @property
+    def elements(self) -> frozenset[str | Row]:
+        """Everything that must be there for the objection to hold."""
+        return self.words | self.facts
+
+
+def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
+    """Everything that keeps a draft from answering the request, what is quick to see first; nothing where it does."""
+    if request.framework != draft.line.framework:
+        yield Objection(frozenset({f"--framework {request.framework}"}))
+    yield from _not_in_line(request, catalog, draft)
+    yield from _broken_requirements(request, catalog, draft)
+    yield from _made_for_others(request, catalog, draft)
+    yield from _torn_ties(request, catalog, draft)
+    for rule, words in incompatibilities.broken(catalog.rules.rules, facts_of(request, draft)):
+        evidence = f"{rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
+        yield Objection(words, frozenset({(str(rule.refuse), evidence)}))
+
+
+def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
+    for word in words_of(request)[1:]:  # the framework is first
+        if _has(word, draft):
+            continue
+        flag, _, value = word.partition(" ")
+        facts: frozenset[Row] = frozenset()
+        if flag == "--set":
+            name = value.partition("=")[0]
+            has = draft.selections.get(name)
+            tied = has and catalog.components[name].component.providers[has.provider].tied
+            if tied:
+                facts = frozenset({(f"{name} is tied to {tied.to}", tied.why)})
+        yield Objection(frozenset({word}), facts, closed=True)
+
+
+def words_of(request: Request) -> list[str]:
+    """The constraints of a request, each as one flag with one value."""
+    words = [f"--framework {request.framework}"]
+    if request.cuda is not None:
+        words.append(f"--cuda {cuda_tag(request.cuda)}")
+    for flag, value in (("--version", request.version), ("--python", request.python), ("--base", request.base)):
+        if value is not None:
+            words.append(f"{flag} {value}")
+    words += [f"--with {name}" for name in request.with_]
+    words += [f"--without {name}" for name in request.without]
+    return words + [f"--set {name}={version}" for name, version in request.set_]
+
+
+def _has(word: str, draft: Draft) -> bool:
+    """Whether a draft keeps one word of its request."""
+    flag, _, value = word.partition(" ")
+    line = draft.line
+    if flag == "--version":
+        return begins(draft.version, value)
+    if flag == "--cuda":
+        return line.goes_by_cuda(value)
+    if flag == "--with":
+        return value == USER or value in line.components or value in line.options
+    if flag == "--set":
+        name, _, version = value.partition("=")
+        return name in draft.selections and same_version(draft.selections[name].version, version)
+    has = {
+        "--framework": line.framework,
+        "--python": line.python,
+        "--base": line.base.kind,
+    }
+    return flag == "--without" or value == has[flag]
+
+
+def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
+    """Every ``requires`` and ``excludes`` that does not hold."""
+    known = {name: catalog.components[name].component for name in {*draft.selections, *draft.line.components}}
+    stands_for = {name: {name, *component.provides} for name, component in known.items()}
+    offered = {other for name in draft.selections for other in stands_for[name]}
+    for name in draft.selections:
+        added = {f"--with {name}"} if name in request.with_ and name not in draft.line.components else set()
+        chosen = draft.selections[name]
+        for need in (*known[name].requires, *known[name].providers[chosen.provider].requires_for(chosen.version)):
+            if need not in offered:
+                gone = {f"--without {n}" for n in request.without if need in stands_for.get(n, ())}
+                fact = (f"{name} requires {need}", f"{name}: {known[name].summary}")
+                yield Objection(frozenset(gone | added), frozenset({fact}), requiring=name)
+        for other in known[name].excludes:
+            if other in offered and other != name:
+                held = {f"--with {n}" for n in request.with_ if other in stands_for.get(n, ())}
+                fact = (f"{name} excludes {other}", f"{name}: {known[name].summary}")
+                yield Objection(frozenset(held | added), frozenset({fact}))
+
+
+def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
+    """Every component whose files were made for another framework version, CUDA or Python than the draft's."""
+    target = target_of(draft.line, draft.version)
+    for name, chosen in draft.selections.items():
+        provider = catalog.components[name].component.providers[chosen.provider]
+        if provider.sources_for(chosen.version, target) is not None:
+            continue
+        made = " or ".join(build.made_for for build in provider.versions[chosen.version].builds)
+        words = {f"--set {n}={v}" for n, v in request.set_ if n == name}
+        words |= {f"--with {name}"} if name in request.with_ and name not in draft.line.components else set()
+        words |= {f"--version {request.version}"} if draft.version != draft.line.version else set()
+        fact = (f"{name} {chosen.version} is made for {made} alone", f"templates/components/{name}: {provider.about}")
+        yield Objection(frozenset(words), frozenset({fact}))
+
+
+def _torn_ties(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
+    """Every pin that tears a component from the one that decides its version: what another brings changes with it, so
+    either both are named in their versions, or neither is."""
+    pins = dict(request.set_)
+    own = {**draft.line.options, **draft.line.components}
+    moved = {n for n, version in pins.items() if n in own and not same_version(own[n].version, version)}
+    for name, chosen in draft.selections.items():
+        tied = catalog.components[name].component.providers[chosen.provider].tied
+        # What is tied to the framework follows it, or has no other version.
+        if tied is None or tied.to == draft.line.main or tied.to not in draft.selections:
+            continue
+        torn = tied.to if tied.to in moved else name
+        if torn in moved and not (torn == tied.to and name in pins):
+            fact = (f"{name} is tied to {tied.to}", tied.why)
+            yield Objection(frozenset({f"--set {torn}={pins[torn]}"}), frozenset({fact}))
+
+
+# ---- the smallest set of reasons ---------------------------------------------------------------------------------
+
+
+def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Row] | None:
+    """Words and facts that no draft escapes and of which none can be spared, found by leaving out one after the other.
+
+    Args:
+        per_draft: the objections of each draft.
+
+    Returns:
+        The set, in no order of meaning; ``None`` where a draft escapes all of them.
+    """
+    if not all(per_draft):
+        return None
+    kept = {element for draft in per_draft for objection in draft for element in objection.elements}
+    for element in sorted(kept, key=_order):
+        rest = kept - {element}
+        if all(any(objection.elements <= rest for objection in draft) for draft in per_draft):
+            kept = rest
+    return sorted(kept, key=_order)
+
+
+# What a reader misses least is left out first, where there is a choice.
+_ORDER = ["--framework", "--with", "--without", "--set", "--base", "--python", "--cuda", "--version"]
+
+
+def _order(element: str | Row) -> tuple[int, str]:
+    if isinstance(element, str):
+        return _ORDER.index(element.partition(" ")[0]), element
+    return len(_ORDER), " ".join(element)
+
+
+def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attempt: Attempt) -> Conflict:
+    """The failure that tells why no draft answers the request, and what does hold together.
+
+    What holds beyond single lines (a rule, a requirement) is told where it alone decides, that is, where even an
+    image line that had all the words would be refused.
+
+    Args:
+        request: what was asked for.
+        catalog: where it was looked up.
+        drafts: every image line's draft for the request; each has an objection.
+        attempt: the plan of another request, or nothing.
+    """
+    per_draft = [list(objections(request, catalog, draft)) for draft in drafts]
+    open_ = smallest([[o for o in found if not o.closed] for found in per_draft])
+    core = open_ if open_ is not None else smallest(per_draft)
+    assert core is not None
+    own = [draft for draft in drafts if draft.line.framework == request.framework]
+    words = [word for word in words_of(request) if word in core]
+    everything = [objection for found in per_draft for objection in found]
+    facts = list(dict.fromkeys(_whole(row, everything) for row in core if not isinstance(row, str)))
+    if open_ is None:
+        facts += [fact for fact in _why_not(words, list(zip(drafts, per_draft, strict=True))) if fact not in facts]
+    rows = [(word, _evidence(word, words, catalog, own)) for word in words] + facts
+    added = [word.partition(" ")[2] for word in words if _unlisted(word, catalog, own)]
+    message = f"no image line for {request.flags()}"
+    if open_ is not None:
+        # Where no line has a word anyway, the rule says why none can.
+        held = all(word.startswith("--without") or any(_has(word, draft) for draft in own) for word in words)
+        told = request.flags() if held else message
+        message = f"{told}: {'; '.join(constraint for constraint, _ in facts)}"
+    remedy = _remedy(request, own, closed=open_ is None, attempt=attempt)
+    if added and open_ is None:
+        nearest = min(own, key=lambda draft: _distance(request, catalog, draft))
+        remedy = "\n".join(
+            [*(unlisted.how_to_list(name, catalog, nearest) for name in added), "Or take one of the offers."]
+        )
+    return Conflict(
+        message,
+        remedy=remedy,
+        rows=[{"constraint": constraint, "evidence": evidence} for constraint, evidence in rows],
+        offers=offers(request, catalog, own, attempt),
+    )
+
+
+def _why_not(words: list[str], found: list[tuple[Draft, list[Objection]]]) -> list[Row]:
+    """What stands, beyond single lines, between a word and all lines that have the others: why there is no line."""
+    facts: list[Row] = []
+    for word in words:
+        others = [other for other in words if other != word]
+        near = [(draft, objections) for draft, objections in found if all(_has(other, draft) for other in others)]
+        having = [objections for draft, objections in near if draft.line.released or not _released(near)]
+        told = [{fact for o in each if not o.closed and word in o.words for fact in o.facts} for each in having]
+        if others and told:
+            facts += sorted(set.intersection(*told))
+    return list(dict.fromkeys(facts))
+
+
+def _released(found: list[tuple[Draft, list[Objection]]]) -> bool:
+    return any(draft.line.released for draft, _ in found)
+
+
+def _whole(fact: Row, found: list[Objection]) -> Row:
+    """A requirement together with all others that the same words break: to mend one alone would not help."""
+    own = next((objection for objection in found if fact in objection.facts and objection.requiring), None)
+    if own is None:
+        return fact
+    alike = [o for o in found if o.words == own.words and o.requiring]
+    every = sorted({row for objection in alike for row in objection.facts})
+    return ", ".join(row[0] for row in every), "; ".join(row[1] for row in every)
+
+
+def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft]) -> str:
+    """What the image lines say to a word of the request."""
+    flag, _, value = word.partition(" ")
+    if flag == "--without":
+        return "the request leaves it out"
+    having = [draft for draft in drafts if _has(word, draft)]
+    if not having:
+        return f"no image line has it; {_what_there_is(flag, value, catalog, drafts)}"
+    if len(having) > 3:
+        return f"{len(having)} image lines have it"
+    lacking = [o for o in others if o != word and not any(_has(o, draft) for draft in having)]
+    files = (f"{draft.file} ({', '.join([_own(o, draft) for o in lacking])})" for draft in having)
+    return f"only in {', '.join(file.removesuffix(' ()') for file in files)}"
+
+
+def _unlisted(word: str, catalog: Catalog, drafts: list[Draft]) -> bool:
+    """Whether a word adds a component that there is, and that no line of the framework lists."""
+    flag, _, name = word.partition(" ")
+    return flag == "--with" and name in catalog.components and not any(_has(word, draft) for draft in drafts)
+
+
+def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft]) -> str:
+    name = value.partition("=")[0]
+    if flag in ("--with", "--set") and name not in catalog.components:
+        return f"templates/components has no {name} yet"
+    if flag == "--with":
+        return f"templates/components/{name} exists: {unlisted.providers(catalog, name)}"
+    if flag == "--set":
+        providers = {d.selections[name].provider for d in drafts if name in d.selections}
+        known = [
+            f"templates/components/{name} knows {', '.join(sorted(versions, key=version_key))} from {provider}"
+            for provider, entry in sorted(catalog.components[name].component.providers.items())
+            if provider in providers and (versions := entry.versions)
+        ]
+        if known:
+            return "; ".join(known)
+        held = [d.line.components.get(name) or d.line.options.get(name) for d in drafts]
+        return f"their locks hold {', '.join(dict.fromkeys(has.version for has in held if has))}"
+    return f"lines have {', '.join(dict.fromkeys(_own(f'{flag} {value}', d) for d in drafts))}"
+
+
+def _own(word: str, draft: Draft) -> str:
+    """What a line has where the request has a word."""
+    flag, _, value = word.partition(" ")
+    line = draft.line
+    if flag in ("--with", "--without", "--set"):
+        name = value.partition("=")[0]
+        has = {**line.options, **line.components}.get(name)
+        return f"no {name}" if has is None else f"{name} {has.version}"
+    return {
+        "--framework": line.framework,
+        "--cuda": line.cuda_tag,
+        "--version": line.version,
+        "--python": f"Python {line.python}" if flag == "--python" else line.python,
+        "--base": line.base.os,
+    }[flag]
+
+
+def _remedy(request: Request, drafts: list[Draft], *, closed: bool, attempt: Attempt) -> str:
+    if not closed:
+        return "Take one of the offers."
+    if not request.allow_unproven:
+        bold = request.model_copy(update={"allow_unproven": True})
+        if attempt(bold) is not None:
+            return (
+                "The data does not reach that far. Take one of the offers, or add an image line for it beside "
+                f"{_nearest(request, drafts).file} (CONTRIBUTING.md says how), or try it unproven: --allow-unproven"
+            )
+    folder = f"images/{request.framework}"
+    return f"Take one of the offers, or add an image line in {folder}/ (CONTRIBUTING.md says how)."
+
+
+# ---- offers ------------------------------------------------------------------------------------------------------
+
+
+def offers(request: Request, catalog: Catalog, drafts: list[Draft], attempt: Attempt) -> list[dict[str, str]]:
+    """The three nearest requests that do resolve, as complete command lines; each was resolved."""
+    found: dict[str, str] = {}
+    for draft in sorted(drafts, key=lambda draft: _distance(request, catalog, draft)):
+        for keep_required in (True, False):
+            offer = _settle(request, catalog, draft.entry, keep_required=keep_required)
+            plan = None if offer is None else attempt(offer)
+            if offer is not None and plan is not None:
+                found.setdefault(plan.id, f"./invoke build {offer.flags()}")
+            if len(found) == 3:
+                return [{"command": command, "plan id": identity} for identity, command in found.items()]
+    return [{"command": command, "plan id": identity} for identity, command in found.items()]
+
+
+def _nearest(request: Request, drafts: list[Draft]) -> Draft:
+    """The line that a new one would be copied from: of the asked CUDA version, or the newest."""
+    cuda = [draft for draft in drafts if draft.line.cuda == request.cuda]
+    return (cuda or [draft for draft in drafts if draft.line.cuda != "cpu"] or drafts)[-1]
+
+
+def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, int, bool, float, bool, int]:
+    """How far a line is from the request: words that it cannot keep (those of ``--set`` weigh more), that nobody
+    published it, how far apart CUDA and framework versions are; at last CUDA before the CPU and the newest first."""
+    line = draft.line
+    lost = {word for objection in objections(request, catalog, draft) for word in objection.words}
+    apart = 0.0
+    if request.cuda is not None and request.cuda != line.cuda:
+        wanted, has = version_key(request.cuda), version_key(line.cuda)
+        apart = abs((wanted[0] * 10 + wanted[1]) - (has[0] * 10 + has[1])) if wanted and has else 1000.0
+    if request.version is not None:
+        wanted, has = version_key(request.version), version_key(line.version)
+        # The first number that differs says how far; 1.10 is no nearer to 2.5 than 1.12 is.
+        places = enumerate(zip(wanted, has, strict=False))
+        apart += next((abs(a - b) * 100.0 ** (1 - place) for place, (a, b) in places if a != b), 0.0)
+    age = version_key(line.version)
+    newness = sum(number * 1000 ** (2 - place) for place, number in enumerate(age[:3]))
+    pins = sum(word.startswith("--set") for word in lost)
+    return len(lost), pins, not line.released, apart, line.cuda == "cpu", -newness
+
+
+def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: bool) -> Request | None:
+    """The nearest request that a line answers, or nothing where it cannot be had this way.
+
+    Args:
+        request: what was asked for.
+        catalog: lines and components.
+        entry: the line that is to answer.
+        keep_required: keep what a component requires; otherwise leave out what requires it.
+    """
+    line = entry.line
+    offer = request.model_copy(
+        update={
+            "cuda": line.cuda,
+            "version": line.version.split("+", maxsplit=1)[0],
+            "python": None if request.python is None else line.python,
+            "base": None if request.base is None else line.base.kind,
+            "allow_unproven": False,
+        }
+    )
+    # Each round takes words away or adds some to leave out, so there are no more rounds than words and components.
+    for _ in range(len(words_of(request)) + len(catalog.components)):
+        draft = make_draft(offer, catalog, entry)
+        found = list(objections(offer, catalog, draft))
+        if not found:
+            return offer
+        changed = _mend(offer, catalog, draft, found, keep_required=keep_required)
+        if changed == offer or line.framework in changed.without:
+            return None
+        offer = changed
+    return None
+
+
+def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection], *, keep_required: bool) -> Request:
+    lost = {word for objection in found for word in objection.words}
+    with_ = tuple(name for name in offer.with_ if f"--with {name}" not in lost)
+    without = offer.without
+    if keep_required:
+        without = tuple(name for name in offer.without if f"--without {name}" not in lost)
+    elif any(f"--without {name}" in lost for name in offer.without):
+        requiring = {objection.requiring for objection in found if objection.requiring}
+        with_ = tuple(name for name in with_ if name not in requiring)
+        without = tuple(dict.fromkeys((*without, *sorted(requiring & draft.selections.keys()))))
+    pins = []
+    for name, version in offer.set_:
+        if f"--set {name}={version}" not in lost:
+            pins.append((name, version))
+        elif near := _nearest_known(catalog, draft, name, version):
+            pins.append((name, near))
+    return offer.model_copy(update={"with_": with_, "without": without, "set_": tuple(pins)})
+
+
+def _nearest_known(catalog: Catalog, draft: Draft, name: str, version: str) -> str | None:
+    """The listed version of a component nearest to the one asked for, where it is another than the line's."""
+    own = draft.selections.get(name)
+    if own is None or can_move(catalog, name, own, draft.line):
+        return None
+    known = catalog.components[name].component.providers[own.provider].versions
+
+    def apart(other: str) -> list[int]:
+        pairs = zip(version_key(version), version_key(other), strict=False)
+        return [abs(a - b) for a, b in pairs]
+
+    near = min(known, key=apart, default=None)
+    return None if near is None or near in (version, own.version) else near

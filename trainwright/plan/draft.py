@@ -1,0 +1,166 @@
+"""What an image line would give for a request, whether it holds together or not: the material of the resolver."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.image_line import ImageLine, Line, Selection, begins, cuda_tag, version_key
+from trainwright.catalog.incompatibilities import Composition, Fact
+from trainwright.plan.extend import extended
+from trainwright.plan.request import Request
+
+USER = "user"
+INTERPRETER = "interpreter"
+
+
+@dataclass(frozen=True)
+class Draft:
+    """An image line as a request would have it.
+
+    ``version`` is the framework's, ``selections`` are the chosen components in the order of their layers, and
+    ``unproven`` names what is in no image line (``pytorch 2.16.0``): it needs a lock of its own.
+    """
+
+    entry: Line
+    version: str
+    selections: dict[str, Selection]
+    unproven: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> ImageLine:
+        """The image line as it is in its file."""
+        return self.entry.line
+
+    @property
+    def file(self) -> str:
+        """The line's file, as people name it."""
+        return f"images/{self.entry.path.parent.name}/{self.entry.path.name}"
+
+
+def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
+    """The line with what the request adds, leaves out and pins, as far as the line can follow."""
+    if request.base == "dlc" and entry.line.base.kind != "dlc":
+        entry = extended(entry) or entry
+    line = entry.line
+    chosen = {n: s for n, s in line.components.items() if n not in request.without}
+    chosen |= {name: line.options[name] for name in request.with_ if name in line.options}
+    if request.user.requirements or request.user.code or USER in request.with_:
+        chosen[USER] = Selection(provider="files", version="1")
+    unproven: list[str] = []
+    version = line.version
+    if _is_newer(request, line):
+        version = str(request.version)
+        unproven.append(f"{line.framework} {version}")
+        chosen = {name: _follow(catalog, name, selection, line, version) for name, selection in chosen.items()}
+    for name, wanted in request.set_:
+        has = chosen.get(name)
+        if has is None or same_version(has.version, wanted):
+            continue
+        component = catalog.components[name].component
+        # An interpreter of another minor version would need every package anew.
+        other = INTERPRETER in component.provides and not begins(wanted, line.python)
+        if wanted in component.providers[has.provider].versions and not other:
+            chosen[name] = has.model_copy(update={"version": wanted})
+        elif request.allow_unproven and can_move(catalog, name, has, line):
+            chosen[name] = _moved(has, wanted)
+            unproven.append(f"{name} {wanted}")
+    ordered = sorted(chosen.items(), key=lambda item: (catalog.components[item[0]].component.order, item[0]))
+    return Draft(entry=entry, version=version, selections=dict(ordered), unproven=tuple(unproven))
+
+
+def can_move(catalog: Catalog, name: str, selection: Selection, line: ImageLine) -> bool:
+    """Whether a lock of its own could give a component another version: its packages carry its version, and neither
+    another component nor the framework decides it."""
+    return (
+        catalog.components[name].component.providers[selection.provider].tied is None
+        and name != line.main
+        and any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages)
+    )
+
+
+def _is_newer(request: Request, line: ImageLine) -> bool:
+    """Whether the request asks for a version that may be tried on the strength of this line."""
+    if not request.allow_unproven or request.version is None or request.framework != line.framework:
+        return False
+    wanted, has = version_key(request.version), version_key(line.version)
+    return wanted > has and not begins(line.version, request.version) and is_whole(request.version, line)
+
+
+def is_whole(version: str, line: ImageLine) -> bool:
+    """Whether a version is written in full: as many numbers as the line's has."""
+    return version.count(".") + 1 == len(version_key(version)) == len(version_key(line.version))
+
+
+def _follow(catalog: Catalog, name: str, selection: Selection, line: ImageLine, version: str) -> Selection:
+    """A component of a line whose framework gets another version."""
+    if name == line.main:
+        # A build for the CPU is another local version of the same release: 2.13.0+cpu.
+        return _moved(selection, version + "".join(selection.version.partition("+")[1:]))
+    tied = catalog.components[name].component.providers[selection.provider].tied
+    if tied is None or tied.to != line.main or not selection.packages:
+        return selection
+    # The framework's wheel decides. Where the pins are finer than the component's version (CUDA 13.2, runtime
+    # 13.2.86), that version still holds; where they are that version (NCCL 2.30.7), it is open until the lock.
+    if any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages):
+        names = tuple(requirement.partition("==")[0] for requirement in selection.packages)
+        return selection.model_copy(update={"packages": names, "version": OPEN})
+    loose = tuple(f"{r.partition('==')[0]}=={selection.version}.*" for r in selection.packages)
+    return selection.model_copy(update={"packages": loose})
+
+
+# The version of a component that only the lock of an unproven plan can tell.
+OPEN = "open"
+
+
+def _moved(selection: Selection, version: str) -> Selection:
+    """The selection in another version, with those of its packages that carry the old one."""
+    packages = tuple(
+        f"{name}=={version}" if has == selection.version else f"{name}=={has}"
+        for name, _, has in (requirement.partition("==") for requirement in selection.packages)
+    )
+    return selection.model_copy(update={"version": version, "packages": packages})
+
+
+def same_version(version: str, wanted: str) -> bool:
+    """Whether a version is the one asked for; a local part (``+cpu``) need not be named."""
+    return wanted in (version, version.split("+", maxsplit=1)[0])
+
+
+def facts_of(request: Request, draft: Draft) -> Composition:
+    """What the image would be made of if everything in the request were to be had: the request's words in place of
+    the line's."""
+    line = draft.line
+    pins = dict(request.set_)
+    components: dict[str, Fact] = {}
+    packages: dict[str, Fact] = {}
+    for name, selection in draft.selections.items():
+        own = {**line.options, **line.components}.get(name, selection)
+        added = frozenset({f"--with {name}"} if name in request.with_ and name not in line.components else ())
+        if name in pins and not same_version(own.version, pins[name]):
+            words = frozenset({f"--set {name}={pins[name]}"})
+            components[name] = Fact(pins[name], words, own.version, added, selection.provider)
+        else:
+            has = None if selection.version == OPEN else selection.version
+            components[name] = Fact(has, added=added, provider=selection.provider)
+        for requirement in selection.packages:
+            package, _, pinned = requirement.partition("==")
+            packages[package] = Fact(pinned or None, added=added)
+    for name in request.with_:
+        if name not in components:
+            words = frozenset({f"--set {name}={pins[name]}"} if name in pins else ())
+            components[name] = Fact(pins.get(name), words, added=frozenset({f"--with {name}"}))
+    cuda = None if request.cuda is None else cuda_tag(request.cuda)
+    return Composition(
+        framework=Fact(line.framework),
+        version=_asked(f"--version {request.version}", request.version, line.version),
+        cuda=_asked(f"--cuda {cuda}", request.cuda, line.cuda),
+        python=_asked(f"--python {request.python}", request.python, line.python),
+        os=Fact(line.base.os),
+        components=components,
+        packages=packages,
+    )
+
+
+def _asked(word: str, wanted: str | None, has: str) -> Fact:
+    return Fact(has) if wanted is None or begins(has, wanted) else Fact(wanted, frozenset({word}), has)

@@ -1,0 +1,66 @@
+"""Extending an AWS Deep Learning Container (``--base dlc``): which image a line starts from, and where it lies."""
+
+from __future__ import annotations
+
+from trainwright.catalog.catalog import BASE
+from trainwright.catalog.image_line import Evidence, Line, LineBase, Selection
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.sagemaker.dlc import FRAMEWORKS, GALLERY, Snapshot, dlc_image, load_dlc, registry_of
+
+# The region of AWS's first registry, for those who name none.
+DEFAULT_REGION = "us-west-2"
+
+
+def extended(entry: Line) -> Line | None:
+    """The line that starts from the Deep Learning Container of the same framework, CUDA and Python.
+
+    Everything that the line holds is in that container already, so its components become those of the base image.
+
+    Returns:
+        Nothing where AWS has published no such container, or the line is none of AWS's.
+    """
+    line = entry.line
+    if line.base.kind == "debian" or line.framework not in FRAMEWORKS.values():
+        return None
+    try:
+        image = dlc_image(
+            framework=line.framework,
+            version=line.version,
+            cuda=line.published_cuda or line.cuda_tag,
+            python=line.python,
+            region=DEFAULT_REGION,
+        )
+    except RequestError:
+        return None
+    says = f"the container is {image.repository}:{image.tag}"
+    read = max(source.date for source in load_dlc().provenance.images if isinstance(source, Snapshot))
+    evidence = Evidence(source=image.evidence[0], date=str(read), says=says)
+    base = LineBase(kind="dlc", os=line.base.os, image=f"{image.repository}:{image.tag}")
+    held = {name: Selection(provider=BASE, version=chosen.version) for name, chosen in line.components.items()}
+    fields = {"base": base, "components": held, "options": {}, "evidence": (*line.evidence, evidence)}
+    return entry.model_copy(update={"line": line.model_copy(update=fields)})
+
+
+def registry_reference(image: str, region: str | None) -> str:
+    """Where a Deep Learning Container is pulled from.
+
+    Args:
+        image: repository and tag, such as ``pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker``.
+        region: whose registry; without one the public gallery where it has the image, else ``us-west-2``.
+
+    Raises:
+        RequestError: AWS has no such registry in the region.
+    """
+    table = load_dlc()
+    repository, _, tag = image.partition(":")
+    published = [each for each in table.images if (each.repository, each.tag) == (repository, tag)]
+    if region is None and any(each.gallery for each in published):
+        return f"{GALLERY}/{image}"
+    place = region or DEFAULT_REGION
+    accounts = table.accounts[registry_of(repository)]
+    if place not in accounts:
+        raise RequestError(
+            f"AWS has no Deep Learning Containers in a region {place!r}. {did_you_mean(place, accounts)}",
+            remedy="Correct the region of the site (aws.region in trainwright.toml, or AWS_REGION).",
+        )
+    return f"{accounts[place]}.dkr.ecr.{place}.{table.domains[place]}/{image}"

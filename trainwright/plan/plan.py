@@ -1,0 +1,205 @@
+"""The plan: the one resolved record from which Dockerfile, labels, tags and expectations are made."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import Field
+
+from trainwright.catalog.component import ProbeStep, SystemPackages
+from trainwright.catalog.image_line import Evidence
+from trainwright.core.records import Record
+from trainwright.user.files import NOT_IDENTITY, UserFiles
+
+SCHEMA = "trainwright/plan/1"
+LABEL = "io.trainwright"
+
+
+class Base(Record):
+    """What the image starts from.
+
+    Attributes:
+        kind: ``debian``, ``nvidia`` or ``dlc``.
+        os: distribution and release.
+        image: a registry reference, or nothing where the root file system is made on the spot.
+        digest: of ``image``, where the reference names it or a lock holds it.
+        build_image: what build stages start from, where that is another image.
+        build_digest: of ``build_image``, where a lock holds it.
+    """
+
+    kind: str
+    os: str
+    image: str | None = None
+    digest: str | None = None
+    build_image: str | None = None
+    build_digest: str | None = None
+
+    @property
+    def family(self) -> str:
+        """How the distribution installs packages: ``apt`` or ``dnf``."""
+        return "dnf" if self.os.startswith("amazonlinux") else "apt"
+
+
+class PlannedSource(Record):
+    """One input with its checksum: a Python package (``package`` and ``file``), an archive (``url``) or a file of a
+    Debian source package (``package`` and ``file``, no URL: apt knows where).
+
+    ``sha256`` is missing where nobody publishes it and no lock holds it yet.
+    """
+
+    package: str | None = None
+    file: str | None = None
+    url: str | None = None
+    mirrors: tuple[str, ...] = ()
+    sha256: str | None
+    size: int | None = None
+
+
+class PlannedComponent(Record):
+    """A component of the plan with everything its stages need."""
+
+    name: str
+    version: str
+    provider: str
+    order: int
+    packages: tuple[str, ...] = ()
+    index: str | None = None
+    sources: tuple[PlannedSource, ...] = ()
+    values: dict[str, str] = {}
+    system: SystemPackages = SystemPackages()
+    compile_memory_gb: float = 1.0
+    recipe: str
+    evidence: tuple[Evidence, ...] = ()
+
+    @property
+    def archives(self) -> tuple[PlannedSource, ...]:
+        """What is downloaded from a URL into a build stage."""
+        return tuple(s for s in self.sources if s.url or s.mirrors)
+
+    @property
+    def wheels(self) -> tuple[PlannedSource, ...]:
+        """The Python packages that are installed from a wheel."""
+        return tuple(s for s in self.sources if s.package and (s.file or "").endswith(".whl"))
+
+    @property
+    def wheel_archives(self) -> tuple[PlannedSource, ...]:
+        """The archives that are Python wheels; they are installed without their dependencies."""
+        return tuple(s for s in self.archives if (s.file or "").endswith(".whl"))
+
+    @property
+    def sdists(self) -> tuple[PlannedSource, ...]:
+        """The Python packages that are built from source in the ``wheels`` stage."""
+        python = [s for s in self.sources if s.package and "==" in s.package]
+        return tuple(s for s in python if not (s.file or "").endswith(".whl"))
+
+
+class Expectation(Record):
+    """A fact that the probe must find in the image."""
+
+    component: str
+    fact: str
+    value: str
+
+
+class PlannedProbe(ProbeStep):
+    """A probe step and the component it belongs to."""
+
+    component: str
+
+
+class Plan(Record):
+    """The resolved record. Equal requests against an equal catalog give an equal plan, byte for byte."""
+
+    schema_: str = Field(default=SCHEMA, alias="schema")
+    id: str
+    framework: str
+    version: str
+    cuda: str
+    python: str
+    base: Base
+    flavour: str = Field(default="", description="what sets it apart from its image line, as tags spell it")
+    unproven: tuple[str, ...] = Field(default=(), description="what of it no image line has, such as pytorch 2.16.0")
+    components: tuple[PlannedComponent, ...]
+    environment: dict[str, str]
+    labels: dict[str, str]
+    tags: tuple[str, ...]
+    notices: tuple[str, ...]
+    expect: tuple[Expectation, ...]
+    probes: tuple[PlannedProbe, ...]
+    user: UserFiles = UserFiles()
+    skeleton: str
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of ``plan --json``, without the fields that say nothing."""
+        data: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
+        return data
+
+    @property
+    def unlocked(self) -> bool:
+        """Whether the lock of its Python packages is still to be made; such a plan cannot be built."""
+        python = any(s.package and "==" in s.package for c in self.components for s in c.sources)
+        return bool(self.unproven) and not python
+
+    def component(self, name: str) -> PlannedComponent | None:
+        """The component of that name, or nothing."""
+        return next((c for c in self.components if c.name == name), None)
+
+
+def finish(fields: Mapping[str, Any]) -> Plan:
+    """A plan with its id, labels and tags, which all follow from the other fields.
+
+    The id is the sha256 of the canonical JSON of everything else in the plan, paths of the user's files excepted
+    (their digests are part of it).
+    """
+    draft = Plan(id="", labels={}, tags=(), **fields)
+    body = draft.as_json()
+    # Notices say what else there is, and a region says where the same container is pulled from.
+    for key in ("id", "labels", "tags", "notices"):
+        del body[key]
+    if draft.base.kind == "dlc":
+        body["base"]["image"] = str(draft.base.image).rpartition("/")[2]
+    for key in NOT_IDENTITY:
+        del body["user"][key]
+    identity = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return draft.model_copy(update={"id": identity, "labels": _labels(draft, identity), "tags": _tags(draft, identity)})
+
+
+def _labels(plan: Plan, identity: str) -> dict[str, str]:
+    labels = {
+        "org.opencontainers.image.title": f"{plan.framework}-training",
+        "org.opencontainers.image.version": plan.version,
+        f"{LABEL}.plan": identity,
+        f"{LABEL}.framework": plan.framework,
+        f"{LABEL}.framework-version": plan.version,
+        f"{LABEL}.cuda": plan.cuda,
+        f"{LABEL}.python": plan.python,
+        f"{LABEL}.base": plan.base.os,
+    }
+    for component in plan.components:
+        labels[f"{LABEL}.component.{component.name}"] = f"{component.version} ({component.provider})"
+    if plan.unproven:
+        labels[f"{LABEL}.unproven"] = ", ".join(plan.unproven)
+    if plan.user.entry_point:
+        labels[f"{LABEL}.entry-point"] = plan.user.entry_point
+    return labels
+
+
+def variant(plan: Plan) -> str:
+    """What distinguishes images of one framework, as tags spell it: ``2.6.0-cu124-py311-debian12``, and behind it
+    what was added (``-compiler``) or left out (``-no-rmm``)."""
+    # A tag may hold no "+"; a local version such as 2.13.0+cpu says only what the CUDA part says again.
+    from trainwright.catalog.image_line import cuda_tag
+
+    version = plan.version.split("+", maxsplit=1)[0]
+    name = f"{version}-{cuda_tag(plan.cuda)}-py{plan.python.replace('.', '')}-{plan.base.os.replace('-', '')}"
+    if plan.base.kind == "dlc":
+        name += "-dlc"
+    return f"{name}-{plan.flavour}" if plan.flavour else name
+
+
+def _tags(plan: Plan, identity: str) -> tuple[str, ...]:
+    name = f"trainwright/{plan.framework}:{variant(plan)}"
+    return (name, f"{name}-{identity[:12]}")

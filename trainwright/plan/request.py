@@ -1,0 +1,159 @@
+"""What a user asks for, typed and checked before anything is looked up."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable
+
+from trainwright.catalog.image_line import cuda_tag
+from trainwright.core.errors import RequestError
+from trainwright.core.fields import VERSION
+from trainwright.core.records import Record
+from trainwright.core.text import fits
+from trainwright.user.files import UserFiles, make_user_files
+
+# cu124, cuda-12.4 and 12.4.1; 124 is clear enough, 12 is not.
+_CUDA = re.compile(r"(?:cu(?:da)?[ -]?)?(\d{1,2})\.(\d)(?:\.\d{1,4})?|cu(?:da)?(\d{1,2})(\d)|(\d\d)(\d)", re.ASCII)
+
+
+class Request(Record):
+    """A request for an image. ``cuda`` is ``cpu`` or a version such as ``12.4``; ``None`` means: not asked for.
+
+    ``set_`` are components in another version than their image line has, sorted by name. ``allow_unproven`` lets a
+    version be tried that no image line has.
+    """
+
+    framework: str
+    cuda: str | None = None
+    version: str | None = None
+    python: str | None = None
+    base: str | None = None
+    with_: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    set_: tuple[tuple[str, str], ...] = ()
+    allow_unproven: bool = False
+    user: UserFiles = UserFiles()
+
+    def flags(self) -> str:
+        """The request as the command line spells it, without the verb."""
+        words = [f"--framework {self.framework}"]
+        if self.cuda is not None:
+            words.append(f"--cuda {cuda_tag(self.cuda)}")
+        for flag, value in (("--version", self.version), ("--python", self.python), ("--base", self.base)):
+            if value is not None:
+                words.append(f"{flag} {value}")
+        if self.with_:
+            words.append(f"--with {','.join(self.with_)}")
+        if self.without:
+            words.append(f"--without {','.join(self.without)}")
+        words += [f"--set {name}={version}" for name, version in self.set_]
+        user = self.user
+        for flag, path in (("--with-requirements", user.requirements), ("--code", user.code)):
+            if path is not None:
+                words.append(f"{flag} {shlex.quote(str(path))}")
+        if user.entry_point is not None:
+            words.append(f"--entry-point {user.entry_point}")
+        if user.allow_secrets:
+            words.append("--allow-secrets")
+        if self.allow_unproven:
+            words.append("--allow-unproven")
+        return " ".join(words)
+
+
+def make_request(
+    *,
+    framework: str | None,
+    cuda: str | None = None,
+    version: str | None = None,
+    python: str | None = None,
+    base: str | None = None,
+    with_: str | None = None,
+    without: str | None = None,
+    set_: Iterable[str] = (),
+    allow_unproven: bool = False,
+    requirements: str | None = None,
+    code: str | None = None,
+    entry_point: str | None = None,
+    allow_secrets: bool = False,
+) -> Request:
+    """A request from the words of the command line.
+
+    Args:
+        framework: name, such as ``pytorch``.
+        cuda: ``cpu``, ``cu124``, ``12.4`` or ``124``.
+        version: framework version, whole (``2.6.0``) or its beginning (``2.6``).
+        python: Python version, such as ``3.11``.
+        base: kind of base image.
+        with_: comma-separated components to add.
+        without: comma-separated components to leave out.
+        set_: components to pin, each as ``name=version``.
+        allow_unproven: try a version that no image line has.
+        requirements: a requirements file of the user's.
+        code: a folder with the user's code, baked into ``/opt/ml/code``.
+        entry_point: the script to run, inside ``code``.
+        allow_secrets: bake files that look like credentials, too.
+
+    Raises:
+        RequestError: a word cannot be read, or a file does not exist.
+    """
+    if not framework:
+        raise RequestError(
+            "--framework is missing", remedy="./invoke build --framework pytorch --cuda cpu   (./invoke list shows all)"
+        )
+    for flag, value in (("--version", version), ("--python", python)):
+        if value is not None and not fits(VERSION, value):
+            raise RequestError(f"{flag} {value}: not a version number", remedy=f"For example: {flag} 3.11")
+    return Request(
+        framework=framework.strip().lower(),
+        cuda=None if cuda is None else parse_cuda(cuda),
+        version=version,
+        python=python,
+        base=base,
+        with_=_names("--with", with_),
+        without=_names("--without", without),
+        set_=_pins(set_),
+        allow_unproven=allow_unproven,
+        user=make_user_files(
+            requirements, code, entry_point, allow_secrets=allow_secrets, git=base is not None and base.strip() == "dlc"
+        ),
+    )
+
+
+def parse_cuda(text: str) -> str:
+    """``cu124``, ``12.4``, ``124`` and ``12.4.1`` as ``12.4``; ``cpu`` stays.
+
+    Raises:
+        RequestError: the text is neither.
+    """
+    word = text.strip().lower()
+    if word == "cpu":
+        return "cpu"
+    match = _CUDA.fullmatch(word)
+    if match is None:
+        raise RequestError(
+            f"--cuda {text}: not a CUDA version",
+            remedy="Write --cuda cu124, --cuda 12.4 or --cuda cpu; ./invoke list shows what there is.",
+        )
+    major, minor = [group for group in match.groups() if group is not None]
+    return f"{major}.{minor}"
+
+
+def _names(flag: str, text: str | None) -> tuple[str, ...]:
+    if text is None:
+        return ()
+    names = [part.strip() for part in text.split(",")]
+    if not all(names):
+        raise RequestError(f"{flag} {text!r}: an empty name", remedy=f"For example: {flag} cuda-compiler,rmm")
+    return tuple(dict.fromkeys(names))
+
+
+def _pins(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    pins: dict[str, str] = {}
+    for word in words:
+        name, _, version = (part.strip() for part in word.partition("="))
+        if not name or not fits(VERSION, version):
+            raise RequestError(f"--set {word}: not NAME=VERSION", remedy="For example: --set nccl=2.21.5")
+        if pins.setdefault(name, version) != version:
+            raise RequestError(f"--set {name}={pins[name]} and --set {name}={version}: which one?")
+    return tuple(sorted(pins.items()))

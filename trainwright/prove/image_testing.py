@@ -1,0 +1,345 @@
+"""The pytest plugin that image tests run under: ``-p trainwright.prove.image_testing``.
+
+Image tests are plain pytest files; they import nothing of Trainwright and take these fixtures:
+
+``host``          a testinfra host, the container (``host.run``, ``host.file``, ``host.package``, ...)
+``plan``          the plan's JSON
+``probe``         what the probe found in the image
+``framework``     the plan's component that is the framework (``name``, ``version``), whatever the image line is called
+``gpus``          whether the container has GPUs; ``requires_gpu`` skips a test where it has none
+``torchrun``      the launcher's name; skips a test where the framework has no such program
+``within``        ``within(seconds, command, *args)``: a command that may take long, with a limit
+``python``        ``python(script, seconds=120)``: output of a script under the image's ``python3``
+``training_job``  a fresh ``/opt/ml`` as SageMaker would make it; the old one is back after the test
+
+The data come from one JSON file that ``TRAINWRIGHT_IMAGE_TEST`` names; :mod:`trainwright.prove.smoke` writes it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shlex
+import tempfile
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, TypedDict, cast
+
+import pytest
+import testinfra.host
+from testinfra.backend.docker import DockerBackend
+
+from trainwright.catalog.image_line import version_key
+from trainwright.core.runner import stream
+
+DATA_VARIABLE = "TRAINWRIGHT_IMAGE_TEST"
+COMMAND_SECONDS = 120
+NO_GPU = "not run: no GPU"
+FRAMEWORKS = ("pytorch", "tensorflow")
+FIRST_TORCHRUN = (1, 10)
+_LAST_WORDS = 5
+
+Within = Callable[..., Any]
+
+
+class ImageTestData(TypedDict):
+    """What the tests of one image need to know.
+
+    ``docker`` is the command line client, ``container`` the id of a running container of the image, ``select`` a word
+    that the names of the tests to run hold (empty: all).
+    """
+
+    docker: str
+    container: str
+    image: str
+    gpus: bool
+    select: str
+    plan: dict[str, Any]
+    probe: dict[str, Any]
+
+
+class ContainerDied(RuntimeError):
+    """The container, or the engine under it, went away while it was being tested."""
+
+
+class ContainerShell:
+    """One shell that stays open in a container: a command takes some 15 ms, against 100 ms by ``docker exec``.
+
+    Each command runs in a shell of its own, with nothing on standard input; what it printed comes back in base64, so
+    that any bytes pass.
+    """
+
+    def __init__(self, client: str, container: str) -> None:
+        self._argv = (client, container)
+        self._open = ExitStack()
+        self._last: list[str] = []
+
+    def __enter__(self) -> ContainerShell:
+        folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="trainwright-"))
+        pipe = Path(folder, "commands")
+        os.mkfifo(pipe, 0o600)
+        # Opened for reading, too: so neither this nor the client below waits for the other to open its end.
+        both_ends = os.open(pipe, os.O_RDWR)
+        script = 'exec "$0" exec -i "$1" /bin/sh < "$2"'
+        try:
+            running = self._open.enter_context(stream(["/bin/sh", "-c", script, *self._argv, str(pipe)]))
+            self._lines = running.lines()
+            os.write(both_ends, b"echo ready\n")
+            self._until("ready")
+            self._pipe = self._open.enter_context(pipe.open("wb", buffering=0))
+        except BaseException:
+            self._open.close()
+            raise
+        finally:
+            os.close(both_ends)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._open.close()
+
+    def run(self, command: str, seconds: float = COMMAND_SECONDS) -> tuple[int, bytes, bytes]:
+        """Exit status, output and errors of a shell command; 124 where it found no end in time.
+
+        Raises:
+            ContainerDied: the shell ended.
+        """
+        marker = uuid.uuid4().hex
+        line = (
+            f"d=$(mktemp -d); timeout -k 5 {seconds:g} /bin/sh -c {shlex.quote(command)} </dev/null >$d/1 2>$d/2; "
+            f"c=$?; base64 -w0 $d/1; echo; base64 -w0 $d/2; echo; rm -rf $d; echo {marker} $c\n"
+        )
+        try:
+            self._pipe.write(line.encode())
+        except OSError:
+            raise self._died() from None
+        status = int(self._until(marker).split()[1])
+        out, err = (base64.b64decode(text) for text in self._last[-3:-1])
+        return status, out, err
+
+    def _until(self, word: str) -> str:
+        self._last = []
+        for line in self._lines:
+            self._last.append(line)
+            if line.startswith(word):
+                return line
+        raise self._died()
+
+    def _died(self) -> ContainerDied:
+        said = "; ".join(self._last[-_LAST_WORDS:])
+        return ContainerDied(f"the container {self._argv[1][:12]} died during the tests{': ' + said if said else ''}")
+
+
+class ShellBackend(DockerBackend):  # type: ignore[misc] # testinfra ships no types
+    """testinfra's docker backend over one :class:`ContainerShell`."""
+
+    def __init__(self, shell: ContainerShell, container: str) -> None:
+        super().__init__(container)
+        self._shell = shell
+
+    def get_encoding(self) -> str:
+        """Every image of ours speaks UTF-8 (``LANG=C.UTF-8``)."""
+        return "utf-8"
+
+    def run(self, command: str, *args: str, **kwargs: Any) -> Any:
+        """Run a command; ``timeout`` (seconds) may be given, :data:`COMMAND_SECONDS` is the default."""
+        text = self.get_command(command, *args)
+        status, out, err = self._shell.run(text, kwargs.get("timeout", COMMAND_SECONDS))
+        return self.result(status, self.encode(text), out, err)
+
+
+class ContainerHost(testinfra.host.Host):  # type: ignore[misc] # testinfra ships no types
+    """testinfra's host; a command that fails says which and why, in words for a person."""
+
+    def check_output(self, command: str, *args: str, **kwargs: Any) -> str:
+        """What a command prints, without the last line end; the test fails where the command does."""
+        return cast(str, _do(self, command, *args, **kwargs).stdout.rstrip("\r\n"))
+
+
+class TrainingJob:
+    """A job's ``/opt/ml`` in the container: the three files of the platform, code, and what ``train`` leaves.
+
+    The files are those of SageMaker (one host, one channel); ``hyperparameters`` adds to them. The variable
+    ``SAGEMAKER_PROGRAM`` of an image with baked code is taken away, so that the job's own script runs.
+    """
+
+    def __init__(self, host: Any) -> None:
+        self._host = host
+
+    def write(self, path: str, text: str) -> None:
+        """Write a file below ``/opt/ml``."""
+        where = f"/opt/ml/{path}"
+        _do(self._host, "mkdir -p %s && printf %%s %s > %s", where.rpartition("/")[0], text, where)
+
+    def prepare(self, code: Mapping[str, str], hyperparameters: Mapping[str, Any] | None = None) -> None:
+        """Empty ``/opt/ml`` and fill it for a job whose entry point is ``train.py``.
+
+        Args:
+            code: file name to text, for ``/opt/ml/code``.
+            hyperparameters: name to value; the values are JSON-encoded strings in the file, as the SDK writes them.
+        """
+        folders = ("code", "input/config", "input/data/training", "model", "output/data")
+        _do(self._host, "rm -rf /opt/ml && mkdir -p " + " ".join(f"/opt/ml/{folder}" for folder in folders))
+        named = {"sagemaker_program": "train.py", "sagemaker_region": "us-west-2", **(hyperparameters or {})}
+        group = {"instance_group_name": "homogeneousCluster", "instance_type": "ml.m5.xlarge", "hosts": ["algo-1"]}
+        resources = {
+            "current_host": "algo-1",
+            "hosts": ["algo-1"],
+            "current_instance_type": "ml.m5.xlarge",
+            "current_group_name": "homogeneousCluster",
+            "instance_groups": [group],
+            "network_interface_name": "lo",
+        }
+        channels = {"training": {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated"}}
+        self.write("input/config/hyperparameters.json", json.dumps({k: json.dumps(v) for k, v in named.items()}))
+        self.write("input/config/resourceconfig.json", json.dumps(resources))
+        self.write("input/config/inputdataconfig.json", json.dumps(channels))
+        for name, text in code.items():
+            self.write(f"code/{name}", text)
+
+    def train(self, seconds: float = 180) -> Any:
+        """Run ``train`` as the platform does; returns testinfra's result."""
+        command = "cd / && env -u SAGEMAKER_PROGRAM TRAINING_JOB_NAME=smoke AWS_REGION=us-west-2 train"
+        return self._host.run(command, timeout=seconds)
+
+    def read(self, path: str) -> str:
+        """A file below ``/opt/ml``; fails where there is none."""
+        return cast(str, self._host.check_output("cat %s", f"/opt/ml/{path}"))
+
+    def has(self, path: str) -> bool:
+        """Whether there is such a file below ``/opt/ml``."""
+        return bool(self._host.run("test -e %s", f"/opt/ml/{path}").rc == 0)
+
+
+def _do(host: Any, command: str, *args: str, **kwargs: Any) -> Any:
+    """Run a command that a test takes for granted."""
+    done = host.run(command, *args, **kwargs)
+    if done.rc != 0:
+        words = command % args if args else command
+        pytest.fail(f"exit status {done.rc} of {words[:200]}: {(done.stderr or done.stdout).strip()[-500:]}")
+    return done
+
+
+def load_data(environment: Mapping[str, str] = os.environ) -> ImageTestData:
+    """The data file that ``TRAINWRIGHT_IMAGE_TEST`` names.
+
+    Raises:
+        pytest.UsageError: the variable or the file is missing, or the file lacks a field.
+    """
+    path = environment.get(DATA_VARIABLE, "")
+    if not path:
+        raise pytest.UsageError(f"{DATA_VARIABLE} names no file; image tests are run by ./invoke smoke")
+    try:
+        data = json.loads(Path(path).read_text())
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"{DATA_VARIABLE}={path}: {error}") from None
+    missing = sorted(set(ImageTestData.__annotations__) - set(data if isinstance(data, dict) else ()))
+    if missing:
+        raise pytest.UsageError(f"{DATA_VARIABLE}={path}: no {', '.join(missing)}")
+    return cast(ImageTestData, data)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave only the tests whose name holds the word that was selected."""
+    word = load_data()["select"]
+    chosen = [item for item in items if word in item.nodeid]
+    config.hook.pytest_deselected(items=[item for item in items if word not in item.nodeid])
+    items[:] = chosen
+
+
+@pytest.fixture(scope="session")
+def image_test() -> ImageTestData:
+    """The data of this run."""
+    return load_data()
+
+
+@pytest.fixture(scope="session")
+def plan(image_test: ImageTestData) -> dict[str, Any]:
+    """The plan's JSON."""
+    return image_test["plan"]
+
+
+@pytest.fixture(scope="session")
+def probe(image_test: ImageTestData) -> dict[str, Any]:
+    """What the probe found in the image."""
+    return image_test["probe"]
+
+
+@pytest.fixture(scope="session")
+def framework(plan: dict[str, Any]) -> dict[str, Any]:
+    """The component that is the framework: an image line may go by another name, such as ``huggingface-pytorch``."""
+    named = {component["name"]: component for component in plan["components"]}
+    return next(cast(dict[str, Any], named[name]) for name in (plan["framework"], *FRAMEWORKS) if name in named)
+
+
+@pytest.fixture
+def torchrun(framework: dict[str, Any]) -> str:
+    """PyTorch's launcher; skips the test where there is none."""
+    if framework["name"] != "pytorch" or version_key(framework["version"]) < FIRST_TORCHRUN:
+        pytest.skip("torchrun came with PyTorch 1.10")
+    return "torchrun"
+
+
+@pytest.fixture(scope="session")
+def gpus(image_test: ImageTestData) -> bool:
+    """Whether the container has GPUs."""
+    return image_test["gpus"]
+
+
+@pytest.fixture
+def requires_gpu(gpus: bool) -> None:
+    """Skip the test where there is no GPU."""
+    if not gpus:
+        pytest.skip(NO_GPU)
+
+
+@pytest.fixture(scope="session")
+def host(image_test: ImageTestData) -> Iterator[Any]:
+    """The container, as testinfra sees it."""
+    with ContainerShell(image_test["docker"], image_test["container"]) as shell:
+        backend = ShellBackend(shell, image_test["container"])
+        opened = ContainerHost(backend)
+        backend.set_host(opened)
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def within(host: Any) -> Within:
+    """``within(seconds, command, *args)``: run a command that may take long; fails where it finds no end."""
+
+    def run(seconds: float, command: str, *args: str) -> Any:
+        done = host.run(command, *args, timeout=seconds)
+        if done.rc in (124, 137):
+            pytest.fail(f"no end after {seconds:g} s: {command}\n{done.stdout[-1000:]}\n{done.stderr[-1000:]}")
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def python(within: Within) -> Callable[..., str]:
+    """``python(script, seconds=120)``: what a script prints under the image's ``python3``; fails where it fails."""
+
+    def run(script: str, seconds: float = COMMAND_SECONDS) -> str:
+        done = within(seconds, "cd /tmp && python3 -c %s", script)
+        if done.rc != 0:
+            said = (done.stderr or done.stdout).strip()
+            # A traceback says what it is about in its last line; that line comes first.
+            pytest.fail(f"{said.splitlines()[-1] if said else 'no output'}\nexit status {done.rc}:\n{said[-2000:]}")
+        return cast(str, done.stdout.strip())
+
+    return run
+
+
+@pytest.fixture
+def training_job(host: Any) -> Iterator[TrainingJob]:
+    """A job in the container; what ``/opt/ml`` held before is back after the test."""
+    keep = "rm -rf /opt/ml.kept && if test -e /opt/ml; then cp -a /opt/ml /opt/ml.kept; fi"
+    back = "rm -rf /opt/ml && if test -e /opt/ml.kept; then mv /opt/ml.kept /opt/ml; fi"
+    _do(host, keep)
+    try:
+        yield TrainingJob(host)
+    finally:
+        _do(host, back)

@@ -1,0 +1,279 @@
+"""The truth about an image, read out of the image itself, and how it differs from the plan.
+
+:func:`probe` runs ``templates/probe/probe.py`` inside the image; :func:`differences` holds what it found against the
+plan. A difference is a failed build, never a footnote.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from trainwright.catalog.catalog import BASE
+from trainwright.core.errors import EngineError, ProofFailed
+from trainwright.core.paths import templates_dir
+from trainwright.core.runner import Completed, run
+from trainwright.user import secret_files
+
+SESSION_LABEL = "io.trainwright.session"
+SINGLE_LIBRARIES = ("libcudart", "libmpi", "libnccl")  # a second one on the loader path is a trap, not a choice
+COMPILER_COMPONENTS = frozenset({"compiler", "cuda-compiler"})
+ROOT_KEYS = "ssh keys of root"
+_DOCKER_ITSELF_FAILED = 125
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One point in which the image is not what the plan says."""
+
+    component: str
+    fact: str
+    expected: str
+    found: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.component}: {self.fact} should be {self.expected}, the image has {self.found}"
+
+
+def probe(
+    client_path: str,
+    image: str,
+    plan: Mapping[str, Any],
+    *,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 900,
+) -> dict[str, Any]:
+    """Run the probe program in a container of the image; nothing is mounted, so a remote engine will do.
+
+    Args:
+        client_path: the docker command line client.
+        image: id or reference of an image that the engine has.
+        plan: the plan's JSON; its ``probes`` are run inside the image.
+        env: variables for the client (``DOCKER_HOST`` and the like).
+        timeout: seconds for the whole probe.
+
+    Returns:
+        What the program found (schema ``trainwright/probe/1``), with ``image``: the image's configuration and history.
+
+    Raises:
+        EngineError: the engine does not answer or cannot run the image.
+        ProofFailed: the program did not end well, so the image has no usable ``python3``.
+    """
+    session = uuid.uuid4().hex[:12]
+    name = f"trainwright-probe-{session}"
+    options = ["--rm", "-i", "--name", name, "--label", f"{SESSION_LABEL}={session}"]
+    request = json.dumps({"probes": list(plan.get("probes", ())), "secrets": secret_files.rules()})
+    argv = [client_path, "run", *options, "--network", "none", "--entrypoint", "python3", image, "-", request]
+    program = (templates_dir() / "probe" / "probe.py").read_text()
+    config = _image_config(client_path, image, env)
+    try:
+        done = run(argv, env=env, stdin=program, timeout=timeout)
+    finally:
+        # Of use where the client was killed: the container outlives it.
+        run([client_path, "rm", "-f", name], env=env, timeout=60)
+    return {**_document(done, image), "image": config}
+
+
+def _document(done: Completed, image: str) -> dict[str, Any]:
+    if done.returncode == _DOCKER_ITSELF_FAILED:
+        raise EngineError(
+            f"the engine could not run {image}: {done.tail(3)}", remedy="./invoke doctor says what is wrong with it."
+        )
+    try:
+        found = json.loads(done.stdout) if done.ok else None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ProofFailed(
+            f"the probe did not end well in {image} (exit status {done.returncode}): {done.tail(5)}",
+            remedy=f"Look inside: docker run --rm -it --entrypoint /bin/sh {image}. It needs a python3 on PATH.",
+            image=image,
+        )
+    return found
+
+
+def _image_config(client_path: str, image: str, env: Mapping[str, str] | None) -> dict[str, Any]:
+    """The image's configuration as the engine has it: what a container starts with, before anything runs."""
+    done = run([client_path, "image", "inspect", image], env=env, timeout=60)
+    if not done.ok:
+        raise EngineError(
+            f"the engine cannot describe {image}: {done.tail(2)}",
+            remedy="./invoke list --built shows the images that were built here.",
+        )
+    data = json.loads(done.stdout)[0]
+    config = data.get("Config") or {}
+    history = run([client_path, "history", "--no-trunc", "--format", "{{json .CreatedBy}}", image], env=env, timeout=60)
+    return {
+        "id": data.get("Id", ""),
+        "size_bytes": data.get("Size", 0),
+        "architecture": data.get("Architecture", ""),
+        "entrypoint": config.get("Entrypoint"),
+        "cmd": config.get("Cmd"),
+        "user": config.get("User") or "",
+        "working_dir": config.get("WorkingDir") or "",
+        "environment": dict(pair.split("=", 1) for pair in config.get("Env") or []),
+        "labels": config.get("Labels") or {},
+        "volumes": sorted(config.get("Volumes") or {}),
+        "history": [json.loads(line) for line in history.stdout.splitlines() if line.strip()],
+    }
+
+
+def check(plan: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    """Hold an image to its plan.
+
+    Raises:
+        ProofFailed: with every difference in the message and, as data, under ``differences``.
+    """
+    different = differences(plan, found)
+    if not different:
+        return
+    remedies = list(dict.fromkeys(d.remedy for d in different))
+    noun = "difference" if len(different) == 1 else "differences"
+    raise ProofFailed(
+        "\n".join([f"{len(different)} {noun} between plan and image", *(f"  {d}" for d in different)]),
+        remedy="\n".join(remedies),
+        differences=[asdict(d) for d in different],
+    )
+
+
+def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Difference]:
+    """Every point in which what the probe found is not what the plan says; an empty list is a proof.
+
+    Args:
+        plan: the plan's JSON.
+        found: what :func:`probe` returned.
+    """
+    return [
+        *_facts(plan, found),
+        *_packages(plan, found),
+        *_environment(plan, found),
+        *_labels(plan, found),
+        *_loader_path(found),
+        *_intruders(plan, found),
+    ]
+
+
+def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+    """Expectations that the components' own probes did not meet."""
+    for expected in plan.get("expect", ()):
+        component, fact, value = expected["component"], expected["fact"], str(expected["value"])
+        facts = found.get("facts", {}).get(component, {})
+        if fact in facts and _matches(value, _word(facts[fact])):
+            continue
+        if fact in facts:
+            seen, remedy = _word(facts[fact]), f"templates/components/{component} installs something else than it says."
+        elif "error" in facts:
+            seen = f"a probe that failed: {str(facts['error']).strip().splitlines()[-1]}"
+            remedy = f"Mend what templates/components/{component} installs, or its probe in component.yaml."
+        else:
+            seen = "no such fact"
+            remedy = f"The probe in templates/components/{component}/component.yaml did not find {fact}."
+        yield Difference(component, fact, value, seen, remedy)
+
+
+def _packages(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+    """Python distributions whose version is not the planned one, or that are missing."""
+    installed: Mapping[str, str] = found.get("distributions", {})
+    for component in plan.get("components", ()):
+        sources = (source.get("package") or "" for source in component.get("sources", ()))
+        pinned = dict.fromkeys(p for p in (*component.get("packages", ()), *sources) if "==" in p)
+        for requirement in pinned:
+            name, _, version = requirement.partition("==")
+            seen = installed.get(re.sub(r"[-_.]+", "-", name).lower())
+            # Other providers than wheels may use a package as material that is not installed as a distribution.
+            if seen == version or (seen is None and not component.get("provider", "").endswith("wheel")):
+                continue
+            yield Difference(
+                component["name"],
+                f"Python package {name}",
+                version,
+                seen or "none",
+                "A later layer changed the locked set: ./invoke render shows which; --with-requirements may only add.",
+            )
+
+
+def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+    """Variables of the plan that a container does not start with, and those that no image may set."""
+    variables: Mapping[str, str] = found.get("environment", {})
+    for name, value in plan.get("environment", {}).items():
+        if variables.get(name) != value:
+            yield Difference(
+                "environment",
+                name,
+                value,
+                variables.get(name, "nothing"),
+                "The image's ENV lines come from the plan: build it again with ./invoke build.",
+            )
+    if "FI_PROVIDER" in variables:
+        yield Difference(
+            "environment",
+            "FI_PROVIDER",
+            "unset",
+            variables["FI_PROVIDER"],
+            "Leave FI_PROVIDER out of the image: on an instance without EFA it hangs the job; "
+            "the toolkit sets it where it is right.",
+        )
+
+
+def _labels(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+    """Labels of the plan that the image lacks or has otherwise."""
+    labels: Mapping[str, str] = found.get("image", {}).get("labels", {})
+    for name, value in plan.get("labels", {}).items():
+        if labels.get(name) != value:
+            seen = labels.get(name, "nothing")
+            yield Difference("labels", name, value, seen, "This is the image of another plan: ./invoke build makes it.")
+
+
+def _loader_path(found: Mapping[str, Any]) -> Iterator[Difference]:
+    """Libraries that are there twice where the loader looks."""
+    for library, files in sorted(found.get("duplicates", {}).items()):
+        if library in SINGLE_LIBRARIES:
+            yield Difference(
+                "loader path",
+                library,
+                "one file",
+                ", ".join(files),
+                f"Remove all but one {library}: which of them a process gets depends on the order of directories.",
+            )
+
+
+def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+    """What no training image should hold: driver libraries, compilers nobody asked for, left-overs of the build."""
+    for path in found.get("driver_libraries", ()):
+        yield Difference(
+            "driver", path, "absent", "this file", "The host's driver brings this library; one in the image hides it."
+        )
+    providers = {component["name"]: component.get("provider") for component in plan.get("components", ())}
+    components = set(providers)
+    if not components & COMPILER_COMPONENTS:
+        for name, path in sorted(found.get("compilers", {}).items()):
+            yield Difference(
+                "compilers",
+                name,
+                "absent",
+                path,
+                "A build package got into the final image: move it from apt.run to apt.build, or use --with compiler.",
+            )
+    for kind, paths in sorted(found.get("left_overs", {}).items()):
+        if kind == ROOT_KEYS and providers.get("ssh") == BASE:
+            continue  # AWS's, by which the hosts log in; whom they let in is decided otherwise
+        more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
+        yield Difference(
+            "left-overs", kind, "none", ", ".join(paths[:3]) + more, f"Remove the {kind} in the step that makes them."
+        )
+
+
+def _word(value: Any) -> str:
+    """A fact as component files spell it: JSON's ``true`` and ``null``, text as it is."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _matches(expected: str, seen: str) -> bool:
+    """Equality, or a glob where the expectation holds a ``*``: ``3.11.*`` fits ``3.11.2``; ``3.11`` does not."""
+    return fnmatchcase(seen, expected) if "*" in expected else seen == expected

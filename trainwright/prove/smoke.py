@@ -1,0 +1,268 @@
+"""The image tests of every component in an image, and of the container contract, inside one container of it.
+
+The tests are ``templates/contract/test_*.py`` and ``templates/components/<name>/test_*.py``; they run in a pytest of
+their own, which no configuration and no plugin of the user's reaches.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+import time
+import uuid
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from trainwright.core.errors import EngineError, ProofFailed, RequestError
+from trainwright.core.paths import data_root, state_dir, templates_dir
+from trainwright.core.runner import Completed, run
+from trainwright.prove.probe import SESSION_LABEL
+
+SCHEMA = "trainwright/smoke/1"
+CONTRACT = "contract"
+HOST_NAME = "smoke.internal"
+PLUGIN = "trainwright.prove.image_testing"
+REASON_CHARACTERS = 2000
+_RAN = (0, 1)  # pytest: all passed, some failed
+_NONE_COLLECTED = 5
+
+Outcome = Literal["passed", "failed", "skipped"]
+
+
+@dataclass(frozen=True)
+class SmokeRow:
+    """One check. ``component`` is ``contract`` for the checks of the image as a whole."""
+
+    component: str
+    check: str
+    outcome: Outcome
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SmokeReport:
+    """The checks of one run."""
+
+    image: str
+    rows: tuple[SmokeRow, ...]
+    seconds: float
+
+    def count(self, outcome: Outcome) -> int:
+        """How many checks ended so."""
+        return sum(row.outcome == outcome for row in self.rows)
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of ``smoke --json``."""
+        return {
+            "schema": SCHEMA,
+            "image": self.image,
+            "passed": self.count("passed"),
+            "failed": self.count("failed"),
+            "skipped": self.count("skipped"),
+            "seconds": round(self.seconds, 1),
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+    def raise_for_failures(self) -> None:
+        """Raise where a check failed.
+
+        Raises:
+            ProofFailed: naming every failed check with its reason.
+        """
+        failed = [row for row in self.rows if row.outcome == "failed"]
+        if not failed:
+            return
+        noun = "check" if len(failed) == 1 else "checks"
+        lines = [f"  {row.component}: {row.check}: {_headline(row.reason)}" for row in failed]
+        components = " ".join(dict.fromkeys(row.component for row in failed))
+        raise ProofFailed(
+            "\n".join([f"{len(failed)} image {noun} failed in {self.image}", *lines]),
+            remedy=f"The checks are files of templates/ ({components}); smoke.xml in the report folder says more.",
+            image=self.image,
+            failed=[asdict(row) for row in failed],
+        )
+
+
+def smoke(
+    client_path: str,
+    image: str,
+    plan: Mapping[str, Any],
+    probe: Mapping[str, Any],
+    report_dir: Path,
+    *,
+    gpus: bool = False,
+    select: str | None = None,
+    folders: Mapping[str, Path] | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 1800,
+) -> SmokeReport:
+    """Run the image tests in one container of the image; the container is gone afterwards, whatever happens.
+
+    Args:
+        client_path: the docker command line client.
+        image: id or reference of an image that the engine has.
+        plan: the plan's JSON; its components say which tests run.
+        probe: what the probe found in the image.
+        report_dir: takes ``smoke.xml`` (JUnit).
+        gpus: give the container all GPUs; without, the checks that need one are skipped.
+        select: run only checks whose name (``components/metis/test_metis.py::test_...``) holds this word.
+        folders: the folder of each component, where it is not the shipped one of that name.
+        env: variables for the client (``DOCKER_HOST`` and the like).
+        timeout: seconds for all checks together.
+
+    Returns:
+        A row per check; a component without tests is a failed row.
+
+    Raises:
+        EngineError: the container could not be started.
+        ProofFailed: the tests could not be run at all.
+        RequestError: nothing is named as ``select`` says.
+    """
+    started = time.monotonic()
+    names = [component["name"] for component in plan.get("components", ())]
+    files, untested = collect(templates_dir(), names, folders)
+    report_dir.mkdir(parents=True, exist_ok=True)
+    junit = report_dir.absolute() / "smoke.xml"
+    junit.unlink(missing_ok=True)
+    with _container(client_path, image, gpus, env) as container:
+        data = {
+            "docker": client_path,
+            "container": container,
+            "image": image,
+            "gpus": gpus,
+            "select": select or "",
+            "plan": dict(plan),
+            "probe": dict(probe),
+        }
+        done = _pytest(files, junit, data, env, timeout)
+    if done.returncode == _NONE_COLLECTED and select:
+        raise RequestError(
+            f"--select {select}: no check of this image is named so",
+            remedy=f"Give a component ({', '.join([CONTRACT, *names])}) or a part of a test's name.",
+        )
+    if done.returncode not in _RAN or not junit.is_file():
+        raise ProofFailed(
+            f"the image tests did not run to their end (pytest's exit status {done.returncode}): {done.tail(10)}",
+            remedy="A file of templates/contract or templates/components is broken, or the engine went away.",
+            output=(done.stdout + done.stderr)[-4000:],
+        )
+    rows = [*parse_junit(junit.read_text()), *(() if select else map(_no_tests, untested))]
+    return SmokeReport(image=image, rows=tuple(rows), seconds=time.monotonic() - started)
+
+
+def collect(
+    templates: Path, components: list[str], folders: Mapping[str, Path] | None = None
+) -> tuple[list[Path], list[str]]:
+    """The test files for an image with these components, and the components that have none."""
+    places = {name: (folders or {}).get(name, templates / "components" / name) for name in components}
+    own = {name: sorted(place.glob("test_*.py")) for name, place in places.items()}
+    files = [*sorted((templates / CONTRACT).glob("test_*.py")), *(file for tests in own.values() for file in tests)]
+    return files, [name for name, tests in own.items() if not tests]
+
+
+def parse_junit(text: str) -> list[SmokeRow]:
+    """The rows of a JUnit file of pytest's (family xunit1, which names the file of a test)."""
+    rows = []
+    for case in ET.fromstring(text).iter("testcase"):  # noqa: S314 - our own pytest wrote it
+        outcome: Outcome = "passed"
+        reason = ""
+        for bad in (*case.findall("failure"), *case.findall("error")):
+            outcome = "failed"
+            reason = _reason(bad)
+        skipped = case.find("skipped")
+        if outcome == "passed" and skipped is not None:
+            outcome, reason = "skipped", skipped.get("message") or ""
+        folder = Path(case.get("file") or case.get("classname") or "").parent
+        name = folder.name if folder.name else CONTRACT
+        rows.append(SmokeRow(name, case.get("name") or "", outcome, reason, round(float(case.get("time") or 0), 3)))
+    return rows
+
+
+def _reason(failure: ET.Element) -> str:
+    """What a failed check said, without the source code that pytest shows around it."""
+    shown = [line[1:].strip() for line in (failure.text or "").splitlines() if line.startswith("E  ")]
+    message = failure.get("message") or ""
+    return ("\n".join(shown) or message)[:REASON_CHARACTERS]
+
+
+def _headline(reason: str) -> str:
+    """The first line of a reason, short enough for a terminal."""
+    return reason.strip().splitlines()[0][:200] if reason.strip() else "no reason given"
+
+
+def _no_tests(component: str) -> SmokeRow:
+    reason = f"templates/components/{component} has no test_*.py"
+    return SmokeRow(component, "no tests", "failed", reason, 0.0)
+
+
+@contextmanager
+def _container(client: str, image: str, gpus: bool, env: Mapping[str, str] | None) -> Iterator[str]:
+    """A container of the image that does nothing; removed on the way out."""
+    session = uuid.uuid4().hex[:12]
+    name = f"trainwright-smoke-{session}"
+    argv = [client, "run", "-d", "--init", "--name", name, "--label", f"{SESSION_LABEL}={session}"]
+    # As on the platform: the host's own name resolves (torchrun waits for it for minutes) and is not algo-1.
+    names = ["--hostname", HOST_NAME, "--add-host", f"{HOST_NAME}:127.0.0.1", "--add-host", "algo-1:127.0.0.1"]
+    argv += ["--network", "none", *names, "--shm-size", "1g"]
+    argv += ["--gpus", "all"] if gpus else []
+    try:
+        done = run([*argv, "--entrypoint", "sleep", image, "infinity"], env=env, timeout=300, finish=True)
+        if not done.ok:
+            raise EngineError(
+                f"the engine could not start a container of {image}: {done.tail(3)}",
+                remedy="./invoke doctor says what is wrong with the engine.",
+            )
+        yield done.stdout.strip()
+    finally:
+        # By name: a container that was created and did not start has no id to go by.
+        run([client, "rm", "-f", name], env=env, timeout=120)
+
+
+def _pytest(
+    files: list[Path], junit: Path, data: Mapping[str, Any], env: Mapping[str, str] | None, timeout: float
+) -> Completed:
+    """Run pytest over the files, shielded from every configuration but its own."""
+    templates = templates_dir()
+    with tempfile.TemporaryDirectory(prefix="trainwright-smoke-") as scratch:
+        data_file = Path(scratch, "data.json")
+        data_file.write_text(json.dumps(data))
+        config = Path(scratch, "pytest.ini")
+        config.write_text("[pytest]\njunit_family = xunit1\n")
+        argv = [sys.executable, "-m", "pytest", "-c", str(config), "--rootdir", str(templates)]
+        argv += [
+            "--confcutdir",
+            str(templates),
+            "--import-mode=importlib",
+            "-o",
+            "addopts=",
+            "-o",
+            "strict_config=true",
+        ]
+        argv += ["-p", PLUGIN, "-p", "no:cacheprovider", "-q", "--tb=short", f"--junitxml={junit}"]
+        python_path = os.pathsep.join(p for p in (_package_root(), os.environ.get("PYTHONPATH", "")) if p)
+        variables = {
+            **(env or {}),
+            "TRAINWRIGHT_IMAGE_TEST": str(data_file),
+            "TRAINWRIGHT_STATE": str(state_dir()),
+            "PYTHONPATH": python_path,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTEST_ADDOPTS": "",
+            "PYTEST_PLUGINS": "",
+        }
+        return run([*argv, *map(str, files)], env=variables, cwd=data_root(), timeout=timeout)
+
+
+def _package_root() -> str:
+    """The folder that ``import trainwright`` finds this package in."""
+    spec = importlib.util.find_spec("trainwright")
+    assert spec is not None and spec.submodule_search_locations
+    return str(Path(next(iter(spec.submodule_search_locations))).parent)

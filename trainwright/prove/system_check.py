@@ -1,0 +1,72 @@
+"""Whether an image has the distribution's packages that its lock names, and what to say where it cannot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from trainwright.core.errors import ProofFailed, SourceError
+from trainwright.sources.inputs import Inputs
+
+# The stages of a Dockerfile that the image itself is made from.
+IMAGE_STAGES = {"os", "interpreter", "final"}
+# apt-get, where a pin leaves nothing to install.
+_NOT_THERE = re.compile(
+    r"has no installation candidate|is not installable|not going to be installed|held broken|Unable to locate package"
+)
+_NAMED = re.compile(r"Package '?([\w.+-]+)'? has no|Depends: ([\w.+-]+) .*but it is not|locate package ([\w.+-]+)")
+
+
+def check_system_packages(inputs: Inputs, found: Mapping[str, Any]) -> None:
+    """Hold the packages of an image to its lock, where the build was to use nothing else.
+
+    Args:
+        inputs: of the build.
+        found: by the probe.
+
+    Raises:
+        ProofFailed: a package is missing or has another version.
+    """
+    if not inputs.strict or inputs.lock is None:
+        return
+    installed: Mapping[str, str] = found.get("packages", {})
+    rows = [
+        f"  {package.name}: the lock has {package.version}, the image {installed.get(package.name, 'none')}"
+        for package in inputs.lock.system or ()
+        if IMAGE_STAGES & set(package.stages) and installed.get(package.name) != package.version
+    ]
+    if rows:
+        raise ProofFailed(
+            "\n".join([f"{len(rows)} packages of the distribution are not those of the lock", *rows]),
+            remedy=f"./invoke lock {inputs.lock.request} --upgrade apt",
+            packages=[row.strip() for row in rows],
+        )
+
+
+def gone_from_archive(inputs: Inputs, component: str | None, lines: Sequence[str], log: str) -> SourceError | None:
+    """The failure of an apt step that could install only locked versions, where that is why it failed.
+
+    Args:
+        inputs: of the build.
+        component: whose step it is, where that is known.
+        lines: the last lines of its output.
+        log: the path of the whole log.
+    """
+    text = "\n".join(lines)
+    if inputs.lock is None or not inputs.lock.system or not _NOT_THERE.search(text):
+        return None
+    named = sorted({name for pair in _NAMED.findall(text) for name in pair if name})
+    versions = {p.name: p.version for p in inputs.lock.system}
+    rows = [f"  {name}: {versions.get(name, 'is not in the lock')}" for name in named]
+    return SourceError(
+        "\n".join([f"{component or 'os'}: apt does not find these packages as the lock has them", *rows]),
+        remedy="Distributions keep only the latest versions. Build from a folder that ./invoke mirror pull filled in "
+        f"time, or lock today's: ./invoke lock {inputs.lock.request} --upgrade apt\nThe whole log: {log}",
+        component=component or "os",
+        file=named[0] if named else None,
+        urls=[],
+        packages=named,
+        last_lines=list(lines),
+        log=log,
+    )

@@ -1,0 +1,54 @@
+"""The shape of what ``push --json`` prints."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainwright.core.records import Record
+
+
+class PushedTag(Record):
+    """A tag after a push. ``kept``: it points where it pointed, and ``says`` why."""
+
+    tag: str
+    kind: Literal["immutable", "own", "moving"]
+    state: Literal["made", "moved", "there already", "kept"]
+    says: str
+
+
+class PushedImage(Record):
+    """An image in one registry.
+
+    ``uri`` names it by digest. ``sent_bytes`` counts what was sent, before compression; ``layers_present`` is null
+    where the whole image was there. ``sbom_digest`` is the manifest of the attached bill of materials.
+    """
+
+    image: str
+    image_id: str
+    plan: str
+    uri: str
+    digest: str
+    account: str
+    region: str
+    repository: str
+    proven: bool
+    cuda: str
+    entry_point: str | None
+    tags: tuple[PushedTag, ...]
+    sent_bytes: int
+    layers_sent: int
+    layers_present: int | None
+    seconds: float
+    sbom: str
+    sbom_digest: str | None
+    record: str
+
+
+class PushDocument(Record):
+    """``push --json``: a row per image and region."""
+
+    schema_: Literal["trainwright/push/1"] = Field(alias="schema")
+    images: tuple[PushedImage, ...]
+    notices: tuple[str, ...]

@@ -1,0 +1,121 @@
+"""The software bill of materials of an image: CycloneDX, from what the probe read inside it. Needs no network.
+
+The probe asked the image's own dpkg and Python for what is installed. What was compiled or unpacked is in no package
+database, so no scanner of files would find it: it comes from the plan, which the probe holds the image to.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from trainwright import __version__
+from trainwright.plan.plan import LABEL, Plan, PlannedComponent
+
+if TYPE_CHECKING:
+    from cyclonedx.model.component import Component
+
+MEDIA_TYPE = "application/vnd.cyclonedx+json"
+FILE = "sbom.cdx.json"
+_SPACE = uuid.UUID("5d1c0a52-6f3e-5f0e-9a55-6b1a1d1f6a0e")  # of serial numbers; any fixed one will do
+
+
+def make_sbom(plan: Plan, probe: Mapping[str, Any], image_id: str, built: datetime) -> str:
+    """The CycloneDX 1.6 document (JSON) of an image. Equal arguments give an equal document.
+
+    Args:
+        plan: of the image; its archives with their checksums are named.
+        probe: what was found in it.
+        image_id: ``sha256:…``.
+        built: when.
+    """
+    from cyclonedx.model import HashAlgorithm, HashType, Property
+    from cyclonedx.model.bom import Bom
+    from cyclonedx.model.component import Component, ComponentType
+    from cyclonedx.output.json import JsonV1Dot6
+
+    digest = image_id.removeprefix("sha256:")
+    image = Component(
+        type=ComponentType.CONTAINER,
+        name=f"{plan.framework}-training",
+        version=plan.version,
+        bom_ref=image_id,
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest)],
+        properties=[
+            Property(name=f"{LABEL}.plan", value=plan.id),
+            *(
+                Property(name=name, value=value)
+                for name, value in sorted(plan.labels.items())
+                if name.startswith(LABEL)
+            ),
+        ],
+    )
+    components = {str(one.bom_ref.value): one for one in _components(plan, probe)}
+    bom = Bom(components=components.values(), serial_number=uuid.uuid5(_SPACE, digest))
+    bom.metadata.component = image
+    bom.metadata.timestamp = built
+    bom.metadata.tools.components.add(
+        Component(type=ComponentType.APPLICATION, name="trainwright", version=__version__, bom_ref="trainwright")
+    )
+    bom.register_dependency(image, components.values())
+    return str(JsonV1Dot6(bom).output_as_string(indent=1)) + "\n"
+
+
+def _components(plan: Plan, probe: Mapping[str, Any]) -> Iterator[Component]:
+    from cyclonedx.model.component import Component, ComponentType
+    from packageurl import PackageURL
+
+    release: Mapping[str, str] = probe.get("os", {})
+    name, version = release.get("ID", ""), release.get("VERSION_ID", "")
+    if name:
+        yield Component(
+            type=ComponentType.OPERATING_SYSTEM, name=name, version=version or None, bom_ref=f"os:{name}-{version}"
+        )
+    distro = {"distro": f"{name}-{version}"} if version else {}
+    for package, found in sorted(probe.get("packages", {}).items()):
+        purl = PackageURL("deb", name or "debian", package, found, distro)
+        yield Component(type=ComponentType.LIBRARY, name=package, version=found, purl=purl, bom_ref=purl.to_string())
+    for package, found in sorted(probe.get("distributions", {}).items()):
+        purl = PackageURL("pypi", None, package, found)
+        yield Component(type=ComponentType.LIBRARY, name=package, version=found, purl=purl, bom_ref=purl.to_string())
+    for component in plan.components:
+        # A source package of the distribution that was compiled is no installed package either.
+        compiled = any(s.package and "==" not in s.package for s in component.sources)
+        if component.archives or compiled or component.provider in ("source", "base"):
+            yield _built(component)
+
+
+def _built(component: PlannedComponent) -> Component:
+    """A component that no package database knows: compiled, unpacked, or the base image's."""
+    from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
+    from cyclonedx.model.component import Component, ComponentType
+    from packageurl import PackageURL
+
+    purl = PackageURL("generic", None, component.name, component.version)
+    references = [
+        ExternalReference(
+            type=ExternalReferenceType.SOURCE_DISTRIBUTION,
+            url=XsUri(re.sub(r"(?<=://)[^/@]*@", "", source.url or source.mirrors[0])),
+            hashes=[HashType(alg=HashAlgorithm.SHA_256, content=source.sha256)] if source.sha256 else None,
+        )
+        for source in component.archives
+    ]
+    return Component(
+        type=ComponentType.LIBRARY,
+        name=component.name,
+        version=component.version,
+        purl=purl,
+        bom_ref=purl.to_string(),
+        external_references=references,
+        properties=[
+            Property(name=f"{LABEL}.provider", value=component.provider),
+            *(
+                Property(name=f"{LABEL}.source", value=f"{source.file} sha256:{source.sha256}")
+                for source in component.sources
+                if source.package and "==" not in source.package and source.file
+            ),
+        ],
+    )

@@ -1,0 +1,75 @@
+"""What a repository allows: whether it exists, which of its tags may move, and what ``--create`` does about both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+from trainwright.core.errors import RegistryRefused
+from trainwright.push.ecr import Ecr
+from trainwright.push.repository import FILTERS, RepositoryPolicy
+
+
+def settle(
+    ecr: Ecr, policy: RepositoryPolicy, filters: Sequence[str], *, create: bool, say: Callable[[str], None]
+) -> Mapping[str, Any]:
+    """A repository that can be pushed to, as ECR describes it.
+
+    Args:
+        ecr: the repository.
+        policy: how it is made, where that is asked for.
+        filters: wildcards of the tags that are to move.
+        create: make it where it is missing, and add the filters that it lacks.
+        say: told what is made or changed.
+
+    Raises:
+        RegistryRefused: there is none and none is to be made, or ECR refused.
+    """
+    place = ecr.place
+    found = ecr.repository()
+    if found is None:
+        if not create:
+            raise RegistryRefused(
+                f"{place.host} has no repository {place.repository}",
+                remedy=f"./invoke push … --repository {place.repository} --region {place.region} --create   # makes "
+                "it: immutable tags, scan on push, encryption, a lifecycle policy (docs/push.md)",
+                cause="repository",
+                place=f"{place.host}/{place.repository}",
+            )
+        if ecr.create(policy, list(filters)[:FILTERS]):
+            say(f"made the repository {place.host}/{place.repository}")
+        found = ecr.repository()
+        if found is None:
+            raise RegistryRefused(
+                f"{place.host}/{place.repository}: made, but not there", remedy="Run the same command again."
+            )
+    lacking = filters_lacking(found, filters)
+    if not (create and lacking and found.get("imageTagMutability") == "IMMUTABLE_WITH_EXCLUSION"):
+        return found
+    known = _filters(found)
+    if len(known) + len(lacking) > FILTERS:
+        say(f"{place.repository} has {len(known)} filters for moving tags, and ECR takes {FILTERS}: none is added")
+        return found
+    ecr.set_filters([*known, *lacking])
+    say(f"tags of {place.repository} that fit {', '.join(lacking)} may move now")
+    return ecr.repository() or found
+
+
+def filters_lacking(description: Mapping[str, Any], filters: Sequence[str]) -> list[str]:
+    """Those wildcards whose tags a repository does not let move."""
+    return [one for one in filters if not may_move(description, one.replace("*", "x"))]
+
+
+def may_move(description: Mapping[str, Any], tag: str) -> bool:
+    """Whether a repository lets a tag move once it exists."""
+    excluded = any(fnmatchcase(tag, one) for one in _filters(description))
+    return {
+        "MUTABLE": True,
+        "MUTABLE_WITH_EXCLUSION": not excluded,
+        "IMMUTABLE_WITH_EXCLUSION": excluded,
+    }.get(str(description.get("imageTagMutability", "MUTABLE")), False)
+
+
+def _filters(description: Mapping[str, Any]) -> list[str]:
+    return [str(one["filter"]) for one in description.get("imageTagMutabilityExclusionFilters") or ()]

@@ -1,0 +1,111 @@
+"""The shape of what ``rehearse --json`` prints."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainwright.core.records import Record
+
+
+class RehearsalCheck(Record):
+    """One thing that has to hold for a job."""
+
+    check: str
+    outcome: Literal["passed", "failed", "skipped"]
+    says: str
+
+
+class RehearsedHost(Record):
+    """One simulated host. ``end``: by itself, or taken down (with a failed one, at the timeout, at the stop)."""
+
+    name: str
+    host_name: str
+    exit_code: int | None
+    end: Literal["by itself", "taken down", "timeout", "stopped"]
+    success: bool
+    failure: str | None
+    seconds: float
+    log: str
+
+
+class RehearsedRank(Record):
+    """One process of the user's script; ``rank`` is null where no launcher numbered it."""
+
+    rank: int | None
+    local_rank: int | None
+    host: str
+    host_name: str
+    pid: int
+    world_size: int | None
+    world_sizes: dict[str, int]
+    reduced: dict[str, float]
+    reached: list[str]
+    error: str
+
+
+class RehearsedLaunch(Record):
+    """A launch line that ``--launch-only`` caught; ``telling``: those of its variables that decide about the launch."""
+
+    host: str
+    argv: tuple[str, ...]
+    cwd: str
+    environment: dict[str, str]
+    telling: tuple[str, ...]
+    in_image: str
+
+
+class RehearsalArtifact(Record):
+    """An archive of what the hosts left."""
+
+    path: str
+    files: tuple[str, ...]
+
+
+class RehearsalCause(Record):
+    """Why a rehearsal failed."""
+
+    id: str
+    text: str
+    remedy: str
+    host: str
+    rank: int | None
+    last_lines: tuple[str, ...]
+
+
+class RehearsedGroup(Record):
+    """Hosts of one instance type; a heterogeneous cluster has several."""
+
+    name: str
+    instance_type: str
+    hosts: tuple[str, ...]
+
+
+class RehearsalDocument(Record):
+    """``rehearse --json`` where the job passed, and ``report.json`` in any case."""
+
+    schema_: Literal["trainwright/rehearse/1"] = Field(alias="schema")
+    outcome: Literal["passed", "failed"]
+    image: str
+    image_id: str
+    entry_point: str
+    sdk: Literal[2, 3]
+    launcher: str
+    hosts_asked: int
+    processes_per_host: int
+    world_size: int
+    instance_type: str
+    instance_groups: tuple[RehearsedGroup, ...]
+    network: Literal["bridge", "veth"]
+    gpus: bool
+    launch_only: bool
+    seconds: float
+    checks: tuple[RehearsalCheck, ...]
+    hosts: tuple[RehearsedHost, ...]
+    ranks: tuple[RehearsedRank, ...]
+    launches: tuple[RehearsedLaunch, ...]
+    notes: tuple[str, ...]
+    artifacts: dict[str, RehearsalArtifact]
+    report: str
+    cause: RehearsalCause | None

@@ -1,0 +1,390 @@
+"""Which AWS Deep Learning Container exists where: SageMaker training images, to be extended with ``--base dlc``.
+
+The facts lie in ``dlc.json``, which ``devtools/refresh_dlc.py`` makes; its ``provenance`` names for each table the
+package and version, or the repository, commit and date. Read at first use, not at import. That a table names an image
+is no proof that the registry still has it: nothing here asks a registry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from packaging.version import InvalidVersion, Version
+from pydantic import Field
+
+from trainwright.core.errors import RequestError, did_you_mean, nearest
+from trainwright.core.records import Record, parse_record, read_json
+from trainwright.sagemaker.instances import Source
+
+PATH = Path(__file__).with_name("dlc.json")
+GALLERY = "public.ecr.aws/deep-learning-containers"
+SMP = "smdistributed-modelparallel"
+# A repository of AWS's registry and what its images are called here. PyTorch changed its repository with 2.11.
+FRAMEWORKS = {
+    "pytorch-training": "pytorch",
+    "pytorch": "pytorch",
+    "tensorflow-training": "tensorflow",
+    "pytorch-trcomp-training": "pytorch-trcomp",
+    "huggingface-pytorch-training": "huggingface-pytorch",
+    "huggingface-tensorflow-training": "huggingface-tensorflow",
+    "huggingface-pytorch-trcomp-training": "huggingface-pytorch-trcomp",
+    "huggingface-tensorflow-trcomp-training": "huggingface-tensorflow-trcomp",
+    SMP: "pytorch-smp",
+}
+_CUDA = re.compile(r"(?:cu|cuda)?[ -]?(\d{2})\.?(\d)(?:\.\d+)?", re.IGNORECASE | re.ASCII)
+_PYTHON = re.compile(r"(?:py|python)?[ -]?([23])\.?(\d{0,2})(?:\.\d+)?", re.IGNORECASE | re.ASCII)
+
+Status = Literal["supported", "end-of-support", "unknown"]
+
+
+class Image(Record):
+    """A published training image. A field is null where no source says."""
+
+    repository: str
+    version: str = Field(description="of the framework")
+    transformers: str | None = Field(description="of the Hugging Face library; null in other images")
+    device: Literal["gpu", "cpu"]
+    cuda: str | None = Field(pattern=r"^cu\d{3}$", description="null: a CPU image, or no source says")
+    python: str | None = Field(pattern=r"^py[23]\d*$", description="py2 and py3 stand for whatever AWS took")
+    os: str | None
+    tag: str
+    gallery: bool = Field(description="also in the public gallery, without an account")
+    released: date | None
+    end_of_patch: date | None = Field(description="the last day on which AWS patches it")
+    regions: str | None = Field(description="key of the table region_sets; null: no source lists its regions")
+    evidence: tuple[str, ...] = Field(min_length=1)
+
+    @property
+    def framework(self) -> str:
+        """The name under which :func:`dlc_image` finds it."""
+        return FRAMEWORKS[self.repository]
+
+
+class Unpublished(Record):
+    """AWS's repository can build it, but no source names a published SageMaker image of it."""
+
+    repository: str
+    version: str
+    cuda: str | None
+    evidence: tuple[str, ...]
+
+
+class Claim(Record):
+    """What one source says of one image; ``source`` is ``documents``, ``facts`` or ``sagemaker-core``."""
+
+    source: str
+    repository: str
+    version: str
+    transformers: str | None = None
+    device: Literal["gpu", "cpu"]
+    cuda: str | None = None
+    python: str | None = None
+    os: str | None = None
+    tag: str | None = None
+    gallery: bool | None = None
+    released: date | None = None
+    end_of_patch: date | None = None
+    evidence: str
+
+
+class Support(Record):
+    """From when to when AWS patches the images of a framework's minor version."""
+
+    repository: str
+    version: str = Field(pattern=r"^\d+\.\d+$")
+    released: date
+    end_of_patch: date
+    evidence: str
+
+
+class Snapshot(Record):
+    """A state of a repository that rows were read from."""
+
+    repository: str
+    branch: str | None = None
+    commit: str | None = Field(default=None, description="null: each row's evidence names its own")
+    date: date
+    content: str = ""
+
+
+class Correction(Record):
+    """A value of a source that is known to be wrong, and what stands in its place."""
+
+    source: str
+    repository: str
+    tag: str = Field(description="the image, as the source names it")
+    field: str
+    says: str
+    taken: str | None
+    why: str
+
+
+class Provenance(Record):
+    """Where the tables come from."""
+
+    made_by: str
+    accounts: tuple[Source, ...]
+    domains: tuple[Source, ...]
+    images: tuple[Source | Snapshot, ...]
+    corrections: tuple[Correction, ...]
+
+
+class Recorded(Record):
+    """What was read out of documents that no package holds; a refresh carries it over."""
+
+    claims: tuple[Claim, ...]
+    support: tuple[Support, ...]
+
+
+class DlcTable(Record):
+    """The content of ``dlc.json``."""
+
+    schema_: Literal["trainwright/dlc/1"] = Field(alias="schema")
+    provenance: Provenance
+    domains: Mapping[str, str] = Field(description="region → DNS suffix of its registry")
+    accounts: Mapping[str, Mapping[str, str]] = Field(description="dlc or smp → region → account")
+    region_sets: Mapping[str, tuple[str, ...]]
+    images: tuple[Image, ...]
+    unpublished: tuple[Unpublished, ...]
+    recorded: Recorded
+
+
+class DlcImage(Record):
+    """An image that can stand in a ``FROM`` line."""
+
+    uri: str
+    account: str | None = Field(description="null in the public gallery")
+    region: str | None = Field(description="null in the public gallery")
+    repository: str
+    tag: str
+    version: str
+    transformers: str | None
+    os: str | None
+    cuda: str | None
+    python: str | None
+    status: Status
+    end_of_patch: date | None
+    evidence: tuple[str, ...]
+
+
+def registry_of(repository: str) -> Literal["dlc", "smp"]:
+    """The table of accounts that a repository is in: SMP v2 has one of its own."""
+    return "smp" if repository == SMP else "dlc"
+
+
+def read_table(path: Path) -> DlcTable:
+    """The table in a file.
+
+    Raises:
+        RequestError: the file is missing or no table of images.
+    """
+    return parse_record(DlcTable, read_json(path, remedy="./invoke refresh-dlc makes it."), path.name)
+
+
+@cache
+def load_dlc() -> DlcTable:
+    """The shipped table with its provenance, read once.
+
+    Raises:
+        RequestError: the installation is damaged.
+    """
+    return read_table(PATH)
+
+
+def dlc_image(
+    *,
+    framework: str,
+    version: str,
+    cuda: str | None = None,
+    python: str | None = None,
+    region: str | None = None,
+    gallery: bool = False,
+    transformers: str | None = None,
+    today: date | None = None,
+    table: DlcTable | None = None,
+) -> DlcImage:
+    """The one image that is meant.
+
+    Args:
+        framework: a value of :data:`FRAMEWORKS`.
+        version: of the framework; ``2.8`` stands for the newest ``2.8.x``.
+        cuda: ``cu113``, ``11.3`` or ``cpu``; ``None``: the GPU image, where there is one alone.
+        python: ``py38`` or ``3.8``; ``None``: whatever it has, where that is one.
+        region: AWS region of the registry; not with ``gallery``, else required.
+        gallery: from the public gallery, which needs no account.
+        transformers: which version of the Hugging Face library, where several images differ in that alone.
+        today: the day on which ``status`` is true; the current one unless given.
+        table: the shipped one unless given.
+
+    Raises:
+        RequestError: nothing fits (``details["nearest"]`` has what comes near), or more than one image fits.
+    """
+    table = table or load_dlc()
+    names = sorted({each.framework for each in table.images})
+    if framework not in names:
+        raise _unknown(f"AWS has no training image of {framework!r}", framework, names)
+    images = [each for each in table.images if each.framework == framework]
+    wanted_version = _full_version(version, images)
+    images = [each for each in images if each.version == wanted_version]
+    title = f"{framework} {wanted_version}"
+    images = _by_cuda(images, cuda, title, table)
+    if python is not None:
+        said = _spelled(_PYTHON, "py", python, "--python", "py310 or 3.10")
+        images = _only(images, lambda each: each.python, said, f"{title} has no image with Python {python}")
+    if transformers is not None:
+        nothing = f"{title} has no image with transformers {transformers}"
+        images = _only(images, lambda each: each.transformers, transformers, nothing)
+    if gallery:
+        images = _in_gallery(images, title, table)
+    return _located(_single(images, title), table, region, gallery, today or date.today())
+
+
+def _located(image: Image, table: DlcTable, region: str | None, gallery: bool, today: date) -> DlcImage:
+    account: str | None = None
+    evidence = image.evidence
+    if gallery:
+        if region is not None:
+            raise RequestError("the public gallery has no regions", remedy="Leave out the region, or the gallery.")
+        host = GALLERY
+    else:
+        account = _account(image, table, region)
+        host = f"{account}.dkr.ecr.{region}.{table.domains[str(region)]}"
+        if image.regions is None:
+            evidence = (*evidence, "no source lists the regions of this image; the account is the region's")
+    name = f"{image.repository}:{image.tag}"
+    facts = image.model_dump(include={"repository", "tag", "version", "transformers", "os", "cuda", "python"})
+    status: Status = "unknown"
+    if image.end_of_patch is not None:
+        status = "supported" if today <= image.end_of_patch else "end-of-support"
+    return DlcImage(
+        **facts,
+        uri=f"{host}/{name}",
+        account=account,
+        region=region,
+        status=status,
+        end_of_patch=image.end_of_patch,
+        evidence=evidence,
+    )
+
+
+def _account(image: Image, table: DlcTable, region: str | None) -> str:
+    accounts = table.accounts[registry_of(image.repository)]
+    if region is None:
+        raise RequestError("the registry's region is missing", remedy="Name the region, such as us-west-2.")
+    everywhere = {name for regions in table.accounts.values() for name in regions}
+    if region not in everywhere:
+        raise _unknown(f"AWS has no Deep Learning Containers in a region {region!r}", region, everywhere)
+    there = set(accounts if image.regions is None else table.region_sets[image.regions])
+    if region not in there:
+        what = f"{image.repository}:{image.tag} is not published in {region}"
+        raise _unknown(what, region, there)
+    return accounts[region]
+
+
+# --- picking --------------------------------------------------------------------------------------------------------
+
+
+def _full_version(version: str, images: Sequence[Image]) -> str:
+    """The version itself, or the newest one that begins with it."""
+    known = sorted({each.version for each in images}, key=Version)
+    fitting = [each for each in known if each == version or each.startswith(f"{version}.")]
+    if fitting and version:
+        return fitting[-1]
+    near = neighbours(version, known)
+    raise RequestError(
+        f"AWS has no {images[0].framework} {version!r} training image. The nearest: {', '.join(near)}.",
+        remedy=f"Name one of: {', '.join(known)}.",
+        nearest=near,
+    )
+
+
+def neighbours(version: str, known: Sequence[str]) -> list[str]:
+    """The known versions right below and right above (``known`` goes up); the most similar words for no version."""
+    try:
+        wanted = Version(version)
+    except InvalidVersion:
+        return nearest(version, known) or [known[-1]]
+    below = [each for each in known if Version(each) <= wanted]
+    above = [each for each in known if Version(each) > wanted]
+    return [*below[-1:], *above[:1]]
+
+
+def _by_cuda(images: Sequence[Image], cuda: str | None, title: str, table: DlcTable) -> list[Image]:
+    if cuda is not None and cuda.lower() == "cpu":
+        return _only(images, lambda each: each.device, "cpu", f"{title} has no CPU image")
+    gpu = _only(images, lambda each: each.device, "gpu", f"{title} has no GPU image")
+    if cuda is None:
+        return gpu
+    wanted = _spelled(_CUDA, "cu", cuda, "--cuda", "cu124, 12.4 or cpu")
+    fitting = [each for each in gpu if each.cuda == wanted]
+    if fitting:
+        return fitting
+    if all(each.cuda is None for each in gpu):
+        tags = " and ".join(each.tag for each in gpu)
+        raise RequestError(
+            f"{title} is published as {tags}, but no source says which CUDA version that holds",
+            remedy="Ask without a CUDA version and look into the image, or take a version whose CUDA is known.",
+            nearest=[],
+        )
+    repositories = {each.repository for each in gpu}
+    for each in table.unpublished:
+        if each.repository in repositories and each.version == gpu[0].version and each.cuda == wanted:
+            what = f"AWS wrote a Dockerfile for {title} with {wanted}, but no source names a SageMaker image of it"
+            raise _unknown(f"{what} ({'; '.join(each.evidence)})", wanted, {one.cuda for one in gpu if one.cuda})
+    return _only(gpu, lambda each: each.cuda, wanted, f"{title} has no image with {wanted}")
+
+
+def _in_gallery(images: Sequence[Image], title: str, table: DlcTable) -> list[Image]:
+    fitting = [each for each in images if each.gallery]
+    if fitting:
+        return fitting
+    framework = images[0].framework
+    known = {each.version for each in table.images if each.gallery and each.framework == framework}
+    near = neighbours(images[0].version, sorted(known, key=Version)) if known else []
+    hint = f"The nearest there: {', '.join(near)}." if near else f"It has no {framework} image."
+    raise RequestError(
+        f"no source says that {title} is in the public gallery. {hint}",
+        remedy="Name a region to take it from AWS's private registry.",
+        nearest=near,
+    )
+
+
+def _single(images: Sequence[Image], title: str) -> Image:
+    if len(images) == 1:
+        return images[0]
+    differing = [
+        f"{field} ({', '.join(sorted({str(getattr(each, field)) for each in images}))})"
+        for field in ("cuda", "python", "transformers")
+        if len({getattr(each, field) for each in images}) > 1
+    ]
+    raise RequestError(
+        f"{len(images)} images of {title} fit; they differ in {' and '.join(differing)}",
+        remedy="Name which.",
+        nearest=[each.tag for each in images],
+    )
+
+
+def _only(images: Sequence[Image], of: Callable[[Image], str | None], wanted: str, nothing: str) -> list[Image]:
+    """The images that have a value; an error that lists the values there are where none has it."""
+    fitting = [each for each in images if of(each) == wanted]
+    if fitting:
+        return fitting
+    raise _unknown(nothing, wanted, {value for each in images if (value := of(each))})
+
+
+def _spelled(pattern: re.Pattern[str], prefix: str, word: str, flag: str, examples: str) -> str:
+    found = pattern.fullmatch(word.strip())
+    if found is None:
+        raise RequestError(f"{flag} {word!r} is not understood", remedy=f"Write it as {examples}.", nearest=[])
+    return prefix + "".join(found.groups())
+
+
+def _unknown(what: str, word: str, known: Iterable[str]) -> RequestError:
+    names = sorted(known)
+    near = nearest(word, names) or names
+    return RequestError(f"{what}. {did_you_mean(word, names)}".strip(), remedy="Name one that exists.", nearest=near)

@@ -1,0 +1,261 @@
+"""``diagnose``: names the cause of a failed job from its log.
+
+What is known lies in ``causes.yaml``, as data. What is not known stays "unknown", with the lines that matter.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trainwright.core.errors import RequestError
+from trainwright.core.records import Record, parse_record, read_yaml
+
+PATH = Path(__file__).with_name("causes.yaml")
+SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"
+MOST_EVIDENCE, MOST_MATTERS, LONGEST_LINE = 3, 20, 4000
+_TAIL = 5
+# Colours; what mpirun, the toolkit, CloudWatch and docker compose write in front of a line.
+_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
+_PREFIX = re.compile(
+    r"^(?:\s*\[\d+,(?:mpirank:)?\d+(?:,algo-\d+)?\]\s*<std(?:out|err)>:?|\s*\[\d+,\d+\]<std(?:out|err)>:"
+    r"|\s*\[?rank\d+\]?:|\s*(?:algo-\d+(?:-\w+)?|\w{8,12}-algo-\d+-\w+)\s*\|"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?[\s|]+)\s*"
+)
+_MATTERS = re.compile(
+    r"\b(?:error|fatal|exception|failed|failure|killed|abort(?:ed|ing)?|panic|denied|refused|timed? ?out|cannot|"
+    r"could not|unable to|segmentation fault|no such file|not found)\b|^\w+(?:\.\w+)*(?:Error|Exception|Warning):",
+    re.I,
+)
+
+
+class Cause(Record):
+    """A known cause: patterns that show it, what it is, how it is mended, how that is known."""
+
+    id: str = Field(pattern=r"^[a-z0-9-]+$")
+    rank: int = Field(ge=1, le=3, description="3 the cause, 2 likely, 1 a consequence")
+    patterns: tuple[str, ...] = Field(min_length=1)
+    at_least: int = Field(default=1, ge=1, description="lines that must show it: a retry or two is healthy")
+    at_the_end: bool = Field(default=False, description="only where it is the last line of the log")
+    cause: str
+    remedy: str
+    source: str
+
+    @property
+    def certainty(self) -> Literal["cause", "likely", "consequence"]:
+        """The rank in words."""
+        words: tuple[Literal["cause", "likely", "consequence"], ...] = ("consequence", "likely", "cause")
+        return words[self.rank - 1]
+
+
+class CauseBook(Record):
+    """``causes.yaml``."""
+
+    causes: tuple[Cause, ...]
+
+
+class LogLine(Record):
+    """A line of the log, as it stands there (without colours)."""
+
+    line: int = Field(ge=1)
+    text: str
+
+
+class Diagnosed(Record):
+    """A cause that the log shows."""
+
+    id: str
+    certainty: Literal["cause", "likely", "consequence"]
+    cause: str
+    remedy: str
+    source: str
+    count: int = Field(ge=1, description="lines that show it")
+    evidence: tuple[LogLine, ...]
+
+
+class DiagnosisDocument(Record):
+    """``diagnose --json``. ``unknown``: no cause was found; ``matters`` then holds the lines to look at."""
+
+    schema_: Literal["trainwright/diagnosis/1"] = Field(alias="schema")
+    log: str
+    lines: int
+    unknown: bool
+    causes: tuple[Diagnosed, ...]
+    matters: tuple[LogLine, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The document of ``diagnose --json``."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+@dataclass
+class _Seen:
+    count: int = 0
+    last: int = 0
+    evidence: list[LogLine] = field(default_factory=list)
+    groups: dict[str, str] = field(default_factory=dict)
+
+
+@cache
+def load_causes(path: Path = PATH) -> tuple[Cause, ...]:
+    """The known causes.
+
+    Raises:
+        RequestError: the file is no book of causes, or a pattern is no regular expression.
+    """
+    causes = parse_record(CauseBook, read_yaml(path), path.name).causes
+    for cause in causes:
+        for pattern in cause.patterns:
+            try:
+                re.compile(pattern)
+            except re.error as wrong:
+                raise RequestError(f"{path.name}: {cause.id}: {pattern}: {wrong}") from None
+    return causes
+
+
+def clean(line: str) -> str:
+    """A line without colours and control characters."""
+    return _ESCAPES.sub("", line.rstrip("\r\n").rsplit("\r", 1)[-1])[:LONGEST_LINE]
+
+
+def bare(line: str) -> str:
+    """A cleaned line without what launchers and CloudWatch write in front of it."""
+    for _ in range(3):
+        shorter = _PREFIX.sub("", line, count=1)
+        if shorter == line:
+            break
+        line = shorter
+    return line
+
+
+def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[Cause] | None = None) -> DiagnosisDocument:
+    """Name the causes that a log shows, the likeliest first.
+
+    Args:
+        lines: the log.
+        log: its name, for the document.
+        causes: the known causes; by default the shipped ones.
+
+    A cause before a likely one before a consequence; among equals the one that the log shows first, as what follows it
+    is often only its effect.
+    """
+    book = [(cause, [re.compile(p) for p in cause.patterns]) for cause in (causes or load_causes())]
+    seen: dict[str, _Seen] = {}
+    matters: list[LogLine] = []
+    tail: list[LogLine] = []
+    total = 0
+    for total, raw in enumerate(lines, 1):
+        text = clean(raw)
+        if not text.strip():
+            continue
+        told = bare(text)
+        for cause, patterns in book:
+            match = next((m for p in patterns if (m := p.search(told))), None)
+            if match is None:
+                continue
+            met = seen.setdefault(cause.id, _Seen())
+            met.count += 1
+            met.last = total
+            met.groups |= {k: v.strip() for k, v in match.groupdict().items() if v}
+            if len(met.evidence) < MOST_EVIDENCE:
+                met.evidence.append(LogLine(line=total, text=text))
+        here = LogLine(line=total, text=text)
+        if _MATTERS.search(told) and len(matters) < 500:
+            matters.append(here)
+        tail = [*tail[-(_TAIL - 1) :], here]
+    end = tail[-1].line if tail else 0
+    shown = [c for c, _ in book if c.id in seen and seen[c.id].count >= c.at_least]
+    found = [_diagnosed(c, seen[c.id]) for c in shown if not c.at_the_end or seen[c.id].last >= end]
+    ranks = {cause.id: cause.rank for cause, _ in book}
+    found.sort(key=lambda d: (-ranks[d.id], d.evidence[0].line))
+    # The loader's general cause says less than a special one about the same line.
+    special = {e.line for d in found if d.id != "library" for e in d.evidence}
+    found = [d for d in found if d.id != "library" or not {e.line for e in d.evidence} <= special]
+    unknown = not any(d.certainty != "consequence" for d in found)
+    return DiagnosisDocument(
+        schema=SCHEMA,
+        log=log,
+        lines=total,
+        unknown=unknown,
+        causes=tuple(found),
+        matters=_chosen(matters, tail) if unknown else (),
+    )
+
+
+def _diagnosed(cause: Cause, seen: _Seen) -> Diagnosed:
+    return Diagnosed(
+        id=cause.id,
+        certainty=cause.certainty,
+        cause=_filled(cause.cause, seen.groups),
+        remedy=_filled(cause.remedy, seen.groups),
+        source=cause.source,
+        count=seen.count,
+        evidence=tuple(seen.evidence),
+    )
+
+
+def _filled(text: str, groups: Mapping[str, str]) -> str:
+    """``{name}`` filled with what a pattern caught; without it, the words around it stay readable.
+
+    Only a plain name in braces is a place to fill: a remedy may hold a dict or a shell's braces.
+    """
+    names = {name for _, name, _, _ in string.Formatter().parse(_only_names(text)) if name}
+    for name in names:
+        text = text.replace(f" ({{{name}}})", f" ({groups[name]})" if name in groups else "")
+        text = text.replace(f"(symbol {{{name}}})", f"(symbol {groups[name]})" if name in groups else "")
+        text = text.replace(f"{{{name}}}", groups.get(name, "it"))
+    return text.replace("  ", " ").replace(" ;", ";").replace(" ,", ",")
+
+
+def _only_names(text: str) -> str:
+    return "".join(f"{{{name}}}" for name in re.findall(r"\{([a-z_]+)\}", text))
+
+
+def _chosen(matters: Sequence[LogLine], tail: Sequence[LogLine]) -> tuple[LogLine, ...]:
+    """The lines to look at: the first and the last that speak of an error, and the end of the log."""
+    half = MOST_MATTERS // 2
+    kept = [*matters[:half], *matters[half:][-(MOST_MATTERS - half - len(tail)) :], *tail]
+    return tuple(sorted({each.line: each for each in kept}.values(), key=lambda each: each.line))
+
+
+def diagnose_file(log: str) -> DiagnosisDocument:
+    """Diagnose a file, or standard input for ``-``.
+
+    Raises:
+        RequestError: no such file, or the log is empty.
+    """
+    if log == "-":
+        found = diagnose((raw.decode("utf-8", "replace") for raw in sys.stdin.buffer), log)
+    else:
+        path = Path(log)
+        if not path.is_file():
+            raise RequestError(f"{log}: no such file", remedy="./invoke diagnose LOG, or - for standard input")
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            found = diagnose(lines, log)
+    if not found.lines:
+        raise RequestError(f"{log}: the log is empty", remedy="CloudWatch keeps one log stream per host.")
+    return found
+
+
+def diagnosis_text(found: DiagnosisDocument) -> str:
+    """The diagnosis for a person."""
+    lines: list[str] = []
+    for number, each in enumerate(found.causes, 1):
+        lines.append(f"{number}. {each.cause} [{each.certainty}, {each.id}]")
+        lines += [f"   {e.line}: {e.text[:200]}" for e in each.evidence]
+        if each.count > len(each.evidence):
+            lines.append(f"   … and {each.count - len(each.evidence)} more lines")
+        lines.append(f"   mend: {each.remedy}")
+        lines.append(f"   why:  {each.source}")
+    if found.unknown:
+        lines.append("unknown: no known cause is in this log. The lines that matter:")
+        lines += [f"   {e.line}: {e.text[:200]}" for e in found.matters]
+    return "\n".join(lines)

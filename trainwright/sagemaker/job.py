@@ -1,0 +1,213 @@
+"""The job file: what a training job is to be, as ``preflight`` and ``estimator`` read it.
+
+Unknown keys are refused with the nearest valid one, here and in ``distribution``; what a distribution then starts in a
+container is a matter of the training toolkit (sagemaker-training 5.1.4, sagemaker-pytorch-training 3.0.0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.records import Record, parse_record, read_yaml
+from trainwright.sagemaker import distribution as distributions
+from trainwright.sagemaker.distribution import (
+    ONE_PER_HOST,
+    STRATEGIES,
+    launcher_named,
+    processes_per_host,
+    ranks_per_host,
+)
+from trainwright.sagemaker.instances import instance
+
+Launcher = distributions.Launcher
+Scalar = str | int | float | bool | None
+
+
+class Model(Record):
+    """What is trained, for the comparison with a GPU's memory."""
+
+    parameters: float = Field(gt=0, description="how many the model has: 7.0e9")
+    optimizer: Literal["adam", "momentum", "sgd"] = "adam"
+
+
+class Channel(Record):
+    """An input channel; the keys are those of SDK 2's ``TrainingInput``."""
+
+    s3_data: str
+    distribution: Literal["FullyReplicated", "ShardedByS3Key"] = "FullyReplicated"
+    s3_data_type: Literal["S3Prefix", "ManifestFile", "AugmentedManifestFile"] = "S3Prefix"
+    content_type: str | None = None
+    compression: Literal["None", "Gzip"] | None = None
+    input_mode: Literal["File", "Pipe", "FastFile"] | None = None
+    instance_groups: tuple[str, ...] = ()
+
+
+MOST = 2**31 - 1  # an integer of the service's model has 32 bits (Smithy 2.0, simple types)
+
+
+class PlanRequest(Record):
+    """The image as a request: the flags of ``plan``."""
+
+    framework: str
+    cuda: str | None = None
+    version: str | None = None
+    python: str | None = None
+    base: str | None = None
+    with_: tuple[str, ...] = Field(default=(), alias="with", description="components to add")
+    without: tuple[str, ...] = Field(default=(), description="components to leave out")
+
+
+class InstanceGroup(Record):
+    """A group of a heterogeneous cluster."""
+
+    name: str
+    instance_type: str
+    instance_count: int = Field(ge=1, le=MOST)
+
+
+class Checkpoint(Record):
+    """Where checkpoints go; the service copies the local folder to S3 while the job runs."""
+
+    s3_uri: str
+    local_path: str = "/opt/ml/checkpoints"
+
+
+class Compiler(Record):
+    """SageMaker Training Compiler."""
+
+    enabled: bool = True
+    debug: bool = False
+
+
+class Batch(Record):
+    """Batch sizes in samples: ``global`` per optimizer step of the job, ``per_replica`` of one model replica."""
+
+    global_: int | None = Field(default=None, alias="global", ge=1)
+    per_replica: int | None = Field(default=None, ge=1)
+    micro: int | None = Field(default=None, ge=1)
+    samples: int | None = Field(default=None, ge=1, description="in the training set")
+    learning_rate: float | None = Field(default=None, gt=0, description="that was found for `tuned_for`")
+    tuned_for: int | None = Field(default=None, ge=1, description="the global batch that learning_rate was found for")
+
+
+class Job(Record):
+    """A training job."""
+
+    image: str | None = Field(
+        default=None, description="where SageMaker pulls it from; for checks, a local tag will do"
+    )
+    plan: PlanRequest | None = None
+    entry_point: str | None = None
+    source_dir: str | None = None
+    instance_type: str | None = None
+    instance_count: int = Field(default=1, ge=1, le=MOST)
+    instance_groups: tuple[InstanceGroup, ...] = ()
+    distribution: dict[str, Any] = Field(default={}, description="in the form of the SageMaker SDK 2")
+    hyperparameters: dict[str, Any] = {}
+    environment: dict[str, str] = {}
+    inputs: dict[str, Any] = Field(default={}, description="channel: S3 address or the SDK's record")
+    role: str | None = None
+    region: str | None = None
+    checkpoint: Checkpoint | None = None
+    spot: bool = False
+    compiler: Compiler | None = None
+    batch: Batch | None = None
+    model: Model | None = None
+    name: str | None = Field(default=None, description="what the job's name begins with (default: the repository's)")
+    output: str | None = Field(default=None, description="S3 address for models and code (default: the SDK's bucket)")
+    volume_gb: int = Field(default=30, ge=1, le=MOST, description="GB of the disk of each instance")
+    max_run: int = Field(default=86400, ge=1, le=MOST, description="seconds that the job may run")
+    max_wait: int | None = Field(
+        default=None, ge=1, le=MOST, description="seconds from its request to its end, with spot"
+    )
+    subnets: tuple[str, ...] = ()
+    security_group_ids: tuple[str, ...] = ()
+    network_isolation: bool = False
+    tags: dict[str, str] = {}
+    metrics: dict[str, str] = Field(default={}, description="name of a metric: regular expression for the log")
+
+    @property
+    def launcher(self) -> Launcher:
+        """What starts the script in the container."""
+        return launcher_named(self.distribution)
+
+    @property
+    def model_parallel(self) -> bool:
+        """SageMaker's model parallel library is switched on."""
+        return _enabled(_part(self.distribution, "smdistributed", "modelparallel"))
+
+    @property
+    def hosts(self) -> int:
+        """Instances of the job, all groups together."""
+        return sum(group.instance_count for group in self.instance_groups) or self.instance_count
+
+    @property
+    def processes_per_host(self) -> int | None:
+        """Processes that the launcher starts on each host; ``None``: no instance type is given, so nobody knows.
+
+        Raises:
+            RequestError: SageMaker has no such instance type.
+        """
+        launcher, asked = self.launcher, processes_per_host(self.distribution)
+        if asked is not None or launcher in ONE_PER_HOST:
+            return ranks_per_host(launcher, asked, 1)
+        name = self.instance_type or next((group.instance_type for group in self.instance_groups), None)
+        known = name not in (None, "local", "local_gpu")
+        return ranks_per_host(launcher, None, instance(str(name)).processes_per_host) if known else None
+
+    @property
+    def gpus(self) -> int | None:
+        """GPUs of one host; ``None``: no instance type is given.
+
+        Raises:
+            RequestError: SageMaker has no such instance type.
+        """
+        name = self.instance_type
+        return None if name is None or name.startswith("local") else instance(name).gpus
+
+
+def read_job(path: Path) -> Job:
+    """The job in a YAML or JSON file; its ``distribution`` is not looked at.
+
+    Raises:
+        RequestError: no such file; an unknown key (with the nearest valid one); a value of the wrong type.
+    """
+    return parse_record(Job, read_yaml(path) or {}, str(path))
+
+
+def load_job(path: Path) -> Job:
+    """The job in a YAML or JSON file, with a ``distribution`` whose keys are known.
+
+    Raises:
+        RequestError: no such file; an unknown key (with the nearest valid one); a value of the wrong type.
+    """
+    job = read_job(path)
+    for key in job.distribution:
+        if key not in STRATEGIES:
+            hint = "It is pytorchxla." if key == "torchxla" else did_you_mean(key, STRATEGIES)
+            raise RequestError(
+                f"{path}: unknown key 'distribution.{key}'. {hint}",
+                remedy="The SDK ignores a key that it does not know, so the job would run as a single process.",
+            )
+    libraries = job.distribution.get("smdistributed", {})
+    for key in libraries if isinstance(libraries, Mapping) else ():
+        if key not in ("dataparallel", "modelparallel"):
+            hint = did_you_mean(key, ("dataparallel", "modelparallel"))
+            raise RequestError(f"{path}: unknown key 'distribution.smdistributed.{key}'. {hint}")
+    return job
+
+
+def _enabled(value: object) -> bool:
+    return isinstance(value, Mapping) and bool(value.get("enabled", False))
+
+
+def _part(mapping: Mapping[str, Any], *keys: str) -> Any:
+    current: Any = mapping
+    for key in keys:
+        current = current.get(key) if isinstance(current, Mapping) else None
+    return current

@@ -1,0 +1,59 @@
+"""The mirror of Debian's archive that this machine's own apt uses, where it is not the distribution's default."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+# Base operating systems and the suite of Debian's archive that each is.
+DEBIAN_SUITES = {"debian-11": "bullseye", "debian-12": "bookworm", "debian-13": "trixie"}
+APT = Path("/etc/apt")
+_LINE = re.compile(r"^deb\s+(?:\[[^]]*\]\s*)?(\S+)\s+(\S+)\s+(.+)$", re.MULTILINE)
+_RELEASE = re.compile(r"^([a-z]+)(-updates|-security)?$")
+
+
+def machine_mirrors(folder: Path = APT) -> tuple[str | None, str | None]:
+    """The mirrors of the archive and of its security suite; nothing where apt uses the distribution's own hosts.
+
+    Only a place that has both a release and its ``-updates`` counts as a mirror of the archive: other vendors'
+    repositories carry the release's name, too.
+
+    Args:
+        folder: apt's configuration.
+    """
+    entries = [entry for entry in _entries(folder) if entry[0].startswith(("http://", "https://"))]
+    served: dict[str, set[str]] = {}
+    for url, suite, areas in entries:
+        if "main" in areas and _RELEASE.match(suite):
+            served.setdefault(url.rstrip("/"), set()).add(suite)
+    archives = [url for url, suites in served.items() if any(f"{suite}-updates" in suites for suite in suites)]
+    if not archives or any(map(_is_default, archives)):
+        return None, None
+    security = [url for url, suites in served.items() if any(suite.endswith("-security") for suite in suites)]
+    return archives[0], next(iter(security), None)
+
+
+def _is_default(url: str) -> bool:
+    """Whether a host is the distribution's own, or one of its named mirrors: its domain is called after it."""
+    labels = (urlsplit(url).hostname or "").split(".")
+    return len(labels) > 1 and labels[-2] == "debian"
+
+
+def _entries(folder: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """URL, suite and areas of every binary source, of both of apt's formats."""
+    for path in (folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))):
+        try:
+            text = path.read_text(errors="replace")
+        except OSError:
+            continue
+        if path.suffix == ".list":
+            yield from ((url, suite, areas.split()) for url, suite, areas in _LINE.findall(text))
+        elif path.suffix == ".sources":
+            for block in re.split(r"\n\s*\n", text):
+                rows = (line.partition(":") for line in block.splitlines() if not line.startswith("#"))
+                fields = {key.strip().lower(): value.split() for key, _, value in rows}
+                if "deb" in fields.get("types", []) and fields.get("enabled") != ["no"]:
+                    for url in fields.get("uris", []):
+                        yield from ((url, suite, fields.get("components", [])) for suite in fields.get("suites", []))

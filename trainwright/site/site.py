@@ -1,0 +1,363 @@
+"""Where things come from on this machine: package indexes, mirrors, the CA bundle, proxies, AWS account and region.
+
+What the machine says already (pip's own configuration, the environment) is taken as it is; a ``trainwright.toml``
+says the rest. Nothing of a site may end up in a layer: it reaches a build as BuildKit secrets and predefined build
+arguments alone.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+from urllib.parse import unquote, urljoin, urlsplit
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from trainwright.core.errors import RequestError, SourceError, did_you_mean
+from trainwright.core.fields import HostPort, Line, Reference, SiteUrl
+from trainwright.core.hashes import KnownHashes
+from trainwright.core.masking import masked, remember
+from trainwright.core.paths import home_dir, setting
+from trainwright.core.records import MAX_TOML_BYTES, parse_toml, read_text
+from trainwright.site.apt_sources import DEBIAN_SUITES, machine_mirrors
+from trainwright.site.pip_config import PIP_OPTIONS, pip_options
+from trainwright.site.places import FILES, FOLDERS, check_place, expanded, many, on_the_web, sort_places, where_of
+
+SITE_FILE = "trainwright.toml"
+DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
+_REGION = r"^[a-z]{2}(-[a-z]{2,16}){1,4}-[0-9]$"
+# Where a build step finds the packages of apt_folder: a mount of the build context.
+APT_MOUNT = "/mnt/apt/repository"
+
+
+class Aws(BaseModel):
+    """The AWS account (twelve digits) and region that images are pushed to."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    account: str | None = Field(default=None, pattern=r"^[0-9]{12}$")
+    region: str | None = Field(default=None, pattern=_REGION)
+
+
+class Proxies(BaseModel):
+    """Proxy addresses as the environment variables of the same names hold them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    http: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
+    https: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
+    no: Line | None = None
+
+
+class Site(BaseModel):
+    """Where things come from on this machine; see :func:`load_site`.
+
+    Attributes:
+        index_url: pip's index, with its credentials; ``None``: pip's default.
+        extra_index_urls: further indexes reached by http(s), with their credentials.
+        local_indexes: folders that hold a simple index (pip's ``file://`` indexes).
+        find_links: folders with wheels and source archives.
+        find_links_urls: pages with links to such files.
+        no_index: pip's ``no-index``: only ``find_links`` and ``local_indexes`` count.
+        ca_bundle: PEM file with the certificate authorities to trust in a build.
+        netrc: credentials by host, in netrc form.
+        proxies: proxies for a build.
+        apt_mirror: mirror of Debian's archive (the folder that holds ``dists``); ``None``: the default. From
+            the machine's own apt where that names another mirror (:mod:`trainwright.site.apt_sources`).
+        apt_security_mirror: the same for the security suite; by default beside ``apt_mirror``, named ``-security``.
+        base_image: what stands for the Debian base image here, for example an image of a local registry.
+        artifact_mirror: base URL under which pinned archives are mirrored; may hold credentials.
+        artifact_folder: the same as a folder of this machine.
+        registries: what stands for a registry (or a part of one) here, by its name: ``docker.io`` to
+            ``mirror.example/dockerhub``.
+        image_folder: base images as archives of ``docker save``, each named by its image id.
+        apt_folder: a repository of the distribution's packages, in the layout of Debian's archive.
+        locks: the folder of the locks of plans; by default ``locks`` in the working folder.
+        build_network: ``host`` to build in the machine's own network, ``none`` to build without any.
+        builder: name of the buildx builder.
+        aws: account and region.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    index_url: SiteUrl | None = None
+    extra_index_urls: tuple[SiteUrl, ...] = ()
+    local_indexes: tuple[Path, ...] = ()
+    find_links: tuple[Path, ...] = ()
+    find_links_urls: tuple[SiteUrl, ...] = ()
+    no_index: bool = False
+    ca_bundle: Path | None = None
+    netrc: Path | None = None
+    proxies: Proxies = Proxies()
+    apt_mirror: SiteUrl | None = None
+    apt_security_mirror: SiteUrl | None = None
+    base_image: Reference | None = None
+    artifact_mirror: SiteUrl | None = None
+    artifact_folder: Path | None = None
+    registries: dict[HostPort, HostPort] = {}
+    image_folder: Path | None = None
+    apt_folder: Path | None = None
+    locks: Path | None = None
+    build_network: Literal["host", "none"] | None = None
+    builder: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")
+    aws: Aws = Aws()
+    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Indexes and mirrors that builds are told to use, credentials included."""
+        named = (self.index_url, *self.extra_index_urls, *self.find_links_urls, self.artifact_mirror)
+        return tuple(filter(None, (*named, self.apt_mirror, self.apt_security_mirror)))
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Have what is secret in the addresses masked, from now on and in every text of this process."""
+        super().model_post_init(context)
+        remember(*self.addresses, self.proxies.http, self.proxies.https)
+
+    @property
+    def origins(self) -> Mapping[str, str]:
+        """Where each value came from (a file, an environment variable), by attribute."""
+        return self._origins
+
+    def describe(self) -> dict[str, Any]:
+        """What is set, for ``doctor`` and ``explain``: JSON values, no credentials."""
+        return masked(self.model_dump(mode="json", exclude_defaults=True) | {"origins": self._origins})
+
+    def __repr__(self) -> str:
+        return f"Site({self.describe()})"
+
+    __str__ = __repr__
+
+    def image_sources(self, os_name: str) -> str:
+        """One-line apt sources of build steps on a distribution: the repository of ``apt_folder``, else the mirror of
+        Debian's archive; empty where the image's own sources stay."""
+        if self.apt_folder is not None:
+            # Not signed: each package of it is held to its checksum before a build.
+            return f"deb [trusted=yes] file:{APT_MOUNT} {os_name} main\n"
+        suite = DEBIAN_SUITES.get(os_name)
+        return self.apt_sources(suite) if suite else ""
+
+    def apt_sources(self, suite: str = "bookworm") -> str:
+        """One-line apt sources of the mirror for a stable ``suite``, with updates and security; empty without one."""
+        if self.apt_mirror is None:
+            return ""
+        mirror = self.apt_mirror.rstrip("/")
+        security = (self.apt_security_mirror or f"{mirror}-security").rstrip("/")
+        rows = [(mirror, suite)]
+        if suite not in {"sid", "unstable", "testing", "experimental"}:
+            rows += [(mirror, f"{suite}-updates"), (security, f"{suite}-security")]
+        return "".join(f"deb [signed-by={DEBIAN_KEYRING}] {url} {name} main\n" for url, name in rows)
+
+    def uv_config(self) -> str:
+        """A ``uv.toml`` with the indexes, credentials included; empty where pip's default is all there is."""
+        lines = []
+        if self.no_index:
+            lines += ["no-index = true"]
+        if self.extra_index_urls:
+            # pip looks into all indexes alike; uv would stop at the first that knows the name.
+            lines += ['index-strategy = "unsafe-best-match"']
+        if self.find_links_urls:
+            lines += [f"find-links = {json.dumps(list(self.find_links_urls))}"]
+        for url in self.extra_index_urls:
+            lines += ["", "[[index]]", f"url = {json.dumps(url)}"]
+        if self.index_url:
+            lines += ["", "[[index]]", f"url = {json.dumps(self.index_url)}", "default = true"]
+        return "\n".join(lines).strip() + "\n" if lines else ""
+
+    def pip_config(self) -> str:
+        """A ``pip.conf`` with the indexes, credentials included; empty where pip's default is all there is."""
+        rows = {
+            "index-url": self.index_url or "",
+            "extra-index-url": " ".join(self.extra_index_urls),
+            "find-links": " ".join(self.find_links_urls),
+            "no-index": "true" if self.no_index else "",
+        }
+        lines = [f"{key} = {value.replace('%', '%%')}" for key, value in rows.items() if value]
+        return "\n".join(["[global]", *lines]) + "\n" if lines else ""
+
+    def secrets(self, dest: Path, os_name: str = "debian-12") -> dict[str, Path]:
+        """The secret files of a build, by BuildKit secret id.
+
+        Args:
+            dest: folder for those that have to be written (made with mode 0700, files 0600). The caller removes it.
+            os_name: the distribution that ``apt-sources`` is for.
+
+        Returns:
+            Those that the site has of ``ca`` (the bundle), ``netrc``, ``uv`` (a uv.toml), ``pip`` (a pip.conf),
+            ``apt-sources`` and ``artifacts`` (the base URL of the artifact mirror).
+        """
+        found = {id: path for id, path in (("ca", self.ca_bundle), ("netrc", self.netrc)) if path is not None}
+        texts = {"uv.toml": ("uv", self.uv_config()), "pip.conf": ("pip", self.pip_config())}
+        texts["sources.list"] = ("apt-sources", self.image_sources(os_name))
+        texts["artifacts"] = ("artifacts", f"{self.artifact_mirror}\n" if self.artifact_mirror else "")
+        dest.mkdir(mode=0o700, parents=True, exist_ok=True)
+        dest.chmod(0o700)
+        for name, (id, text) in texts.items():
+            if text:
+                path = dest / name
+                path.unlink(missing_ok=True)
+                with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+                    out.write(text)
+                found[id] = path
+        return found
+
+    def build_args(self) -> dict[str, str]:
+        """The proxies as predefined build arguments, which BuildKit keeps out of history and cache keys.
+
+        They may hold a password: give them as ``--build-arg NAME`` with the value in the environment.
+        """
+        values = {"HTTP_PROXY": self.proxies.http, "HTTPS_PROXY": self.proxies.https, "NO_PROXY": self.proxies.no}
+        return {key: value for name, value in values.items() if value for key in (name, name.lower())}
+
+    def wheelhouse(self, names: Mapping[str, str]) -> dict[str, Path]:
+        """Those of the named files that lie on this machine, in ``find_links`` or ``local_indexes``.
+
+        Args:
+            names: sha256 (hex) by file name.
+
+        Raises:
+            SourceError: a file has the right name, but none with this name has the right content.
+        """
+        known = KnownHashes()
+        found: dict[str, Path] = {}
+        for name, sha256 in names.items():
+            expected = sha256.removeprefix("sha256:").lower()
+            actual = {path: known.sha256(path) for path in self._candidates(name)}
+            if right := next((path for path, digest in actual.items() if digest == expected), None):
+                found[name] = right
+            elif actual:
+                path, digest = actual.popitem()
+                raise SourceError(
+                    f"{path} has the sha256 {digest}, expected {expected}",
+                    remedy=f"remove or replace {path}; or lock again if the new content is wanted",
+                    **{"file": name, "expected": expected, "found": digest, "urls": [str(path)]},
+                )
+        return found
+
+    def _candidates(self, name: str) -> list[Path]:
+        """Files of this name: in the folders, and those that the project's page of a local index links to."""
+        if Path(name).name != name:
+            raise RequestError(f"{name!r} is no file name")
+        paths = [folder / name for folder in self.find_links]
+        stem = name.split("-", 1)[0] if name.endswith(".whl") else name.rsplit("-", 1)[0]
+        project = re.sub(r"[-_.]+", "-", stem).lower()
+        for index in self.local_indexes:
+            page = index / project / "index.html"
+            paths += [index / name, page.with_name(name)]
+            if page.is_file():
+                for link in re.findall(r'href\s*=\s*["\']([^"\']+)', page.read_text(errors="replace")):
+                    parts = urlsplit(urljoin(page.absolute().as_uri(), html.unescape(link)))
+                    if parts.scheme == "file" and unquote(parts.path).endswith("/" + name):
+                        paths.append(Path(unquote(parts.path)))
+        return [path for path in dict.fromkeys(paths) if path.is_file()]
+
+
+def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> Site:
+    """The site: what this machine says, overridden by ``trainwright.toml``.
+
+    Args:
+        file: a site file to read instead of ``trainwright.toml`` in ``cwd``; it must exist.
+        cwd: the working folder (default: the current one).
+        environ: the environment (default: this process's).
+
+    Raises:
+        RequestError: a file is missing, cannot be read, or has an unknown key or a value of the wrong type.
+    """
+    cwd = cwd if cwd is not None else _working_folder()
+    environ = environ if environ is not None else os.environ
+    if file is not None and not (cwd / file).is_file():
+        raise RequestError(f"there is no site file {file}", remedy="name an existing file with --site")
+    values, origins = _machine(environ, cwd)
+    if (path := cwd / (file or SITE_FILE)).is_file():
+        own = _read_toml(path)
+        origins |= dict.fromkeys(own, path.name)
+        for key, value in own.items():
+            values[key] = values.get(key, {}) | value if isinstance(value, dict) else value
+    try:
+        site = Site(**values)
+    except ValidationError as wrong:
+        keys, what, remedy = _explain(wrong)
+        where = origins.get(keys[0], "the site")
+        raise RequestError(f"{where}: {'.'.join(keys)}: {what}", remedy=remedy) from None
+    site._origins = origins
+    return site
+
+
+def _working_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        raise RequestError("the working folder does not exist any more", remedy="cd to one that does") from None
+
+
+def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """What pip's configuration and the environment say, and which of them said it."""
+    named = setting("HOME", environ)
+    home = Path(named) if named else home_dir()
+    options = pip_options(environ, home)
+    raw: dict[str, Any] = {PIP_OPTIONS[key]: value.split() for key, (value, _) in options.items() if key in PIP_OPTIONS}
+    told = {name: options[option][1] for option, name in PIP_OPTIONS.items() if option in options}
+    told["find_links_urls"] = told.get("find_links", "")
+    told["local_indexes"] = told.get("extra_index_urls") or told.get("index_url", "")
+    index, no_index = ("".join(raw.pop(name, [])) for name in ("index_url", "no_index"))
+    if index.startswith(("http://", "https://", "file:")):
+        raw["index_url"] = index
+    values = sort_places(raw, lambda key: told.get(key) or SITE_FILE)
+    for name in {"find_links", "local_indexes"} & set(values):  # pip passes over what does not exist
+        values[name] = [path for one in values[name] if (path := expanded(cwd, one)).is_dir()]
+    if no_index.lower() in {"1", "true", "yes", "on"}:
+        values["no_index"] = True
+    bundles = [(environ.get(name), name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")]
+    for place, where in (options.get("cert", ("", "")), *bundles):
+        if place and "ca_bundle" not in values and (path := expanded(cwd, place)).is_file():
+            values["ca_bundle"], told["ca_bundle"] = path, where
+    netrc = setting("NETRC", environ) or (home and home / ".netrc")
+    if netrc and Path(netrc).is_file():
+        values["netrc"], told["netrc"] = Path(netrc), str(netrc)
+    # Lower case first, as curl has it.
+    proxies = {
+        kind: environ.get(f"{kind}_proxy") or environ.get(f"{kind}_proxy".upper()) for kind in Proxies.model_fields
+    }
+    for name, mirror in zip(("apt_mirror", "apt_security_mirror"), machine_mirrors(), strict=True):
+        if mirror:
+            values[name], told[name] = mirror, "apt's sources"
+    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
+    values["proxies"] = {kind: value for kind, value in proxies.items() if value}
+    values["aws"] = {"region": region} if re.fullmatch(_REGION, region) else {}
+    told |= dict.fromkeys(("proxies", "aws"), "environment")
+    return values, {key: where for key, where in told.items() if values.get(key)}
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    """The checked values of a site file, relative paths made absolute."""
+    text = read_text(path, limit=MAX_TOML_BYTES)
+    data = parse_toml(text, str(path), remedy="correct the file; it is TOML")
+    try:
+        kept = {"index_url", "extra_index_urls", "artifact_mirror"} & data.keys()
+        Site.model_validate({**data, **{key: on_the_web(data[key]) for key in kept}})
+    except ValidationError as wrong:
+        keys, what, remedy = _explain(wrong)
+        raise RequestError(f"{where_of(path, text, *keys)}: {'.'.join(keys)}: {what}", remedy=remedy) from None
+    data = sort_places(data, lambda key: where_of(path, text, key))
+    for key in (FOLDERS | FILES) & data.keys():
+        paths = [expanded(path.parent, one) for one in many(data[key])]
+        for one in paths:
+            name = "artifact_mirror" if key == "artifact_folder" else key  # as the file has it
+            check_place(key, one, f"{where_of(path, text, name)}: {name}")
+        data[key] = paths if isinstance(data[key], list) else paths[0]
+    return data
+
+
+def _explain(wrong: ValidationError) -> tuple[list[str], str, str]:
+    """The keys of the first fault, what it is, and what to do."""
+    error = wrong.errors(include_url=False, include_input=False)[0]
+    keys = [str(part) for part in error["loc"] if isinstance(part, str) and part != "[key]"]
+    if error["type"] == "extra_forbidden":
+        model: type[BaseModel] = Site if len(keys) == 1 else Aws if keys[0] == "aws" else Proxies
+        return keys, "unknown key", did_you_mean(keys[-1], model.model_fields)
+    return keys, error["msg"].removeprefix("Value error, "), "see docs/site.md"

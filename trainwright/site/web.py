@@ -1,0 +1,318 @@
+"""Questions to web servers as a build step would put them: the site's proxies, certificate authorities, credentials.
+
+Only http and https: the opener has no handler for anything else, and a redirection is held to the same rules as the
+first address.
+"""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import io
+import netrc
+import re
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from email.message import Message
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit, urlunsplit
+
+from trainwright.core.masking import mask
+from trainwright.core.text import printable, shortened
+from trainwright.site.site import Site
+
+NO_ANSWER = "no answer"
+# What a server, a proxy or the network can do wrong.
+FAILURES = (OSError, ValueError, http.client.HTTPException)
+# The numbers of curl's --speed-limit and --speed-time in templates/fetch.sh.
+LEAST_SPEED, LEAST_SECONDS = 1024, 30.0
+LARGEST_HEAD = 1 << 20  # bytes before the content: http.client limits lines and headers, but not interim answers
+LARGEST = 64 << 20  # bytes of an answer that is not a download
+_REDIRECTS = 10
+_REDIRECT_CODES = (301, 302, 303, 307, 308)
+_PORTS = {"http": 80, "https": 443}
+
+
+class TooSlow(OSError):
+    """A server sends, but next to nothing."""
+
+
+class TooLarge(OSError):
+    """A server sends more than there can be."""
+
+
+@dataclass
+class Pace:
+    """Watches the bytes of an answer: fewer than ``least`` a second on average of ``seconds`` end it, as with curl.
+
+    The time runs from the first byte: how long a server may think before that is the time limit of the connection.
+    """
+
+    clock: Callable[[], float] = time.monotonic
+    least: int = LEAST_SPEED
+    seconds: float = LEAST_SECONDS
+    _begun: float | None = None
+    _count: int = 0
+
+    def __call__(self, count: int) -> None:
+        """Take note of bytes that came.
+
+        Raises:
+            TooSlow: they are too few.
+        """
+        now = self.clock()
+        if self._begun is None:
+            self._begun = now
+        self._count += count
+        if (passed := now - self._begun) < self.seconds:
+            return
+        if self._count < self.least * passed:
+            raise TooSlow(f"slower than {self.least} bytes/s for {self.seconds:.0f} s")
+        self._begun, self._count = now, 0
+
+
+class _Watched(io.RawIOBase):
+    """The bytes of a connection, counted as they come."""
+
+    def __init__(self, raw: io.RawIOBase, watch: Callable[[int], None]) -> None:
+        self._raw = raw
+        self._watch = watch
+        self.left = LARGEST_HEAD
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        count = self._raw.readinto(buffer)
+        if count:
+            self.left -= count
+            if self.left < 0:
+                raise TooLarge("sends more than it may")
+            self._watch(count)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+class _Reader(io.BufferedReader):
+    """Reads no more than it is asked for: a length below zero, which a chunk may claim, would be all there is."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:
+            raise http.client.HTTPException("its answer has no length")
+        return super().read(size)
+
+
+class _Answer(http.client.HTTPResponse):
+    def __init__(
+        self, sock: Any, *words: Any, watch: Callable[[], Callable[[int], None]], largest: int, **options: Any
+    ) -> None:
+        super().__init__(sock, *words, **options)
+        self._watched = _Watched(self.fp.detach(), watch())
+        self._largest = largest
+        self.fp = _Reader(self._watched)
+
+    def begin(self) -> None:
+        super().begin()
+        # Chunked content has some bytes around it.
+        self._watched.left = self._largest + self._largest // 8 + LARGEST_HEAD
+
+
+@lru_cache(maxsize=4)
+def _context(bundle: Path | None) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=bundle)
+
+
+def open_url(
+    url: str,
+    site: Site,
+    headers: Mapping[str, str],
+    seconds: float,
+    *,
+    method: str = "GET",
+    data: bytes | None = None,
+    largest: int = LARGEST,
+    watch: Callable[[], Callable[[int], None]] = Pace,
+) -> http.client.HTTPResponse:
+    """The answer to a question; the caller closes it.
+
+    Args:
+        url: http or https; a user and a password in it go to that scheme, host and port alone.
+        site: whose proxies, authorities and credentials are used.
+        headers: of the request.
+        seconds: for each wait on the server.
+        method: of the request.
+        data: its body.
+        largest: bytes of the content that are read at most (somewhat more where it is sent in chunks).
+        watch: makes what is called with the number of bytes each time that some come; what it raises ends the answer.
+
+    Raises:
+        urllib.error.HTTPError: a status that is no success.
+        OSError, ValueError, http.client.HTTPException: there was no answer, or none that is http (:data:`FAILURES`).
+    """
+    login: tuple[Origin, str] | None = None
+    for _ in range(_REDIRECTS + 1):
+        parts = urlsplit(url)
+        origin = _origin(parts)
+        if found := _credentials(parts, origin, site):
+            login = (origin, found)
+        address = urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        request = urllib.request.Request(  # noqa: S310
+            address, data=data, headers={"User-Agent": "trainwright", **headers}, method=method
+        )
+        if login is not None and login[0] == origin:
+            request.add_unredirected_header("Authorization", f"Basic {login[1]}")
+        answer = _opener(origin.host, site, partial(_Answer, watch=watch, largest=largest)).open(
+            request, timeout=seconds
+        )
+        if 200 <= answer.status < 300:
+            return answer  # type: ignore[no-any-return]
+        target = answer.headers.get("Location")
+        if answer.status not in _REDIRECT_CODES or target is None or method not in ("GET", "HEAD"):
+            raise urllib.error.HTTPError(address, answer.status, answer.reason, answer.headers, answer)
+        answer.close()
+        url = urljoin(address, target)
+        _check_redirect(origin, url)
+    raise urllib.error.URLError(f"more than {_REDIRECTS} redirections")
+
+
+class Origin(NamedTuple):
+    """Who gets a password: scheme, host and port together."""
+
+    scheme: str
+    host: str
+    port: int
+
+
+def _origin(parts: SplitResult) -> Origin:
+    """
+    Raises:
+        ValueError: the address is not of http or https, or has no host or a wrong port.
+    """
+    if parts.scheme not in _PORTS:
+        raise ValueError(f"{mask(urlunsplit(parts))} is neither http nor https")
+    if not parts.hostname:
+        raise ValueError(f"{mask(urlunsplit(parts))} has no host")
+    return Origin(parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme])
+
+
+def _check_redirect(origin: Origin, url: str) -> None:
+    """As in a build step: on to http and https alone, and from https never back to http."""
+    scheme = urlsplit(url).scheme
+    if scheme not in _PORTS:
+        raise urllib.error.URLError(f"leads to {mask(url)}, which is neither http nor https")
+    if (origin.scheme, scheme) == ("https", "http"):
+        raise urllib.error.URLError(f"leads from https to {mask(url)}, which is not encrypted")
+
+
+def _opener(host: str, site: Site, answers: Callable[..., http.client.HTTPResponse]) -> urllib.request.OpenerDirector:
+    """An opener of http and https, and of nothing else: urllib's own takes file:, ftp: and data:, too."""
+
+    def connect(kind: type[http.client.HTTPConnection], host: str, **options: Any) -> http.client.HTTPConnection:
+        connection = kind(host, **options)
+        connection.response_class = answers  # type: ignore[assignment]
+        return connection
+
+    class Http(urllib.request.HTTPHandler):
+        def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            return self.do_open(partial(connect, http.client.HTTPConnection), req)
+
+    class Https(urllib.request.HTTPSHandler):
+        def https_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+            kind = partial(connect, http.client.HTTPSConnection)
+            return self.do_open(kind, req, context=_context(site.ca_bundle))
+
+    proxies = {kind: url for kind in _PORTS if (url := getattr(site.proxies, kind))}
+    if site.proxies.no and urllib.request.proxy_bypass(host, {"no": site.proxies.no}):
+        proxies = {}
+    opener = urllib.request.OpenerDirector()
+    for handler in (urllib.request.ProxyHandler(proxies), Http(), Https(), urllib.request.UnknownHandler()):
+        opener.add_handler(handler)
+    return opener
+
+
+def _credentials(parts: SplitResult, origin: Origin, site: Site) -> str:
+    """What goes into ``Authorization``; nothing where there are no credentials for this scheme, host and port."""
+    user, password = parts.username, parts.password
+    own = [split for address in site.addresses if (split := _split(address)) is not None]
+    # A netrc knows hosts alone. Over plain http its passwords go only where the site itself names an http address.
+    if user is None and (origin.scheme == "https" or any(place == origin for place, _ in own)):
+        user, password = _netrc_login(site.netrc, origin.host)
+    if user is None:
+        # Files of an index lie beside it, and their addresses come without its password.
+        for place, index in own:
+            if place == origin and index.username:
+                user, password = index.username, index.password
+                break
+    if user is None:
+        return ""
+    return base64.b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()
+
+
+def _split(address: str) -> tuple[Origin, SplitResult] | None:
+    try:
+        parts = urlsplit(address)
+        return _origin(parts), parts
+    except ValueError:
+        return None
+
+
+def _netrc_login(file: Path | None, host: str) -> tuple[str | None, str | None]:
+    if file is None:
+        return None, None
+    try:
+        found = netrc.netrc(file).authenticators(host)
+    except (OSError, ValueError, netrc.NetrcParseError):
+        return None, None
+    return (found[0], found[2]) if found and (found[0] or found[2]) else (None, None)
+
+
+def content_length(headers: Message) -> int | None:
+    """The number of bytes that an answer says it has; nothing where it does not say.
+
+    Raises:
+        ValueError: it says something else.
+    """
+    text = headers.get("Content-Length")
+    if text is None:
+        return None
+    if not re.fullmatch(r"[0-9]{1,18}", text.strip(), re.ASCII):
+        raise ValueError(f"says that its length is {shortened(printable(text), 40)}")
+    return int(text)
+
+
+def ask_size(url: str, site: Site, seconds: float = 10.0) -> int | str | None:
+    """How many bytes a URL has (nothing where its server does not say), or why it does not answer.
+
+    One byte is asked for, as some servers refuse HEAD.
+    """
+    try:
+        with open_url(url, site, {"Range": "bytes=0-0"}, seconds) as answer:
+            whole = (answer.headers.get("Content-Range") or "").rpartition("/")[2] if answer.status == 206 else ""
+            size = whole or answer.headers.get("Content-Length") or ""
+            return int(size) if re.fullmatch(r"[0-9]{1,18}", size, re.ASCII) else None
+    except FAILURES as failed:
+        return reason(failed)
+
+
+def reason(failed: Exception) -> str:
+    """Why a question got no good answer, in a few words: harmless ones, without secrets."""
+    if isinstance(failed, urllib.error.HTTPError):
+        return _harmless(f"status {failed.code} {failed.reason}")
+    cause = failed.reason if isinstance(failed, urllib.error.URLError) else failed
+    if isinstance(cause, TimeoutError):
+        return NO_ANSWER
+    # What a server said may be nothing but a line end.
+    return _harmless(str(cause)) or type(cause).__name__
+
+
+def _harmless(text: str) -> str:
+    return shortened(printable(" ".join(mask(text).split()), allowed=""), 300)

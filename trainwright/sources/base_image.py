@@ -1,0 +1,192 @@
+"""Base images of registries: where they are pulled from here, and that they are those of the lock.
+
+A plan names an image as its makers do (``nvidia/cuda:12.4.1-base-ubuntu22.04``). The site may have a mirror of the
+registry, or the image as an archive in a folder; either reaches the build as the build argument ``BASE_IMAGE`` (or
+``BUILD_IMAGE``), so Dockerfile, labels and plan stay what they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trainwright.core.errors import SourceError
+from trainwright.core.runner import run
+from trainwright.engine.engine import Engine
+from trainwright.plan.plan import Base
+from trainwright.site.site import Site
+
+DEFAULT_REGISTRY = "docker.io"
+PULL_SECONDS = 3600
+LOADED = "trainwright/base:"  # what images of a site's folder are called in the engine
+
+
+@dataclass(frozen=True)
+class PulledImage:
+    """An image that the engine has: its content's id, and its digest where a registry gave it."""
+
+    image_id: str
+    digest: str | None
+
+
+def canonical(reference: str) -> str:
+    """A reference in full: ``debian:12`` is ``docker.io/library/debian:12``."""
+    first, slash, _ = reference.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return reference
+    return f"{DEFAULT_REGISTRY}/{reference if slash else f'library/{reference}'}"
+
+
+def mirrored(reference: str, registries: Mapping[str, str]) -> str:
+    """Where an image is pulled from here: the longest name of ``registries`` that begins it is replaced.
+
+    A reference that no name begins stays as it is written.
+    """
+    full = canonical(reference)
+    for name in sorted(registries, key=len, reverse=True):
+        if full.startswith(name.rstrip("/") + "/"):
+            return registries[name].rstrip("/") + full[len(name.rstrip("/")) :]
+    return reference
+
+
+def with_digest(reference: str, digest: str | None) -> str:
+    """The reference that names these very bytes."""
+    return reference if digest is None or "@" in reference else f"{reference}@{digest}"
+
+
+def wanted_images(base: Base) -> dict[str, tuple[str, str | None]]:
+    """The images of a plan, each with its digest, by the build argument that names it."""
+    pairs = {"BASE_IMAGE": (base.image, base.digest), "BUILD_IMAGE": (base.build_image, base.build_digest)}
+    return {name: (image, digest) for name, (image, digest) in pairs.items() if image is not None}
+
+
+def pulled_from(base: Base, site: Site) -> dict[str, str]:
+    """What each image of a plan is pulled as here, by build argument."""
+    return {
+        name: with_digest(mirrored(image, site.registries), digest)
+        for name, (image, digest) in wanted_images(base).items()
+    }
+
+
+def build_arguments(
+    base: Base, ids: Mapping[str, str | None], site: Site, engine: Engine, *, say: Callable[[str], None]
+) -> dict[str, str]:
+    """The build arguments that lead a build to its base images.
+
+    Args:
+        base: of the plan, with the digests of a lock where there is one.
+        ids: the image ids that the lock has, by build argument; none without a lock.
+        site: its mirrors of registries, and its folder of images.
+        engine: has, loads or will pull them.
+        say: told what is loaded.
+
+    Raises:
+        SourceError: an archive of the site's folder holds another image, or an image that is pinned by its id alone
+            is not here.
+    """
+    arguments = {}
+    for name, (image, digest) in wanted_images(base).items():
+        image_id, reference = ids.get(name), pulled_from(base, site)[name]
+        if image_id and site.image_folder is not None:
+            arguments[name] = _from_folder(image, image_id, site.image_folder, engine, say)
+        elif image_id and digest is None:
+            if (found := inspect(engine, reference)) is None or found.image_id != image_id:
+                raise SourceError(
+                    f"the base: the image {reference} that the lock pins, {image_id[7:19]}, is not in this engine",
+                    remedy="It came from no registry: bring it here with docker load, or lock another one: "
+                    "./invoke lock … --upgrade base",
+                    component="base",
+                    file=image,
+                    expected=image_id,
+                    found=found.image_id if found else None,
+                    urls=[reference],
+                )
+            arguments[name] = reference
+        elif reference != with_digest(image, digest):
+            arguments[name] = reference
+    return arguments
+
+
+def image_file(folder: Path, image_id: str) -> Path:
+    """Where a folder of images holds one."""
+    return folder / f"{image_id.removeprefix('sha256:')}.tar"
+
+
+def _from_folder(image: str, image_id: str, folder: Path, engine: Engine, say: Callable[[str], None]) -> str:
+    """The name under which the engine has an image of the folder; loaded where it has it not yet."""
+    name = f"{LOADED}{image_id[7:19]}"
+    if inspect(engine, image_id) is None:
+        path = image_file(folder, image_id)
+        say(f"loading {image} from {path}")
+        done = run([engine.client.path, "load", "--input", str(path)], env=engine.cli_env, timeout=PULL_SECONDS)
+        # An image's id is the digest of its configuration, which names each layer by its digest.
+        if inspect(engine, image_id) is None:
+            why = "there is no such file" if not path.is_file() else done.tail(2) if not done.ok else "is another image"
+            raise SourceError(
+                f"the base: {image} ({image_id[7:19]}) cannot be loaded\n  {path}: {why}",
+                remedy=f"Fetch it again where there is a network: rm -f {path}; ./invoke mirror pull --lock FILE "
+                f"--to {folder.parent}",
+                component="base",
+                file=path.name,
+                expected=image_id,
+                urls=[str(path)],
+            )
+    run([engine.client.path, "tag", image_id, name], env=engine.cli_env)
+    return name
+
+
+def inspect(engine: Engine, reference: str) -> PulledImage | None:
+    """An image that the engine has, or nothing."""
+    done = run([engine.client.path, "image", "inspect", "--format", "{{json .}}", reference], env=engine.cli_env)
+    if not done.ok:
+        return None
+    data = json.loads(done.stdout)
+    repository = re.sub(r"(@.*|:[^/]*)$", "", reference.partition("@")[0])
+    wanted = {canonical(repository), repository}
+    digests = [each.partition("@") for each in data.get("RepoDigests") or []]
+    digest = next((d for name, _, d in digests if name in wanted or canonical(name) in wanted), None)
+    return PulledImage(image_id=str(data["Id"]), digest=digest)
+
+
+def pull(engine: Engine, reference: str, *, say: Callable[[str], None]) -> PulledImage:
+    """Pull an image; where no registry has it and the engine does, take the engine's.
+
+    Raises:
+        SourceError: neither has it.
+    """
+    say(f"pulling {reference}")
+    done = run([engine.client.path, "pull", "--quiet", reference], env=engine.cli_env, timeout=PULL_SECONDS)
+    found = inspect(engine, reference)
+    if found is None:
+        raise SourceError(
+            f"the base: the engine cannot pull {reference}\n  {done.tail(2)}",
+            remedy="Name a mirror of the registry ([registries] in trainwright.toml, docs/site.md), "
+            "or bring the image here: docker load -i FILE",
+            component="base",
+            file=reference,
+            urls=[reference],
+        )
+    if not done.ok:
+        say(f"no registry has {reference}; the engine's own image is taken")
+    return found
+
+
+def save(engine: Engine, image_id: str, folder: Path) -> Path:
+    """Write an image into a folder as an archive of ``docker save``, whole or not at all.
+
+    Raises:
+        SourceError: the engine cannot write it.
+    """
+    path = image_file(folder, image_id)
+    folder.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    done = run([engine.client.path, "save", "--output", str(part), image_id], env=engine.cli_env, timeout=PULL_SECONDS)
+    if not done.ok:
+        part.unlink(missing_ok=True)
+        raise SourceError(f"the engine cannot save the image {image_id[7:19]}: {done.tail(2)}", component="base")
+    part.chmod(0o644)
+    part.replace(path)
+    return path

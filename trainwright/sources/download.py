@@ -1,0 +1,314 @@
+"""Files fetched by this machine: from the first place that has the right bytes, whole or not at all.
+
+The same places in the same order as in a build step (``templates/fetch.sh``). Bytes go to a part file first, so a
+download that was cut, killed or ran into a full disk leaves nothing under a good name; where the checksum is known
+beforehand, the next run goes on where the part file ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import http.client
+import re
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from trainwright.core.errors import SourceError
+from trainwright.core.masking import mask
+from trainwright.core.paths import locked
+from trainwright.site.site import Site
+from trainwright.site.web import FAILURES, Pace, TooLarge, TooSlow, content_length, open_url, reason
+from trainwright.sources.locations import remedy
+
+AT_ONCE = 4
+SECONDS = 30.0  # of silence, after which a server is given up
+ATTEMPTS = 3  # at one place, where the connection breaks off
+CHUNK = 1 << 20
+LARGEST = 16 << 30  # bytes of a file whose size nobody knows; the largest archives have 5 GB
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file to fetch: who needs it, its name, where it is looked for (credentials included), what it must be."""
+
+    component: str
+    file: str
+    urls: tuple[str, ...]
+    sha256: str | None = None
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Fetched:
+    """A file that was fetched (or was there): where it lies now, what it is, and which place gave it."""
+
+    wanted: Wanted
+    path: Path
+    sha256: str
+    size: int
+    place: str
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Time as downloads see it; tests have their own."""
+
+    now: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+
+class _Broken(Exception):
+    """A place did not give the whole file; the message says why, ``again`` whether to ask it once more, ``full``
+    whether the disk has no room for what it offers."""
+
+    def __init__(self, why: str, *, again: bool = False, full: bool = False) -> None:
+        super().__init__(why)
+        self.again = again
+        self.full = full
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where fetched files go: by their checksum, as ``<sha256[:2]>/<sha256>/<file>``, or ``flat``, by their name."""
+
+    folder: Path
+    flat: bool = False
+
+    def path(self, file: str, sha256: str) -> Path:
+        """Where the file is kept."""
+        return self.folder / file if self.flat else self.folder / sha256[:2] / sha256 / file
+
+    @property
+    def parts(self) -> Path:
+        """The folder of what is not whole yet."""
+        return self.folder / ".parts"
+
+
+def fetch_all(
+    wanted: Sequence[Wanted], site: Site, store: Store, *, say: Callable[[str], None], clock: Clock | None = None
+) -> list[Fetched]:
+    """Fetch files, several at a time.
+
+    Args:
+        wanted: what is needed.
+        site: proxies, authorities and credentials.
+        store: where they go; what is there with the right checksum is not fetched again.
+        say: told of each file that is about to be fetched.
+        clock: by which slow servers are given up.
+
+    Raises:
+        SourceError: no place has the right bytes of a file; details name component, file, URLs and checksums.
+        OSError: the disk is full, or a folder cannot be written; the part file is gone then.
+    """
+    fetcher = _Fetcher(site, store, say, clock or Clock())
+    # Two components may need the same file: it is fetched once, and the places of the second are not asked.
+    keys = [(each.file, each.sha256 or each.urls) for each in wanted]
+    once: dict[object, Wanted] = {}
+    for key, each in zip(keys, wanted, strict=True):
+        once.setdefault(key, each)
+    # One run at a time, so that two do not write the same part file.
+    store.parts.mkdir(parents=True, exist_ok=True)
+    with locked(store.parts), ThreadPoolExecutor(AT_ONCE) as pool:
+        running = {key: pool.submit(fetcher.fetch, each) for key, each in once.items()}
+        try:
+            done = {key: each.result() for key, each in running.items()}
+            return [replace(done[key], wanted=each) for key, each in zip(keys, wanted, strict=True)]
+        except BaseException:
+            # One failure or Ctrl-C ends the others at their next bytes: nobody waits for gigabytes of no use.
+            fetcher.stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def no_place(wanted: Wanted, tried: Sequence[tuple[str, str]], found: str | None) -> SourceError:
+    """The failure of a file that cannot be had: every place that was tried, and why it was of no use."""
+    what = f"with the sha256 {wanted.sha256}" if wanted.sha256 else "whole"
+    rows = [f"  {place}: {why}" for place, why in tried] or ["  no place is known for it"]
+    return SourceError(
+        "\n".join([f"{wanted.component}: no place has {wanted.file} {what}", *rows]),
+        remedy=remedy(wanted.file, wanted.sha256),
+        component=wanted.component,
+        file=wanted.file,
+        urls=[place for place, _ in tried],
+        tried=[{"url": place, "why": why} for place, why in tried],
+        expected=wanted.sha256,
+        found=found,
+    )
+
+
+def digest(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class _Fetcher:
+    """One run: how places are asked, and whether it has been given up."""
+
+    def __init__(self, site: Site, store: Store, say: Callable[[str], None], clock: Clock) -> None:
+        self._site = site
+        self._store = store
+        self._say = say
+        self._clock = clock
+        self.stop = threading.Event()
+
+    def fetch(self, wanted: Wanted) -> Fetched:
+        """A file of the store, or from the first place that has it."""
+        if wanted.sha256 is not None and (there := self._store.path(wanted.file, wanted.sha256)).is_file():
+            found = digest(there)
+            if found == wanted.sha256:
+                return Fetched(wanted, there, found, there.stat().st_size, str(there))
+            there.unlink()  # changed since: what has the name must have the content
+        tried: list[tuple[str, str]] = []
+        wrong = None
+        full = False
+        name = wanted.sha256 or hashlib.sha256("\n".join([wanted.file, *wanted.urls]).encode()).hexdigest()
+        part = self._store.parts / f"{name[:16]}.{wanted.file}"
+        for url in wanted.urls:
+            self._say(f"fetching {wanted.file} for {wanted.component}")
+            try:
+                found, size = self._from_one_place(url, wanted, part)
+            except _Broken as broken:
+                tried.append((mask(url), str(broken)))
+                full = full or broken.full
+                continue
+            if wanted.sha256 in (None, found):
+                path = self._store.path(wanted.file, found)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part.chmod(0o644)
+                part.replace(path)
+                return Fetched(wanted, path, found, size, mask(url))
+            wrong = found
+            part.unlink(missing_ok=True)
+            tried.append((mask(url), f"has the sha256 {found}"))
+        if wanted.sha256 is None or full:
+            part.unlink(missing_ok=True)  # nothing can go on from it
+        if full:
+            raise OSError(errno.ENOSPC, "; ".join(why for _, why in tried), str(part))
+        raise no_place(wanted, tried, wrong)
+
+    def _from_one_place(self, url: str, wanted: Wanted, part: Path) -> tuple[str, int]:
+        """All bytes of a URL in the part file; returns their sha256 and number."""
+        for attempt in range(ATTEMPTS):
+            last = attempt == ATTEMPTS - 1
+            # Without a checksum nothing would tell that the file changed between its two halves.
+            begin = part.stat().st_size if wanted.sha256 is not None and part.is_file() else 0
+            if wanted.size is not None and begin > wanted.size:
+                begin = 0
+            try:
+                size = self._download(url, wanted, part, begin)
+            except _Broken as broken:
+                if not broken.again or last:
+                    raise
+                self._clock.sleep(0.5 * attempt)
+                continue
+            found = digest(part)
+            if wanted.sha256 in (None, found) or not begin or last:
+                return found, size
+            part.unlink()  # what an earlier run left was of another file
+        raise AssertionError("the last attempt returns or raises")
+
+    def _download(self, url: str, wanted: Wanted, part: Path, begin: int) -> int:
+        """The rest of a URL behind the first ``begin`` bytes, into the part file; returns the size of the whole.
+
+        Raises:
+            _Broken: the place did not give all of it.
+            OSError: the file cannot be written.
+        """
+        room = begin + shutil.disk_usage(part.parent).free
+        most = wanted.size if wanted.size is not None else min(LARGEST, room)
+        headers = {"Range": f"bytes={begin}-"} if begin else {}
+        try:
+            answer = open_url(url, self._site, headers, SECONDS, largest=most, watch=self._watch)
+        except FAILURES as failed:
+            if begin and getattr(failed, "code", None) == 416:  # nothing behind the part: it is whole, or another file
+                return begin
+            raise _Broken(reason(failed)) from None
+        with answer:
+            begin, length = _extent(answer, begin)
+            _check_size(None if length is None else begin + length, wanted, room)
+            size = begin
+            with _writing(part, append=bool(begin)) as write:
+                while chunk := _chunk(answer, size):
+                    size += len(chunk)
+                    if size > most:
+                        part.unlink(missing_ok=True)
+                        raise _Broken(f"sends more than {most} bytes", full=most == room)
+                    write(chunk)
+        if length is not None and size - begin != length:
+            raise _Broken(f"ended after {size - begin} of {length} bytes", again=True)
+        return size
+
+    def _watch(self) -> Callable[[int], None]:
+        pace = Pace(clock=self._clock.now)
+
+        def watch(count: int) -> None:
+            if self.stop.is_set():
+                raise _Broken("given up")
+            pace(count)
+
+        return watch
+
+
+def _extent(answer: http.client.HTTPResponse, begin: int) -> tuple[int, int | None]:
+    """Where an answer begins in the file, and how many bytes it has (nothing where it ends with a last chunk).
+
+    Raises:
+        _Broken: it is not what was asked for, or its end could not be told from a cut.
+    """
+    try:
+        length = content_length(answer.headers)
+    except ValueError as wrong:
+        raise _Broken(str(wrong)) from None
+    if length is None and not answer.chunked:
+        raise _Broken("does not say how long it is, so a cut would not be noticed")
+    if answer.status == 206:
+        ranged = answer.headers.get("Content-Range") or ""
+        if not re.match(rf"bytes {begin}-", ranged, re.ASCII):
+            raise _Broken("answers with another part of the file than the one that was asked for")
+        return begin, length
+    if answer.status != 200:
+        raise _Broken(f"status {answer.status} {answer.reason}")
+    return 0, length
+
+
+def _check_size(size: int | None, wanted: Wanted, room: int) -> None:
+    """Refuse what cannot be the file before it is read."""
+    if size is None:
+        return
+    if wanted.size is not None and size != wanted.size:
+        raise _Broken(f"has {size} bytes, expected {wanted.size}")
+    if size > LARGEST:
+        raise _Broken(f"says that it has {size} bytes, more than any file of an image")
+    if size > room:
+        raise _Broken(f"has {size} bytes, and the disk has room for {room}", full=True)
+
+
+def _chunk(answer: http.client.HTTPResponse, size: int) -> bytes:
+    try:
+        return answer.read(CHUNK)
+    except (TooLarge, TooSlow) as hopeless:
+        raise _Broken(f"{hopeless}, after {size} bytes") from None
+    except FAILURES as failed:
+        raise _Broken(f"{reason(failed)} after {size} bytes", again=True) from None
+
+
+@contextlib.contextmanager
+def _writing(part: Path, *, append: bool) -> Iterator[Callable[[bytes], object]]:
+    """A part file open for writing; on a full disk it is removed, for it is in the way of what would make room."""
+    try:
+        with part.open("ab" if append else "wb") as out:
+            yield out.write
+    except OSError as refused:
+        if refused.errno in (errno.ENOSPC, errno.EDQUOT):
+            part.unlink(missing_ok=True)
+            # Buffered bytes fail without a name, and the user has to know which disk it is.
+            raise OSError(refused.errno, refused.strerror, str(part)) from None
+        raise

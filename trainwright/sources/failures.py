@@ -1,0 +1,135 @@
+"""What the output of a failed build step says of its sources: unreachable ones, and wrong checksums."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from trainwright.core.errors import SourceError
+from trainwright.core.masking import mask
+from trainwright.plan.plan import Plan
+from trainwright.sources.locations import remedy
+
+FETCH_EXIT = 88  # templates/fetch.sh: no place gave the right bytes
+# "-": nobody publishes the checksum of that file.
+_NO_PLACE = re.compile(r"fetch: no place has (\S+) with the sha256 ([0-9a-f]{64}|-)")
+# templates/components/efa/verify.sh
+_UNSIGNED = re.compile(r"verify: (\S+) is not signed by the key (\S+)")
+_TRIED = re.compile(r"fetch: tried (\S+|archives/\S+ of the build context): (.*)")
+_FOUND = re.compile(r"has the sha256 ([0-9a-f]{64})")
+# uv: "Hash mismatch for `name==1`", "Expected:", "sha256:…", "Computed:", "sha256:…".
+_UV = re.compile(r"hash mismatch for `?([^`\s]+)", re.IGNORECASE)
+# pip: "THESE PACKAGES DO NOT MATCH THE HASHES …", "    name==1 from URL (from …):", "Expected sha256 …", "Got …".
+_PIP = re.compile(r"THESE PACKAGES DO NOT MATCH")
+_PIP_PACKAGE = re.compile(r"^ +(\S+)(?: from \S+)?(?: \(from .*\))?:$", re.MULTILINE)
+_SHA256SUM = re.compile(r"sha256sum: WARNING: .* NOT match")
+_SUM_FAILED = re.compile(r"^(.+): FAILED$", re.MULTILINE)
+_EXPECTED = re.compile(r"Expected:?\s+(?:sha256[:\s]\s*)?([0-9a-f]{64})")
+_GOT = re.compile(r"(?:Computed:|Got)\s+(?:sha256:)?([0-9a-f]{64})")
+
+
+def source_failure(
+    plan: Plan, component: str | None, exit_code: int | None, lines: Sequence[str], log: str
+) -> SourceError | None:
+    """The failure of a build step as one of its sources, where that is what its output says.
+
+    Args:
+        plan: what was built; it names the component of a file.
+        component: whose step it is, where that is known.
+        exit_code: of the step's command.
+        lines: the last lines of its output.
+        log: the path of the whole log.
+    """
+    text = "\n".join(lines)
+    missing = _NO_PLACE.search(text)
+    if exit_code == FETCH_EXIT and missing:
+        return _not_fetched(plan, component, text, missing, log)
+    unsigned = _UNSIGNED.search(text)
+    if exit_code == FETCH_EXIT and unsigned:
+        return _not_signed(plan, component, unsigned, log)
+    return _wrong_checksum(plan, component, text, list(lines), log)
+
+
+def _not_fetched(plan: Plan, component: str | None, text: str, missing: re.Match[str], log: str) -> SourceError:
+    file, sha256 = missing[1], None if missing[2] == "-" else missing[2]
+    tried = [(mask(place), why.strip()) for place, why in _TRIED.findall(text)]
+    found = _FOUND.search(text)
+    owner = _owner(plan, file, component)
+    return SourceError(
+        "\n".join(
+            [
+                f"{owner or 'the build'}: no place has {file}{f' with the sha256 {sha256}' if sha256 else ''}; "
+                "no tag was moved",
+                *(f"  {place}: {why}" for place, why in tried),
+            ]
+        ),
+        remedy=f"{remedy(file, sha256)}\nThe whole log: {log}",
+        component=owner,
+        file=file,
+        urls=[place for place, _ in tried],
+        tried=[{"url": place, "why": why} for place, why in tried],
+        expected=sha256,
+        found=found[1] if found else None,
+        log=log,
+    )
+
+
+def _not_signed(plan: Plan, component: str | None, unsigned: re.Match[str], log: str) -> SourceError:
+    file, key = unsigned.groups()
+    owner = _owner(plan, file, component)
+    return SourceError(
+        f"{owner or 'the build'}: {file} is not signed by the key {key}; no tag was moved",
+        remedy="A mirror holds another file, signature or key under this name: get all three from upstream again, and "
+        f"do not use this one.\nThe whole log: {log}",
+        component=owner,
+        file=file,
+        key=key,
+        log=log,
+    )
+
+
+def _wrong_checksum(plan: Plan, component: str | None, text: str, lines: list[str], log: str) -> SourceError | None:
+    subject = _subject(text)
+    if subject is None:
+        return None
+    owner = _owner(plan, subject, component)
+    known = {s.package or s.file: s.sha256 for c in plan.components for s in c.sources}
+    known |= {s.file: s.sha256 for c in plan.components for s in c.sources if s.file}
+    expected = _EXPECTED.search(text)
+    found = _GOT.search(text)
+    wanted = expected[1] if expected else known.get(subject)
+    digests = "".join(
+        f", {word} {digest}" for word, digest in (("expected", wanted), ("found", found and found[1])) if digest
+    )
+    return SourceError(
+        f"{owner or 'the build'}: {subject or 'a file'} has the wrong checksum{digests}; no tag was moved",
+        remedy="A mirror or an index holds another file under this name: ask for the right one, or pin the new one "
+        f"after a look at it (./invoke lock … --upgrade NAME).\nThe whole log: {log}",
+        component=owner,
+        file=subject or None,
+        expected=wanted,
+        found=found[1] if found else None,
+        last_lines=lines,
+        log=log,
+    )
+
+
+def _subject(text: str) -> str | None:
+    """The file or package whose checksum is wrong; empty where it is not named, ``None`` where none is wrong."""
+    if match := _UV.search(text):
+        return match[1]
+    if match := _PIP.search(text):
+        package = _PIP_PACKAGE.search(text, match.end())
+        return package[1] if package else ""
+    if _SHA256SUM.search(text):
+        failed = _SUM_FAILED.search(text)
+        return failed[1] if failed else ""
+    return None
+
+
+def _owner(plan: Plan, subject: str, component: str | None) -> str | None:
+    """The component that a file or package belongs to; else whose step it is."""
+    for candidate in plan.components:
+        if any(subject and subject in (s.file, s.package) for s in candidate.sources):
+            return candidate.name
+    return component

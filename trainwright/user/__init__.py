@@ -1,0 +1,1 @@
+"""Files of a user that enter an image: which they are, and that none holds credentials."""

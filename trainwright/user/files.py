@@ -1,0 +1,365 @@
+"""What folders of a user's bring into an image: which files, that none lies elsewhere, that none holds credentials."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.owned import MANIFEST
+from trainwright.core.paths import home_dir, setting
+from trainwright.core.records import Record
+from trainwright.core.text import fits, hidden, printable
+from trainwright.user.dockerignore import NAME as IGNORE_FILE
+from trainwright.user.dockerignore import Ignore, read_ignore
+from trainwright.user.requirements import read_requirements
+from trainwright.user.secret_files import is_secret
+
+# Caches, version control, environments: nothing that a job runs.
+_SKIPPED = {
+    *("__pycache__", ".git", ".hg", ".svn", ".venv", ".tox", ".nox", ".trainwright"),
+    *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints"),
+}
+# Folders of the system (Filesystem Hierarchy Standard 3.0): nobody's code, and no end of files.
+_SYSTEM = {"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var"}
+_ENDLESS = ("/dev/", "/proc/", "/sys/")
+# Joiners that spelling needs, in Persian, in Hindi and in emoji; no terminal obeys them.
+_JOINERS = "\u200c\u200d"
+_LISTED = 10  # files that a message names
+# The toolkit accepts only names of this form (sagemaker-training 5.1.4); it would refuse the job later.
+_ENTRY_POINT = r"[A-Za-z0-9._+][A-Za-z0-9._+/-]*"
+
+
+class UserFiles(Record):
+    """What the ``user`` component brings into the image; the digests make it part of the plan's identity.
+
+    Attributes:
+        code: the folder; where ``--code`` named a link, what that leads to.
+        code_files: how many files of the folder are baked.
+        code_bytes: their size.
+        secrets: those of them that look like credentials, seen from the folder; ``--allow-secrets`` let them through.
+        allow_secrets: whether files that look like credentials may enter the image.
+    """
+
+    requirements: Path | None = None
+    requirements_sha256: str | None = None
+    code: Path | None = None
+    code_sha256: str | None = None
+    entry_point: str | None = None
+    code_files: int = 0
+    code_bytes: int = 0
+    secrets: tuple[str, ...] = ()
+    allow_secrets: bool = False
+
+
+# What follows from the digests, or says where the files are on this machine: no part of a plan's identity.
+NOT_IDENTITY = ("requirements", "code", "code_files", "code_bytes", "secrets", "allow_secrets")
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A file that enters a context: its name seen from the folder, where its content is, its size in bytes."""
+
+    name: str
+    path: Path
+    size: int
+    executable: bool
+
+
+def make_user_files(
+    requirements: str | None,
+    code: str | None,
+    entry_point: str | None,
+    *,
+    allow_secrets: bool = False,
+    git: bool = False,
+) -> UserFiles:
+    """What a request brings into an image, read and checked.
+
+    Args:
+        requirements: a requirements file.
+        code: a folder.
+        entry_point: the script to run, seen from ``code``.
+        allow_secrets: bake files that look like credentials, too.
+        git: whether the image has git to fetch a requirement with.
+
+    Raises:
+        RequestError: a file is missing, or may not enter an image.
+    """
+    if (code is None) != (entry_point is None):
+        raise RequestError(
+            "--code DIR and --entry-point FILE go together: code in the image is of use only with the script to run",
+            remedy="For example: --code src --entry-point train.py",
+        )
+    fields: dict[str, object] = {"allow_secrets": allow_secrets}
+    if requirements is not None:
+        path = Path(requirements).absolute()
+        read_requirements(path, f"--with-requirements {requirements}", git=git)
+        fields |= {"requirements": path, "requirements_sha256": _sha256(path)}
+    if code is not None and entry_point is not None:
+        folder = _code_folder(code)
+        found = code_files(folder, allow_secrets=allow_secrets)
+        _check_entry_point(entry_point, folder, found, code)
+        fields |= {
+            "code": folder,
+            "code_sha256": digest_of(found),
+            "entry_point": entry_point,
+            "code_files": len(found),
+            "code_bytes": sum(file.size for file in found),
+            "secrets": tuple(_secrets(found, folder)),
+        }
+    return UserFiles.model_validate(fields)
+
+
+def user_requirements(user: UserFiles) -> list[str]:
+    """The requirements of ``--with-requirements`` as a build reads them; none where there is no such file.
+
+    Raises:
+        RequestError: the file has changed, and a line of it may not enter an image.
+    """
+    if user.requirements is None:
+        return []
+    return read_requirements(user.requirements, f"--with-requirements {user.requirements}", git=True)
+
+
+def code_files(folder: Path, *, allow_secrets: bool = False) -> list[FoundFile]:
+    """The files of a code folder that go into an image, sorted: all but caches, version control, virtual environments,
+    what Trainwright itself keeps there, and what the folder's ``.dockerignore`` leaves out.
+
+    Links within the folder are followed: the image gets the content of what they lead to.
+
+    Raises:
+        RequestError: a link leaves the folder, a file looks like credentials, or a file cannot be baked.
+    """
+    own = _own_folders()
+    if folder.resolve() in own:
+        raise RequestError(
+            f"--code {folder}: holds what Trainwright keeps, not your code", remedy="Name the folder of your script."
+        )
+
+    def skipped(path: Path) -> bool:
+        return path.name in _SKIPPED or path in own or any((path / mark).is_file() for mark in ("pyvenv.cfg", MANIFEST))
+
+    leave_out = f"name it in {folder / IGNORE_FILE}"
+    found = _files(folder, f"--code {folder}", leave_out, ignore=read_ignore(folder), skipped=skipped)
+    if not allow_secrets:
+        refuse_secrets(found, f"--code {folder}", leave_out, root=folder)
+    return found
+
+
+def component_files(folder: Path, *, allow_secrets: bool = False) -> list[FoundFile]:
+    """The files of a component's folder that go into a context, sorted: all but its data, template, tests and caches.
+
+    Raises:
+        RequestError: a link leaves the folder, a file looks like credentials, or a file cannot enter a context.
+    """
+    what, leave_out = f"component {folder.name} ({folder})", "move it out of the component's folder"
+    found = _files(folder, what, leave_out, ignore=Ignore([]), skipped=lambda path: path.name == "__pycache__")
+    own = {"component.yaml", "Dockerfile.j2"}
+
+    def enters(name: PurePosixPath) -> bool:
+        return not (name.name in own or name.name.startswith("test_") or name.suffix == ".pyc")
+
+    found = [file for file in found if enters(PurePosixPath(file.name))]
+    if not allow_secrets:
+        refuse_secrets(found, what, leave_out, root=folder)
+    return found
+
+
+def refuse_secrets(found: Sequence[FoundFile], what: str, leave_out: str, *, root: Path) -> None:
+    """Refuse files that look like credentials, by their own names or by those that links lead to.
+
+    Args:
+        found: the files.
+        what: how messages name the folder.
+        leave_out: how to leave a file out, for messages.
+        root: the folder.
+
+    Raises:
+        RequestError: naming them.
+    """
+    if secret := _secrets(found, root):
+        raise RequestError(
+            f"{what}: these look like credentials, and everyone who may pull the image could read them: "
+            f"{_listed(secret)}",
+            remedy=f"Leave each out ({leave_out}); a job gets its secrets at run time, from its role or from AWS "
+            "Secrets Manager. Where they have to be in the image: the same command with --allow-secrets",
+            secrets=secret,
+        )
+
+
+def _secrets(found: Sequence[FoundFile], root: Path) -> list[str]:
+    real = root.resolve()
+
+    def names(file: FoundFile) -> Iterator[str]:
+        yield file.name
+        if file.path.is_relative_to(real):  # another one where a link leads there
+            yield file.path.relative_to(real).as_posix()
+
+    return [file.name for file in found if any(is_secret(name, file.path) for name in names(file))]
+
+
+def digest_of(files: Sequence[FoundFile]) -> str:
+    """One digest over names, contents and the executable bit of files.
+
+    Raises:
+        RequestError: one cannot be read.
+    """
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(f"{file.name}\0{file.executable}\0{_sha256(file.path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as refused:
+        raise RequestError(f"{path}: cannot be read: {refused.strerror}", remedy="Make it readable for you.") from None
+
+
+# ---- which files ---------------------------------------------------------------------------------------------------
+
+
+class _Refused(Exception):
+    """A file that cannot enter a context; the text says which and why."""
+
+
+def _files(
+    root: Path, what: str, leave_out: str, *, ignore: Ignore, skipped: Callable[[Path], bool]
+) -> list[FoundFile]:
+    """The files of a folder and of those below it, sorted.
+
+    Args:
+        root: the folder.
+        what: how messages name it.
+        leave_out: how to leave a file out, for messages.
+        ignore: patterns of what is left out.
+        skipped: whether a folder is left out.
+
+    Raises:
+        RequestError: a file cannot be read, copied or named.
+    """
+    try:
+        found = list(_walk(root.resolve(), ignore=ignore, skipped=skipped))
+    except _Refused as refused:
+        raise RequestError(f"{what}: {refused}", remedy=f"Correct that, or {leave_out}.") from None
+    except OSError as refused:
+        raise RequestError(
+            f"{what}: {refused.filename}: cannot be read: {refused.strerror}",
+            remedy=f"Make it readable for you, or {leave_out}.",
+        ) from None
+    return sorted(found, key=lambda file: PurePosixPath(file.name))
+
+
+def _walk(root: Path, *, ignore: Ignore, skipped: Callable[[Path], bool]) -> Iterator[FoundFile]:
+    # Folders still to read: what their files' names begin with, where they are, and the folders above.
+    pending: list[tuple[str, Path, tuple[Path, ...]]] = [("", root, (root,))]
+    while pending:
+        prefix, place, above = pending.pop()
+        for entry in os.scandir(place):
+            name, path = prefix + entry.name, place / entry.name
+            left_out = ignore.matches(name)
+            if left_out and not (ignore.exceptions and entry.is_dir(follow_symlinks=False)):
+                continue
+            if entry.is_symlink():
+                if entry.name.startswith(".#"):  # Emacs marks a file that is being edited so
+                    continue
+                path = _target(name, path, root, ignore=ignore)
+            found = path.stat()
+            if stat.S_ISDIR(found.st_mode):
+                if skipped(path):
+                    continue
+                if path in above:
+                    raise _Refused(f"{name} is a link to {path}, a folder that it is in itself")
+                pending.append((f"{name}/", path, (*above, path)))
+                continue
+            _check_name(name)
+            if not stat.S_ISREG(found.st_mode):
+                raise _Refused(f"{name} is {_kind(found.st_mode)}, not a file")
+            yield FoundFile(name, path, found.st_size, bool(found.st_mode & 0o100))
+
+
+def _target(name: str, path: Path, root: Path, *, ignore: Ignore) -> Path:
+    """Where a link within the folder leads to; it has to be what could be baked by its own name as well."""
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):  # missing, not readable, or a circle of links
+        raise _Refused(f"{name} is a link to {path.readlink()}, which cannot be opened") from None
+    if not target.is_relative_to(root):
+        raise _Refused(f"{name} is a link to {target}, outside of the folder")
+    if target != root and ignore.matches(target.relative_to(root).as_posix()):
+        raise _Refused(f"{name} is a link to {target}, which {IGNORE_FILE} leaves out")
+    return target
+
+
+def _check_name(name: str) -> None:
+    if odd := hidden(name, allowed=_JOINERS):
+        reason = "is not UTF-8" if any("\ud800" <= char <= "\udfff" for char in odd) else "holds a control character"
+        raise _Refused(f"the name {printable(name, allowed='')} {reason}")
+
+
+def _kind(mode: int) -> str:
+    kinds = ((stat.S_ISFIFO, "a pipe"), (stat.S_ISSOCK, "a socket"))
+    return next((word for is_one, word in kinds if is_one(mode)), "a device")
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(names[:_LISTED]) + more
+
+
+def _own_folders() -> set[Path]:
+    """Where Trainwright keeps records, contexts and downloads: never part of anybody's code."""
+    home = home_dir()
+    named = (setting("TRAINWRIGHT_STATE"), setting("TRAINWRIGHT_CACHE"))
+    cache = home / ".cache" / "trainwright" if home is not None else None
+    return {Path(each).resolve() for each in (".trainwright", *named, cache) if each}
+
+
+# ---- --code and --entry-point --------------------------------------------------------------------------------------
+
+
+def _code_folder(code: str) -> Path:
+    if not code:
+        raise RequestError("--code is empty", remedy="For example: --code src --entry-point train.py")
+    try:
+        folder = Path(code).resolve()
+        there, is_folder = folder.exists(), folder.is_dir()
+    except (OSError, RuntimeError) as refused:
+        why = refused.strerror if isinstance(refused, OSError) else "a circle of links"
+        raise RequestError(f"--code {code}: cannot be opened: {why}") from None
+    if not is_folder:
+        wrong = "is not a directory" if there else "no such folder"
+        raise RequestError(f"--code {code}: {wrong}", remedy="Name the folder that holds your script.")
+    if {str(folder), str(Path(code).absolute())} & _SYSTEM or str(folder).startswith(_ENDLESS):
+        raise RequestError(
+            f"--code {code}: is a folder of the system, and all of it would be baked into the image",
+            remedy="Name the folder that holds your script and little else.",
+        )
+    return folder
+
+
+def _check_entry_point(entry_point: str, folder: Path, found: Sequence[FoundFile], code: str) -> None:
+    if not fits(_ENTRY_POINT, entry_point, limit=1024) or ".." in Path(entry_point).parts:
+        raise RequestError(
+            f"--entry-point {entry_point}: must be a plain path inside --code (letters, digits and . _ + - /)"
+        )
+    names = {file.name for file in found}
+    if PurePosixPath(entry_point).as_posix() in names:
+        return
+    if (folder / entry_point).is_file():
+        raise RequestError(
+            f"--entry-point {entry_point}: is in {code}, but would not be baked",
+            remedy=f"{IGNORE_FILE} leaves it out, or it is part of a cache, an environment or version control.",
+        )
+    scripts = sorted(name for name in names if name.endswith(".py"))
+    near = f"There: {', '.join(scripts)}" if len(scripts) <= 5 else did_you_mean(entry_point, scripts[:1000])
+    raise RequestError(
+        f"--entry-point {entry_point}: not in {code}", remedy=near if scripts else f"{code} holds no Python file."
+    )

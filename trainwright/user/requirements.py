@@ -1,0 +1,193 @@
+"""The requirements file of ``--with-requirements``, read before anything is built.
+
+What an image gets from it are requirements alone. Where packages come from is the site's business, and further files
+are not in the build context; so options that name either are refused, with the line and what to do instead. What goes
+into a context is written anew from what was read: comments stay out of it, and so does whatever they hold.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
+
+from trainwright.core.errors import RequestError
+from trainwright.core.text import trouble
+
+_MOST_BYTES = 5_000_000
+_FLAT = "Put its packages into this file: `uv pip compile FILE` or `pip freeze` writes one that needs no other."
+_SITE = "Name the index in the site file (trainwright.toml: index_url, extra_index_urls) and its password in ~/.netrc."
+_NETRC = "Leave the password out, and put it into ~/.netrc: a build gets that as a secret, and no layer holds it."
+_LINKS = "Name the folder in the site file (trainwright.toml: find_links), or the page (find_links_urls)."
+_WHEEL = "Build a wheel of it, and name the wheel's folder in the site file (trainwright.toml: find_links)."
+# Options of pip (reference, "Requirements File Format") by what to do instead.
+_REFUSED = {
+    ("-r", "--requirement"): ("reads another file, which a build does not have", _FLAT),
+    ("-c", "--constraint"): ("reads another file, which a build does not have", _FLAT),
+    ("-e", "--editable"): ("installs a folder of this machine, which a build does not have", _WHEEL),
+    ("-i", "--index-url", "--extra-index-url"): ("says where packages come from", _SITE),
+    ("--pypi-url", "--no-index"): ("says where packages come from", _SITE),
+    ("-f", "--find-links"): (
+        "says where packages come from",
+        _LINKS,
+    ),
+    ("--trusted-host",): ("turns the check of a certificate off", "Name the authority in the site file (ca_bundle)."),
+    ("--pre",): ("is not known to uv here", "Ask for the pre-release by its version, as NAME>=2.0rc1."),
+}
+# uv reads these in a file. `--prefer-binary` is what it does anyway, and `--require-hashes` follows from the hashes.
+_PASSED = ("--no-binary", "--only-binary")
+_IDLE = ("--prefer-binary", "--require-hashes")
+_HASH = re.compile(r"\s--hash(?:=|\s+)(\S+)")
+_DIGEST = re.compile(r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128}|md5:[0-9a-f]{32})", re.I)
+_SIGNED = re.compile(r"token|secret|passw|credential|api_?key|^sig$|signature|^auth$", re.I)
+_USER = re.compile(r"://[^/\s]*@")
+_VCS = re.compile(r"(?:git|hg|svn|bzr)(?:\+|:)", re.I)
+
+
+def read_requirements(path: Path, what: str, *, git: bool = False) -> list[str]:
+    """The requirements of a file, each on one line, as uv reads them; comments are left out.
+
+    Args:
+        path: the file.
+        what: how messages name it.
+        git: whether the image has git to fetch a requirement with.
+
+    Raises:
+        RequestError: the file cannot be read, or a line may not enter an image: with its number and what to do instead.
+    """
+    text = _text(path, what)
+    found = []
+    for number, line in _logical_lines(text):
+        try:
+            found += _requirement(line, git=git)
+        except _Refused as refused:
+            why = _USER.sub("://…@", refused.why)
+            raise RequestError(f"{what}:{number}: {why}", remedy=refused.remedy) from None
+    return found
+
+
+class _Refused(Exception):
+    """A line that may not enter an image."""
+
+    def __init__(self, why: str, remedy: str) -> None:
+        super().__init__(why)
+        self.why, self.remedy = why, remedy
+
+
+def _text(path: Path, what: str) -> str:
+    """The file as text, in any of the encodings that pip reads."""
+    try:
+        if not path.is_file():
+            exists = path.exists()
+            raise RequestError(
+                f"{what}: {'is not a regular file' if exists else 'no such file'}", remedy="Name a requirements file."
+            )
+        if path.stat().st_size > _MOST_BYTES:
+            raise RequestError(f"{what}: is too large for a requirements file", remedy="Name a requirements file.")
+        data = path.read_bytes()
+    except OSError as refused:
+        raise RequestError(f"{what}: cannot be read: {refused.strerror}", remedy="Make it readable for you.") from None
+    marks = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+    encoding = next((name for mark, name in marks if data.startswith(mark)), "utf-8")
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as wrong:
+        number = data[: wrong.start].count(b"\n") + 1
+        raise RequestError(f"{what}:{number}: is not text in UTF-8", remedy="Save the file as UTF-8.") from None
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments, continued ones joined, as pip reads them: each with the number of its first line."""
+    begun, parts = 0, list[str]()
+    for number, line in enumerate([*text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), ""], 1):
+        comment = line.lstrip().startswith("#")
+        if line.endswith("\\") and not comment:
+            begun = begun or number
+            parts.append(line[:-1])
+            continue
+        parts.append("" if comment else line)
+        joined = re.sub(r"(^|\s)#.*", "", "".join(parts)).strip()
+        if joined:
+            yield begun or number, joined
+        begun, parts = 0, []
+
+
+def _requirement(line: str, *, git: bool) -> list[str]:
+    if wrong := trouble(line.replace("\t", " "), limit=100_000):
+        raise _Refused(f"{wrong}; this is not a requirements file", "Name a file that `pip install -r` takes.")
+    if line.startswith("-"):
+        return _option(line)
+    hashes = _HASH.findall(line)
+    if bad := next((each for each in hashes if not _DIGEST.fullmatch(each)), None):
+        raise _Refused(f"--hash={bad} is not a checksum", "Write --hash=sha256: and its 64 hexadecimal digits.")
+    text = _HASH.sub("", line).strip()
+    if option := re.search(r"\s(--?[a-z][\w-]*)", text):
+        raise _Refused(f"{option[1]} is not known to uv", "Leave it out; only --hash can stand behind a requirement.")
+    text = re.sub(r"\s+", " ", text)
+    _check(text, git=git)
+    return [" ".join([text, *(f"--hash={each}" for each in hashes)])]
+
+
+def _option(line: str) -> list[str]:
+    """A line that is an option of pip's."""
+    word = re.split(r"[\s=]", line, maxsplit=1)[0]
+    if word in _IDLE:
+        return []
+    if word in _PASSED:
+        values = line[len(word) :].lstrip(" \t=")
+        if not re.fullmatch(r"[\w.:, -]{1,4000}", values, re.ASCII):
+            raise _Refused(f"{word} needs the names of packages", f"For example: {word} numpy")
+        return [f"{word} {value}" for value in re.split(r"[ ,]+", values) if value]
+    for names, (why, remedy) in _REFUSED.items():
+        short = len(word) > 2 and not word.startswith("--") and word[:2] in names  # -rother.txt
+        if word in names or short:
+            raise _Refused(f"{word[:2] if short else word} {why}", remedy)
+    raise _Refused(f"{word} is not an option that a build knows", "Leave the line out.")
+
+
+def _check(text: str, *, git: bool) -> None:
+    """Refuse what is not a requirement by name, or by the address of a file that anybody may fetch."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    # What is in front of an address: a name, with extras; without one the address stands alone.
+    name, at, address = text.partition("@")
+    named = bool(at) and re.fullmatch(r"[\w.-]+\s*(?:\[[^\]]*\])?\s*", name, re.ASCII)
+    target = (address if named else text).strip()
+    if re.match(r"[A-Za-z][\w+.-]*:", target) or _VCS.match(target):
+        _check_address(target.split(" ;", maxsplit=1)[0].strip(), git=git)
+        if not named:
+            return
+    elif re.match(r"[./~\\]|[\w.-]+/\S*$|\S+(?:\.whl|\.zip|\.t[a-z.]*[gbx]z2?)\s*(?:;|$)", target):
+        raise _Refused(f"a path on this machine, which a build does not have: {text}", _WHEEL)
+    try:
+        Requirement(text)
+    except (InvalidRequirement, RecursionError, ValueError) as wrong:
+        reason = str(wrong).splitlines()[0] if str(wrong) else "too deep"
+        raise _Refused(
+            f"not a requirement ({reason}): {text}", "Write it as NAME==VERSION, a line for each package."
+        ) from None
+
+
+def _check_address(address: str, *, git: bool) -> None:
+    try:
+        parts = urlsplit(address)
+        scheme, query = parts.scheme.lower(), parse_qsl(parts.query, keep_blank_values=True)
+    except ValueError as wrong:
+        raise _Refused(f"an address that cannot be read ({wrong})", "Correct it.") from None
+    if "@" in parts.netloc and not scheme.endswith("ssh"):
+        raise _Refused("the address holds a user name or a password", _NETRC)
+    if any(_SIGNED.search(key) for key, _ in query):
+        raise _Refused("the address holds a token or a signature", _NETRC)
+    if "${" in address:
+        raise _Refused("the address has a variable, which no build knows", _NETRC)
+    if git and scheme.startswith("git+http"):
+        return
+    if _VCS.match(address):
+        remedy = "Name the archive of a commit, as NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.zip"
+        raise _Refused("this address needs git, and the image has none", remedy)
+    if scheme == "file":
+        raise _Refused("a path on this machine, which a build does not have", _WHEEL)
+    if scheme not in ("http", "https") or not parts.hostname:
+        raise _Refused(f"an address of a kind that no build fetches ({scheme}:)", "Give an https:// address.")

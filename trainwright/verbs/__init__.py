@@ -1,0 +1,1 @@
+"""One file per verb: its flags, its wiring and its text."""
