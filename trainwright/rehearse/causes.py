@@ -1,9 +1,7 @@
 """Why a rehearsed job failed: from what was seen of it to the cause, in one line, and what to do.
 
-Two kinds of rules: those of :mod:`texts` know a failure by what some program says of it, those in here by the facts. A
-job that calls itself a success without having done what was asked says nothing at all. What neither knows is looked for
-in the causes of :mod:`..sagemaker.failures`: those of :mod:`texts` are only the ones whose order or remedy is another
-where the job can be changed at once (``--env``, ``--distribution``), or that take several lines of a log to be seen.
+What some program says of a failure is in the catalogue of :mod:`trainwright.sagemaker.failures`; the rules in here know
+a failure by the facts: a job that calls itself a success without having done what was asked says nothing at all.
 """
 
 from __future__ import annotations
@@ -14,9 +12,8 @@ from dataclasses import replace
 
 from trainwright.rehearse.facts import Cause, Facts, HostFacts, Process
 from trainwright.rehearse.job import Job
-from trainwright.rehearse.texts import TEXTS
 from trainwright.sagemaker.distribution import BY_TF_CONFIG, Launcher, needs_framework_module
-from trainwright.sagemaker.failures import diagnose
+from trainwright.sagemaker.failures import diagnose, filled, load_book
 from trainwright.sagemaker.instances import instance
 
 KILLED = 137  # 128 + SIGKILL
@@ -73,17 +70,17 @@ def failed(facts: Facts) -> bool:
 
 
 def _said(facts: Facts) -> Cause | None:
-    """The first of the texts that a host's text fits; a host that ended by itself is asked first."""
+    """The first cause of the catalogue that a host's text shows; a host that ended by itself is asked first."""
     hosts = sorted(facts.hosts, key=lambda host: (host.end != "by itself", host.ended_at))
-    for text in TEXTS:
+    for known in load_book().rehearsal:
         for host in hosts:
-            if found := text.pattern.search(host.text):
+            if found := known.search.search(host.text):
                 words = {name: value for name, value in found.groupdict().items() if value}
                 words.setdefault("program", words.get("other", ""))
                 return Cause(
-                    text.id,
-                    text.text.format(**words),
-                    text.remedy.format(**words),
+                    known.id,
+                    filled(known.cause, words),
+                    filled(known.remedy, words),
                     host=host.name,
                     rank=_rank_of(host.text, found.start()),
                 )

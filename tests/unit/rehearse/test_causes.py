@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trainwright.rehearse.causes import before_start, explain
 from trainwright.rehearse.facts import Facts, HostFacts, Process
 from trainwright.rehearse.job import Job
-from trainwright.rehearse.texts import TEXTS
+from trainwright.sagemaker.failures import load_book
 
 INVOKED = "2026-11-21 12:11:55,664 sagemaker-training-toolkit INFO     Invoking script with the following command:"
 IMPORTED = "sagemaker-training-toolkit INFO     Imported framework sagemaker_pytorch_container.training"
@@ -138,7 +138,8 @@ def test_the_host_that_failed_first_is_asked_first():
 
 
 @given(
-    st.lists(st.sampled_from([text.pattern.pattern for text in TEXTS] + [MCA, PIP, INTERFACE]), max_size=4), st.text()
+    st.lists(st.sampled_from([cause.pattern for cause in load_book().rehearsal] + [MCA, PIP, INTERFACE]), max_size=4),
+    st.text(),
 )
 def test_any_text_gives_whole_sentences(parts, more):
     cause = explain(facts(host(text="\n".join([*parts, more]))))
