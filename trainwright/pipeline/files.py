@@ -104,7 +104,8 @@ def _bake(
         )
     from trainwright.pipeline.bake import KIND, write_bake
     from trainwright.site.site import load_site
-    from trainwright.sources.inputs import first_use, locked_inputs
+    from trainwright.sources.fetch import first_use
+    from trainwright.sources.gather import gather_locked
 
     claim(Path(output), KIND, f"--output {output}")  # before anything is fetched
     site = load_site()
@@ -112,8 +113,8 @@ def _bake(
     inputs = []
     for image in images:
         flags = image.request.flags()
-        inputs.append(first_use(locked_inputs(image.plan, site, flags, strict=False), site, flags, say=say))
-    path = write_bake(inputs, catalog, site, Path(output), cache=cache, say=say)
+        inputs.append(first_use(gather_locked(image.plan, catalog, site, flags, strict=False), say=say))
+    path = write_bake(inputs, Path(output), cache=cache, say=say)
     return _document("bake", [str(path)], images, shared_groups(images, catalog))
 
 

@@ -297,7 +297,7 @@ def _completed(component: PlannedComponent, lock: PlanLock) -> PlannedComponent:
     return component.model_copy(update={"sources": tuple(sources)})
 
 
-def planned(packages: Iterable[LockedPython]) -> list[PlannedSource]:
+def planned(packages: Iterable[LockedPackage]) -> list[PlannedSource]:
     """Locked Python packages as a plan names them."""
     return [
         PlannedSource(package=f"{p.name}=={p.version}", file=p.file, sha256=p.sha256, size=p.size) for p in packages
