@@ -39,7 +39,7 @@ _CANCELED = ("context canceled", "CANCELED", "Canceled")
 Format = Literal["auto", "rawjson", "plain"]
 
 
-class Change(NamedTuple):
+class StepEvent(NamedTuple):
     """What one line says about one step; ``None`` where it says nothing. Times in Unix seconds."""
 
     key: str
@@ -53,7 +53,7 @@ class Change(NamedTuple):
     output: str | None = None
 
 
-class Said(NamedTuple):
+class LooseText(NamedTuple):
     """A line that belongs to no step."""
 
     text: str
@@ -66,22 +66,22 @@ class RawJsonParser:
         self._buffer = ""
         self._decoder = json.JSONDecoder()
 
-    def line(self, text: str) -> Iterator[Change | Said]:
+    def line(self, text: str) -> Iterator[StepEvent | LooseText]:
         """The events of one line (no line end); none while a JSON object is incomplete."""
         if not self._buffer and not text.lstrip().startswith("{"):
             if text.strip():
-                yield Said(text)
+                yield LooseText(text)
             return
         self._buffer += text + "\n"
         full = len(self._buffer) > JSON_LIMIT
         if full or "}" in text:  # an object is complete behind a brace only
             yield from self._drain(final=full)
 
-    def close(self) -> Iterator[Change | Said]:
+    def close(self) -> Iterator[StepEvent | LooseText]:
         """What is left when the stream ends, as text where it is no complete JSON."""
         yield from self._drain(final=True)
 
-    def _drain(self, *, final: bool) -> Iterator[Change | Said]:
+    def _drain(self, *, final: bool) -> Iterator[StepEvent | LooseText]:
         while self._buffer:
             start = self._buffer.lstrip()
             if start.startswith("{"):
@@ -97,16 +97,16 @@ class RawJsonParser:
                     continue
             first, _, self._buffer = start.partition("\n")
             if first.strip():
-                yield Said(first)
+                yield LooseText(first)
 
 
-def _read_status(document: Any) -> Iterator[Change | Said]:
+def _read_status(document: Any) -> Iterator[StepEvent | LooseText]:
     """The events of one BuildKit ``SolveStatus``."""
     if not isinstance(document, dict):
         return
     for row in _rows(document, "vertexes"):
         if key := _text(row.get("digest")):
-            yield Change(
+            yield StepEvent(
                 key,
                 name=_text(row.get("name")),
                 started=_unix(row.get("started")),
@@ -116,13 +116,13 @@ def _read_status(document: Any) -> Iterator[Change | Said]:
             )
     for row in _rows(document, "statuses"):
         if key := _text(row.get("vertex")):
-            yield Change(key, status=_text(row.get("id")) or _text(row.get("name")))
+            yield StepEvent(key, status=_text(row.get("id")) or _text(row.get("name")))
     for row in _rows(document, "logs"):
         if (key := _text(row.get("vertex"))) and (data := _text(row.get("data"))):
-            yield Change(key, output=_plain(data))
+            yield StepEvent(key, output=_plain(data))
     for row in _rows(document, "warnings"):
         if short := _text(row.get("short")):
-            yield Said("WARNING: " + _plain(short))
+            yield LooseText("WARNING: " + _plain(short))
 
 
 def _plain(data: str) -> str:
@@ -181,38 +181,38 @@ class PlainParser:
         self._clock = clock
         self._names: dict[str, str] = {}
 
-    def line(self, text: str) -> Iterator[Change | Said]:
+    def line(self, text: str) -> Iterator[StepEvent | LooseText]:
         """The events of one line (no line end)."""
         match = self._LINE.fullmatch(text)
         if match is None:
             if text.strip():
-                yield Said(text)
+                yield LooseText(text)
             return
         key, rest = match.groups()
         if key not in self._names:
             self._names[key] = rest
-            yield Change(key, name=rest, started=self._clock())
+            yield StepEvent(key, name=rest, started=self._clock())
             return
         output = self._OUTPUT.fullmatch(rest)
         if output is not None:
             said = output.group(1) or ""
             glued = self._GLUED.fullmatch(said)
             if glued is None or glued["key"] != key:
-                yield Change(key, output=said + "\n")
+                yield StepEvent(key, output=said + "\n")
                 return
-            yield Change(key, output=glued["before"] + "\n")
+            yield StepEvent(key, output=glued["before"] + "\n")
             rest = glued["word"]
         yield from self._word(key, rest)
 
-    def _word(self, key: str, rest: str) -> Iterator[Change | Said]:
+    def _word(self, key: str, rest: str) -> Iterator[StepEvent | LooseText]:
         if done := self._DONE.fullmatch(rest):
-            yield Change(key, completed=self._clock(), seconds=float(done.group(1)))
+            yield StepEvent(key, completed=self._clock(), seconds=float(done.group(1)))
         elif rest == "CACHED":
-            yield Change(key, completed=self._clock(), seconds=0.0, cached=True)
+            yield StepEvent(key, completed=self._clock(), seconds=0.0, cached=True)
         elif rest == "CANCELED" or rest.startswith("ERROR: "):
-            yield Change(key, completed=self._clock(), error=rest.removeprefix("ERROR: "))
+            yield StepEvent(key, completed=self._clock(), error=rest.removeprefix("ERROR: "))
         elif rest != "..." and not rest.startswith("sha256:") and rest != self._names[key]:
-            yield Change(key, status=rest)
+            yield StepEvent(key, status=rest)
 
 
 Parser = RawJsonParser | PlainParser
@@ -356,14 +356,14 @@ class BuildProgress:
         elif line.strip():
             self.text.append(_clean(line))
 
-    def _apply(self, events: Iterator[Change | Said]) -> None:
+    def _apply(self, events: Iterator[StepEvent | LooseText]) -> None:
         for event in events:
-            if isinstance(event, Said):
+            if isinstance(event, LooseText):
                 self.text.append(_clean(event.text))
             else:
                 self._change(event)
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: StepEvent) -> None:
         vertex = self.vertices.setdefault(change.key, Vertex(change.key))
         before = vertex.state
         if change.name is not None:
