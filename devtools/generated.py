@@ -15,7 +15,7 @@ from trainwright.core.errors import RequestError
 from trainwright.core.findings import rules_markdown
 from trainwright.core.owned import write_atomically
 from trainwright.estimator.check import RULES as JOB_RULES
-from trainwright.pipeline.files import default_files
+from trainwright.pipeline.pipeline import default_files
 from trainwright.plan.extend import extended
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve

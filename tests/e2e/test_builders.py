@@ -26,7 +26,7 @@ from trainwright.build.render import render_dockerfile
 from trainwright.core.errors import EngineError, ProofFailed, RegistryRefused
 from trainwright.engine.engine import connect, find_client
 from trainwright.pipeline.bake import target_name, write_bake
-from trainwright.pipeline.sharing import Image, groups
+from trainwright.pipeline.sharing import SharedImage, groups
 from trainwright.plan.plan import Expectation, Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -253,7 +253,9 @@ def test_stages_that_images_share_are_built_once(small_catalog, farm, repositori
     """As the jobs of a batch do it: one machine builds the stages of a group, the others have them of the cache."""
     plan = small_plan(small_catalog)
     other = plan.model_copy(update={"id": "1" * 64, "environment": {**plan.environment, "OTHER": "yes"}})
-    images = [Image(name, each, render_dockerfile(each, small_catalog)) for name, each in (("a", plan), ("b", other))]
+    images = [
+        SharedImage(name, each, render_dockerfile(each, small_catalog)) for name, each in (("a", plan), ("b", other))
+    ]
     (group,) = groups(images)
     shared = f"{repositories}/team/cache:{group.name}"
     site = load_site().model_copy(update={"builder": farm.name, "build_network": "host"})

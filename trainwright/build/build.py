@@ -27,7 +27,8 @@ from trainwright.core.text import fits
 from trainwright.engine import builders
 from trainwright.engine.build_display import Mode, make_view, readable
 from trainwright.engine.buildkit import command
-from trainwright.engine.buildkit_log import BuildProgress, masked_line
+from trainwright.engine.buildkit_log import BuildProgress
+from trainwright.engine.buildkit_parsers import masked_line
 from trainwright.engine.cache import cache_words
 from trainwright.engine.engine import Engine
 from trainwright.prove import probe as probing

@@ -18,8 +18,8 @@ from trainwright.core.fields import (
     FileName,
     FilledFileName,
     Folder,
-    Line,
     Name,
+    OneLine,
     Prose,
     Sha256,
     SystemName,
@@ -101,7 +101,7 @@ class Version(Record):
     sha256: Sha256 | None = None
     sources: tuple[Source, ...] = ()
     builds: tuple[Build, ...] = ()
-    values: dict[VariableName, Line] = {}
+    values: dict[VariableName, OneLine] = {}
 
     @model_validator(mode="after")
     def _one_way(self) -> Version:
@@ -114,7 +114,7 @@ class VersionRange(Record):
     """What holds for a range of versions: ``values`` for the template, another ``archive``, further ``requires``."""
 
     versions: Range
-    values: dict[VariableName, Line] = {}
+    values: dict[VariableName, OneLine] = {}
     archive: Archive | None = None
     requires: tuple[Name, ...] = ()
 
@@ -186,17 +186,17 @@ class Provider(Record):
     versions: dict[AnyVersion, Version] = {}
     archive: Archive | None = None
     ranges: tuple[VersionRange, ...] = ()
-    values: dict[VariableName, Line] = {}
+    values: dict[VariableName, OneLine] = {}
     requires: tuple[Name, ...] = ()
     apt: SystemPackages = SystemPackages()
     dnf: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
-    environment: dict[VariableName, Line] = {}
+    environment: dict[VariableName, OneLine] = {}
     path: tuple[Folder, ...] = ()
-    expect: dict[VariableName, Line] = {}
+    expect: dict[VariableName, OneLine] = {}
     unchecked: Prose | None = None
     probe: tuple[ProbeStep, ...] = ()
-    owns: tuple[Line, ...] = ()
+    owns: tuple[OneLine, ...] = ()
     tied: Tied | None = None
 
     def values_for(self, version: str) -> dict[str, str]:

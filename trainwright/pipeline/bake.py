@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainwright.build.context import write_context
 from trainwright.core.errors import RequestError
 from trainwright.core.owned import claim, clear, write_atomically
+from trainwright.core.say import Say
 from trainwright.engine.cache import cache_options
 from trainwright.plan.plan import Plan, variant
 from trainwright.site.site import Site
@@ -111,7 +112,7 @@ def write_bake(
     folder: Path,
     *,
     cache: Sequence[str] = (),
-    say: Callable[[str], None],
+    say: Say,
 ) -> Path:
     """Write a bake file with every context and secret that it names; returns its path.
 

@@ -73,9 +73,9 @@ def rehearse(
 ) -> None:
     """Run a training job in an image as SageMaker would, on one or more simulated hosts."""
     from trainwright.engine.engine import connect
-    from trainwright.rehearse.request import make_job
-    from trainwright.rehearse.run import rehearse as run_rehearsal
-    from trainwright.rehearse.show import rehearsal_text
+    from trainwright.rehearse.flags import make_job
+    from trainwright.rehearse.rehearsal import rehearse as run_rehearsal
+    from trainwright.rehearse.report import rehearsal_text
 
     job = make_job(
         image=image,
@@ -217,7 +217,7 @@ def estimator(
     from trainwright.core.owned import check_replaceable, write_atomically
     from trainwright.estimator import run
     from trainwright.estimator.show import estimator_text
-    from trainwright.rehearse.request import distribution_of, pairs_of, table_of
+    from trainwright.rehearse.flags import distribution_of, pairs_of, table_of
 
     use_catalog(catalog)
     plan = {"framework": framework, "cuda": cuda, "version": version, "python": python, "base": base}

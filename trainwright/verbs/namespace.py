@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trainwright.catalog.catalog import Catalog
     from trainwright.plan.plan import Plan
     from trainwright.plan.request import Request
-    from trainwright.push.references import Target
+    from trainwright.push.references import PushTarget
     from trainwright.site.site import Site
 
 Words = Mapping[str, Any]
@@ -277,7 +277,7 @@ def build(
         answer(f"\n{push_text(shipped)}")
 
 
-def _push_target(repository: str | None, site: Site) -> Target | None:
+def _push_target(repository: str | None, site: Site) -> PushTarget | None:
     """Where ``--push`` leads to: known before a build begins, as a mistake in it would come out at its end."""
     if repository is None:
         return None
@@ -286,7 +286,7 @@ def _push_target(repository: str | None, site: Site) -> Target | None:
     return find_target(repository, (), None, site.aws)
 
 
-def _push(document: Mapping[str, Any], target: Target, site: Site, progress: str) -> dict[str, Any]:
+def _push(document: Mapping[str, Any], target: PushTarget, site: Site, progress: str) -> dict[str, Any]:
     """Push what was just built; the document of ``push --json``."""
     from trainwright.push.push import push_images, push_options
 
