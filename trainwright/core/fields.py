@@ -100,7 +100,7 @@ def local_path(place: str) -> str | None:
     return unquote(parts.path)
 
 
-Line = Annotated[str, AfterValidator(_line)]  # one line
+OneLine = Annotated[str, AfterValidator(_line)]  # one line
 Prose = Annotated[str, AfterValidator(_prose)]  # lines for people to read
 Url = Annotated[str, AfterValidator(_inert)]
 SiteUrl = Annotated[str, AfterValidator(_url)]  # may hold a password, stays out of Dockerfiles

@@ -19,8 +19,8 @@ from trainwright.core.errors import RequestError
 from trainwright.core.fields import (
     Digest,
     FileName,
-    Line,
     Name,
+    OneLine,
     Os,
     Platform,
     Python,
@@ -136,14 +136,14 @@ class PlanLock(Record):
 
     schema_: Literal["trainwright/plan-lock/1"] = Field(default=SCHEMA, alias="schema")
     plan: Sha256
-    request: Line
+    request: OneLine
     base: LockedBase | None = None
     archives: Annotated[tuple[LockedArchive, ...], _OnceOfComponent] = ()
     python: _Python | None = None
     python_version: Python
     platform: Platform
     indexes: tuple[Url, ...] = Field(default=(), description="of the image line, beside the site's own")
-    insecure_hosts: tuple[Line, ...] = Field(
+    insecure_hosts: tuple[OneLine, ...] = Field(
         default=(), description="whose certificates were not checked when Python packages were resolved"
     )
     user: _Python | None = None

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from trainwright.core.errors import RequestError, SourceError, did_you_mean
-from trainwright.core.fields import HostPort, Line, Reference, SiteUrl
+from trainwright.core.fields import HostPort, OneLine, Reference, SiteUrl
 from trainwright.core.hashes import KnownHashes
 from trainwright.core.masking import masked, remember
 from trainwright.core.paths import home_dir, setting
@@ -51,7 +51,7 @@ class Proxies(BaseModel):
 
     http: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
     https: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
-    no: Line | None = None
+    no: OneLine | None = None
 
 
 class Site(BaseModel):
