@@ -19,8 +19,8 @@ from trainwright.pipeline.pipeline import default_files
 from trainwright.plan.extend import extended
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
-from trainwright.preflight.run import RULES
-from trainwright.sagemaker.failures import load_causes
+from trainwright.preflight.preflight import RULES
+from trainwright.sagemaker.diagnosis import load_causes
 from trainwright.verbs.documents import DOCUMENTS
 
 ROOT = Path(__file__).resolve().parent.parent

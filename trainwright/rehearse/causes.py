@@ -1,7 +1,7 @@
 """Why a rehearsed job failed: from what was seen of it to the cause, in one line, and what to do.
 
-What some program says of a failure is in the catalogue of :mod:`trainwright.sagemaker.failures`; the rules in here know
-a failure by the facts: a job that calls itself a success without having done what was asked says nothing at all.
+What some program says of a failure is in the catalogue of :mod:`trainwright.sagemaker.diagnosis`; the rules in here
+know a failure by the facts: a job that calls itself a success without having done what was asked says nothing at all.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from trainwright.rehearse.observed import Cause, HostFacts, JobFacts, Process
 from trainwright.rehearse.rehearsed_job import RehearsedJob
+from trainwright.sagemaker.diagnosis import diagnose, filled, load_book
 from trainwright.sagemaker.distribution import BY_TF_CONFIG, Launcher, needs_framework_module
-from trainwright.sagemaker.failures import diagnose, filled, load_book
 from trainwright.sagemaker.instances import instance
 
 KILLED = 137  # 128 + SIGKILL

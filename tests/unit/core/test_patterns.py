@@ -34,7 +34,7 @@ OLD_VERSION = r"\d+(\.\d+)*([abrc.+]?[0-9a-z]+)*"
 
 
 # These read what a program prints that we started, line by line.
-OUTPUT = {"engine/buildkit_parsers.py", "sources/debian_base.py", "estimator/limits.py"}
+OUTPUT = {"engine/buildkit_parsers.py", "sources/debian_base.py", "estimator/service_limits.py"}
 
 
 class Pattern(NamedTuple):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from trainwright.rehearse.causes import before_start, explain
 from trainwright.rehearse.observed import HostFacts, JobFacts, Process
 from trainwright.rehearse.rehearsed_job import RehearsedJob
-from trainwright.sagemaker.failures import load_book
+from trainwright.sagemaker.diagnosis import load_book
 
 INVOKED = "2026-11-21 12:11:55,664 sagemaker-training-toolkit INFO     Invoking script with the following command:"
 IMPORTED = "sagemaker-training-toolkit INFO     Imported framework sagemaker_pytorch_container.training"

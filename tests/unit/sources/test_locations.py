@@ -15,7 +15,7 @@ from trainwright.build.context import write_context
 from trainwright.build.dockerfile import steps
 from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import load_catalog
-from trainwright.catalog.component import Source
+from trainwright.catalog.component import SourceFile
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.core.records import parse_record
@@ -90,9 +90,9 @@ def test_the_mirror_comes_first_in_both_layouts_then_url_then_mirrors():
 )
 def test_odd_sources_are_refused_where_they_are_read(wrong):
     good = {"file": FILE, "sha256": SHA, "url": "https://up.example/t?a=1&b=2"}
-    assert parse_record(Source, good, "here").url == good["url"]
+    assert parse_record(SourceFile, good, "here").url == good["url"]
     with pytest.raises(RequestError, match="here"):
-        parse_record(Source, good | wrong, "here")
+        parse_record(SourceFile, good | wrong, "here")
 
 
 def test_the_dockerfile_names_the_places_and_their_checksum(plan, catalog):

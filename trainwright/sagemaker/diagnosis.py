@@ -37,7 +37,7 @@ _MATTERS = re.compile(
 )
 
 
-class Cause(Record):
+class KnownCause(Record):
     """A known cause: patterns that show it, what it is, how it is mended, how that is known."""
 
     id: str = Field(pattern=r"^[a-z0-9-]+$")
@@ -56,7 +56,7 @@ class Cause(Record):
         return words[self.rank - 1]
 
 
-class RehearsalCause(Record):
+class KnownRehearsalCause(Record):
     """A cause that a rehearsed job shows: the pattern is looked for in all that one host wrote, line ends included."""
 
     id: str = Field(pattern=r"^[a-z0-9-]+$")
@@ -74,8 +74,8 @@ class RehearsalCause(Record):
 class CauseBook(Record):
     """``causes.yaml``: the one catalogue of what programs say when a job fails."""
 
-    causes: tuple[Cause, ...]
-    rehearsal: tuple[RehearsalCause, ...] = ()
+    causes: tuple[KnownCause, ...]
+    rehearsal: tuple[KnownRehearsalCause, ...] = ()
 
 
 class LogLine(Record):
@@ -137,7 +137,7 @@ def load_book(path: Path = PATH) -> CauseBook:
     return book
 
 
-def load_causes(path: Path = PATH) -> tuple[Cause, ...]:
+def load_causes(path: Path = PATH) -> tuple[KnownCause, ...]:
     """The causes that show in single lines of a log; raises as :func:`load_book`."""
     return load_book(path).causes
 
@@ -157,7 +157,7 @@ def bare(line: str) -> str:
     return line
 
 
-def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[Cause] | None = None) -> DiagnosisDocument:
+def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[KnownCause] | None = None) -> DiagnosisDocument:
     """Name the causes that a log shows, the likeliest first.
 
     Args:
@@ -211,7 +211,7 @@ def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[Cause] | Non
     )
 
 
-def _diagnosed(cause: Cause, seen: _Seen) -> Diagnosed:
+def _diagnosed(cause: KnownCause, seen: _Seen) -> Diagnosed:
     return Diagnosed(
         id=cause.id,
         certainty=cause.certainty,
