@@ -137,7 +137,7 @@ def default_files(catalog: Catalog) -> dict[str, str]:
 
 def shared_groups(images: Sequence[Chosen], catalog: Catalog) -> list[Group]:
     """What images of a pipeline share."""
-    from trainwright.build.render import render_dockerfile
+    from trainwright.plan.render import render_dockerfile
 
     return groups([Image(image.name, image.plan, render_dockerfile(image.plan, catalog)) for image in images])
 

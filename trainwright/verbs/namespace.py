@@ -134,7 +134,7 @@ def explain(c: Context, words: Words, json: bool = False) -> None:
 def render(c: Context, words: Words, output: str | None = None, json: bool = False) -> None:
     """Print the Dockerfile of a plan, or write it with its whole build context into --output."""
     from trainwright.build.context import write_context
-    from trainwright.build.render import render_dockerfile
+    from trainwright.plan.render import render_dockerfile
     from trainwright.sources.inputs import locked_inputs
 
     resolved, catalog, site = _resolve(words, to_build=True)
