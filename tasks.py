@@ -20,7 +20,7 @@ def test(c: Context, fast: bool = False, select: str | None = None) -> None:
 
 @verb(help={"check": "change nothing; fail where a file would change"})
 def generate(c: Context, check: bool = False) -> None:
-    """Make the generated files anew: golden Dockerfiles, JSON schemas, the pipeline."""
+    """Make the generated files anew: Dockerfiles, JSON schemas, the pipeline."""
     from devtools.generated import generate as make
 
     make(check=check)
@@ -60,7 +60,7 @@ def new_component(c: Context, name: str, catalog: str | None = None) -> None:
 
 @verb(
     help={
-        "like": "the file of the image line to begin from: images/pytorch/cu126.yaml",
+        "like": "the image line to begin from: images/pytorch/cu126",
         "version": "of the framework in the new line: 2.7.0",
         "catalog": CATALOG_HELP,
     },

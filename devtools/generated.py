@@ -1,4 +1,4 @@
-"""Files that are made from others and checked in: golden Dockerfiles, schemas, the pipeline, the infrastructure."""
+"""Files that are made from others and checked in: Dockerfiles, schemas, the pipeline, the infrastructure."""
 
 from __future__ import annotations
 
@@ -8,40 +8,27 @@ import re
 from pathlib import Path
 
 from devtools.infra import infra_template
-from trainwright.build.render import render_dockerfile
-from trainwright.catalog.catalog import Catalog, load_catalog
-from trainwright.catalog.image_line import Line
+from devtools.variants import expectations, shipped_dockerfiles
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import rules_markdown
 from trainwright.core.owned import write_atomically
+from trainwright.core.paths import images_dir
 from trainwright.estimator.check import RULES as JOB_RULES
 from trainwright.pipeline.pipeline import default_files
-from trainwright.plan.extend import extended
-from trainwright.plan.request import make_request
-from trainwright.plan.resolve import resolve
 from trainwright.preflight.preflight import RULES
 from trainwright.sagemaker.diagnosis import load_causes
 from trainwright.verbs.documents import DOCUMENTS
 
 ROOT = Path(__file__).resolve().parent.parent
-GOLDEN = ROOT / "tests" / "golden"
+VARIANTS = ROOT / "tests" / "unit" / "plan" / "variants"
 
 
 def expected_files() -> dict[Path, str]:
     """Path and content of every generated file."""
-    everything = load_catalog()
-    files: dict[Path, str] = {}
-    for entry in everything.lines:
-        line = entry.line
-        # Of several lines for one version and CUDA, a request takes one; each is to be seen.
-        catalog = Catalog([entry], everything.components, everything.rules)
-        kinds = [("", None, None), *((f"-{option}", option, None) for option in line.options), *_bases(entry)]
-        for suffix, with_, base in kinds:
-            request = make_request(
-                framework=line.framework, cuda=line.cuda, version=line.version, with_=with_, base=base
-            )
-            text = render_dockerfile(resolve(request, catalog), catalog)
-            files[GOLDEN / f"{line.framework}-{entry.path.stem}{suffix}.Dockerfile"] = text
+    everything, made = shipped_dockerfiles()
+    files = {entry.path.with_name("Dockerfile"): plain for entry, plain, _ in made}
+    variants = [each for _, _, of_line in made for each in of_line]
+    files |= {VARIANTS / name: text for name, text in expectations(variants).items()}
     for name, model in DOCUMENTS.items():
         schema = json.dumps(model.model_json_schema(by_alias=True), indent=1, sort_keys=True)
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
@@ -74,12 +61,6 @@ def _findings_page() -> str:
     return intro + "\n".join([*tables, *causes]) + "\n"
 
 
-def _bases(entry: Line) -> list[tuple[str, str | None, str | None]]:
-    """That a line of AWS's can start from AWS's own container, too."""
-    line = entry.line
-    return [("-dlc", None, "dlc")] if line.base.kind == "nvidia" and line.preferred and extended(entry) else []
-
-
 def generate(*, check: bool) -> None:
     """Write the generated files, or fail where one would change.
 
@@ -87,7 +68,8 @@ def generate(*, check: bool) -> None:
         RequestError: with ``check``: a file is stale, missing, or no longer generated.
     """
     files = expected_files()
-    gone = [path for path in GOLDEN.glob("*") if path not in files]
+    made = (*images_dir().glob("*/*/Dockerfile"), *VARIANTS.glob("*"))
+    gone = [path for path in made if path not in files]
     faults = [f"{path.relative_to(ROOT)} is not generated any more" for path in gone]
     for path in () if check else gone:
         path.unlink()

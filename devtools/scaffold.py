@@ -11,7 +11,7 @@ import yaml
 
 from trainwright.catalog.checks import line_names, test_file
 from trainwright.catalog.component import Component
-from trainwright.catalog.image_line import ImageLine
+from trainwright.catalog.image_line import LINE_FILE, ImageLine
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import VERSION
 from trainwright.core.owned import check_replaceable, write_atomically
@@ -93,7 +93,7 @@ def new_line(like: str | None, version: str | None, catalog: str | None, *, say:
     """Begin an image line from another one. What follows from the framework's version is left empty, evidence too.
 
     Args:
-        like: the file of the line to begin from.
+        like: the folder of the line to begin from.
         version: of the framework in the new line.
         catalog: the user's own folder of lines and components; by default what is shipped.
         say: told what to do next.
@@ -108,13 +108,14 @@ def new_line(like: str | None, version: str | None, catalog: str | None, *, say:
     if not like or not version:
         raise RequestError(
             f"{'--version' if like else '--like'} is missing",
-            remedy="For example: ./invoke new-line --like images/pytorch/cu126.yaml --version 2.7.0",
+            remedy="For example: ./invoke new-line --like images/pytorch/cu126 --version 2.7.0",
         )
     if not fits(VERSION, version):
         raise RequestError(f"--version {version}: invalid version", remedy="Write it in full: --version 2.7.0")
-    source = next((path for path in (Path(like), data_root() / like) if path.is_file()), None)
+    places = (place / end for place in (Path(like), data_root() / like) for end in ("", LINE_FILE))
+    source = next((path for path in places if path.is_file()), None)
     if source is None:
-        raise RequestError(f"--like {like}: no such file", remedy=f"Name one of {images_dir()}/*/*.yaml.")
+        raise RequestError(f"--like {like}: no such image line", remedy=f"Name a folder of {images_dir()}/*.")
     data = read_yaml(source)
     line = parse_record(ImageLine, data, str(source))
     if version == line.version:
@@ -123,8 +124,8 @@ def new_line(like: str | None, version: str | None, catalog: str | None, *, say:
     new = line.model_copy(update={"version": version})
     name = next(name for name in line_names(new) if name.startswith(version.partition("+")[0]))
     root = _root(catalog)
-    path = root / "images" / line.framework / f"{name}.yaml"
-    text = HEAD.format(framework=line.framework, version=version, like=source.name)
+    path = root / "images" / line.framework / name / LINE_FILE
+    text = HEAD.format(framework=line.framework, version=version, like=source.parent.name)
     text += yaml.safe_dump(_emptied(data, line, version, root), sort_keys=False, default_flow_style=None, width=110)
     _write({path: text + EVIDENCE})
     flag = f" --catalog {catalog}" if catalog else ""

@@ -147,12 +147,13 @@ def rehearse(
 @pytest.fixture
 def small_catalog(tmp_path: Path) -> Catalog:
     """One line with an interpreter and sshd alone: every stage of the skeleton, little to build."""
-    images = tmp_path / "catalog" / "images" / "pytorch"
-    images.mkdir(parents=True)
-    (images / "cpu.yaml").write_text(SMALL_LINE)
-    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", images / "cpu.lock.json")
+    images = tmp_path / "catalog" / "images"
+    line = images / "pytorch" / "cpu"
+    line.mkdir(parents=True)
+    (line / "line.yaml").write_text(SMALL_LINE)
+    shutil.copy(images_dir() / "pytorch" / "cpu" / "lock.json", line)
     shutil.copytree(templates_dir(), tmp_path / "catalog" / "templates")
-    return load_catalog(images.parent, tmp_path / "catalog" / "templates")
+    return load_catalog(images, tmp_path / "catalog" / "templates")
 
 
 @pytest.fixture(scope="module")

@@ -22,12 +22,12 @@ from tests.doubles.registry import registry
 from tests.doubles.remote_builder import RELEASE, RemoteBuilder, buildx_configuration, remote_builder
 from tests.support.loopback import dead_url
 from trainwright.build import build as building
-from trainwright.build.render import render_dockerfile
 from trainwright.core.errors import EngineError, ProofFailed, RegistryRefused
 from trainwright.engine.engine import connect, find_client
 from trainwright.pipeline.bake import target_name, write_bake
 from trainwright.pipeline.sharing import SharedImage, groups
 from trainwright.plan.plan import Expectation, Plan
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import load_site

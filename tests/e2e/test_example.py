@@ -32,14 +32,14 @@ def catalog(tmp_path: Path) -> Path:
     """The example as a folder of one's own: its components, and the CPU line with them."""
     own = tmp_path / "catalog"
     shutil.copytree(EXAMPLE, own)
-    line = yaml.safe_load((images_dir() / "pytorch" / "cpu.yaml").read_text())
+    line = yaml.safe_load((images_dir() / "pytorch" / "cpu" / "line.yaml").read_text())
     for folder in FOLDERS:
         ((provider, data),) = yaml.safe_load((folder / "component.yaml").read_text())["providers"].items()
         (version,) = data["versions"]
         line["components"][folder.name] = {"provider": provider, "version": version}
-    (own / "images" / "pytorch").mkdir(parents=True)
-    (own / "images" / "pytorch" / "cpu.yaml").write_text(yaml.safe_dump(line))
-    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", own / "images" / "pytorch")
+    (own / "images" / "pytorch" / "cpu").mkdir(parents=True)
+    (own / "images" / "pytorch" / "cpu" / "line.yaml").write_text(yaml.safe_dump(line))
+    shutil.copy(images_dir() / "pytorch" / "cpu" / "lock.json", own / "images" / "pytorch" / "cpu")
     return own
 
 

@@ -19,14 +19,14 @@ CONTAINER = f"public.ecr.aws/deep-learning-containers/{IMAGE}"
 @pytest.fixture
 def catalog(tmp_path: Path) -> Path:
     """The line of a published container, but for what differs in the stand-in: the distribution, Python and CUDA."""
-    shipped = yaml.safe_load((images_dir() / "pytorch" / "cpu.yaml").read_text())
+    shipped = yaml.safe_load((images_dir() / "pytorch" / "cpu" / "line.yaml").read_text())
     held = {name: {"provider": "base", "version": chosen["version"]} for name, chosen in shipped["components"].items()}
     line = {**shipped, "components": held, "options": {}, "base": {"kind": "dlc", "os": "debian-12", "image": IMAGE}}
-    folder = tmp_path / "catalog" / "images" / "pytorch"
+    folder = tmp_path / "catalog" / "images" / "pytorch" / "2.13.0-cpu"
     folder.mkdir(parents=True)
-    (folder / "2.13.0-cpu.yaml").write_text(yaml.safe_dump(line))
-    lock = json.loads((images_dir() / "pytorch" / "cpu.lock.json").read_text())
-    (folder / "2.13.0-cpu.lock.json").write_text(json.dumps(lock))
+    (folder / "line.yaml").write_text(yaml.safe_dump(line))
+    lock = json.loads((images_dir() / "pytorch" / "cpu" / "lock.json").read_text())
+    (folder / "lock.json").write_text(json.dumps(lock))
     return tmp_path / "catalog"
 
 

@@ -20,7 +20,6 @@ from tests.e2e.conftest import SMALL_LINE
 from tests.e2e.test_sources import archive, write_gadget
 from tests.support.loopback import Loopback, dead_url, loopback
 from trainwright.build import build as building
-from trainwright.build.render import render_dockerfile
 from trainwright.build.store import BuildRecord
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.errors import Failure, RequestError, SourceError
@@ -31,6 +30,7 @@ from trainwright.lock.apt_packages import ask_apt
 from trainwright.lock.make import make_lock, start_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock, find_lock, lock_path, save_lock
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site, load_site
@@ -78,15 +78,15 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
     own = tmp_path_factory.mktemp("mirror")
     with pytest.MonkeyPatch.context() as patch, loopback() as server:
         patch.setenv("TRAINWRIGHT_STATE", str(own / "state"))
-        images = own / "catalog" / "images" / "pytorch"
-        images.mkdir(parents=True)
+        images = own / "catalog" / "images"
+        (images / "pytorch" / "cpu").mkdir(parents=True)
         line = SMALL_LINE.replace("components:\n", 'components:\n  gadget: {provider: source, version: "1.0"}\n')
-        (images / "cpu.yaml").write_text(line)
-        shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", images / "cpu.lock.json")
+        (images / "pytorch" / "cpu" / "line.yaml").write_text(line)
+        shutil.copy(images_dir() / "pytorch" / "cpu" / "lock.json", images / "pytorch" / "cpu")
         shutil.copytree(templates_dir(), own / "catalog" / "templates")
         source = {"file": FILE, "url": f"{dead_url()}/{FILE}", "mirrors": [f"{server.url}/{FILE}"]}
         write_gadget(own / "catalog" / "templates", source)
-        catalog = load_catalog(images.parent, own / "catalog" / "templates")
+        catalog = load_catalog(images, own / "catalog" / "templates")
         # A package that needs nothing, so that its version is the only thing that is resolved.
         (own / "requirements.txt").write_text("toolz\n")
         requirements = str(own / "requirements.txt")

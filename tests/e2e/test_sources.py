@@ -98,7 +98,7 @@ class Bench:
         """Build with an archive from these places; the check beforehand is left out unless it is the matter."""
         source = {"file": FILE, "sha256": self.sha256, "url": urls[0], "mirrors": list(urls[1:])}
         write_gadget(self.folder / "templates", source)
-        line = self.folder / "images" / "pytorch" / "cpu.yaml"
+        line = self.folder / "images" / "pytorch" / "cpu" / "line.yaml"
         text = line.read_text()
         if "gadget" not in text:
             line.write_text(

@@ -136,11 +136,11 @@ def extending(tmp_path: Path) -> Catalog:
     held = "{provider: base, version: "
     line = SMALL_LINE.replace("base: debian-12", f"base: {{kind: dlc, os: debian-12, image: {CONTAINER_IMAGE!r}}}")
     line = line.replace("{provider: debian, version: ", held)
-    images = tmp_path / "extending" / "images" / "pytorch"
-    images.mkdir(parents=True)
-    (images / "2.13.0-cpu.yaml").write_text(line)
-    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", images / "2.13.0-cpu.lock.json")
-    return load_catalog(images.parent, templates_dir())
+    folder = tmp_path / "extending" / "images" / "pytorch" / "2.13.0-cpu"
+    folder.mkdir(parents=True)
+    (folder / "line.yaml").write_text(line)
+    shutil.copy(images_dir() / "pytorch" / "cpu" / "lock.json", folder)
+    return load_catalog(folder.parents[1], templates_dir())
 
 
 def test_only_the_hosts_of_a_job_reach_each_other(image, small_catalog, start):

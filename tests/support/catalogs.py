@@ -50,8 +50,8 @@ def write_hello(templates: Path) -> Path:
 def write_line(images: Path, fields: Mapping[str, Any], lock: str) -> Path:
     """A file of an image line, named as such files are, and its lock."""
     line = parse_record(ImageLine, dict(fields), "the test's line")
-    path = images / line.framework / f"{line_names(line)[0]}.yaml"
+    path = images / line.framework / line_names(line)[0] / "line.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(dict(fields)))
-    path.with_suffix(".lock.json").write_text(lock)
+    path.with_name("lock.json").write_text(lock)
     return path

@@ -21,7 +21,7 @@ from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 
 SEED = ("pytorch", "cu113", "1.10.2")
-SEED_LINE = "pytorch/1.10.2-cu113.yaml"
+SEED_LINE = "pytorch/1.10.2-cu113/line.yaml"
 # What Debian 11 has in other versions than Ubuntu 20.04 and the real installer: component, version.
 VERSIONS = {"python": PYTHON, "ssh": "8.4", "openmpi": "4.1.0"}
 # Newest releases that have a wheel for the twin's Python.
@@ -104,7 +104,7 @@ def _component(source: Path, root: Path, planned: PlannedComponent, version: str
 
 def _line(source: Path, root: Path, bases: Bases) -> Path:
     """The seed line on the twin's base, with a lock for the twin's Python."""
-    target = root / "images" / source.parent.name / source.name
+    target = root / "images" / Path(*source.parts[-3:])
     target.parent.mkdir(parents=True)
     data = read_yaml(source)
     data["python"] = PYTHON
@@ -113,7 +113,7 @@ def _line(source: Path, root: Path, bases: Bases) -> Path:
     for name, version in VERSIONS.items():
         data["components"][name]["version"] = version
     target.write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
-    target.with_suffix(".lock.json").write_text(lock_line(data).dump())
+    target.with_name("lock.json").write_text(lock_line(data).dump())
     return target
 
 

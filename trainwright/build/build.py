@@ -16,7 +16,6 @@ from pathlib import Path
 
 from trainwright.build import store
 from trainwright.build.context import write_context
-from trainwright.build.dockerfile import steps, with_collector
 from trainwright.build.ledger import make_ledger, owner_of
 from trainwright.build.store import BuildRecord, EngineUsed
 from trainwright.core.errors import BuildFailed, EngineError, ProofFailed, RegistryRefused, RequestError, SourceError
@@ -31,6 +30,8 @@ from trainwright.engine.buildkit_log import BuildProgress
 from trainwright.engine.buildkit_parsers import masked_line
 from trainwright.engine.cache import cache_words
 from trainwright.engine.engine import Engine
+from trainwright.plan.dockerfile import steps, with_collector
+from trainwright.plan.plan import PLAN_LABEL
 from trainwright.prove import probe as probing
 from trainwright.prove.system_check import check_system_packages, gone_from_archive
 from trainwright.site.site import Site
@@ -100,7 +101,9 @@ def build(inputs: Inputs, engine: Engine, *, options: BuildOptions, say: Callabl
         image_id, progress = built.image_id, built.progress
         dockerfile = (folder / "Dockerfile").read_text()
     earlier = store.load(image_id)
-    if earlier is not None and earlier.plan.id == plan.id and not options.no_cache:
+    # The same image may be held to more than before: what the probe looks for is no part of a plan's id.
+    known = earlier is not None and (earlier.plan.expect, earlier.plan.probes) == (plan.expect, plan.probes)
+    if earlier is not None and known and earlier.plan.id == plan.id and not options.no_cache:
         found = earlier.probe
     else:
         say("probing the image")
@@ -224,6 +227,8 @@ def _run_build(
         else:  # a client without buildx always makes an image
             argv += ["--file", str(dockerfile), "--iidfile", str(id_file)]
         argv += _common_words(engine, options)
+        if dockerfile is None:
+            argv += ["--label", f"{PLAN_LABEL}={plan.id}"]
         view = make_view(options.progress)
         with (
             log_path.open("w") as log,

@@ -5,34 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from trainwright.build.render import render_dockerfile
 from trainwright.core.errors import SourceError
 from trainwright.core.layout import size
 from trainwright.core.owned import claim, fill
-from trainwright.core.paths import templates_dir
+from trainwright.plan.identity import tool_files
 from trainwright.plan.plan import PlannedSource
+from trainwright.plan.render import render_dockerfile
 from trainwright.sources.apt_repository import context_files, preferences
 from trainwright.sources.inputs import Input, Inputs
-
-# What uv reads while it runs in a build step. Caches and temporary files lie on mounts, so no layer holds them.
-UV_ENVIRONMENT = """\
-export PATH=$PATH:/mnt/tools/bin
-export UV_CACHE_DIR=/mnt/cache UV_LINK_MODE=copy UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never
-export XDG_CONFIG_DIRS=/mnt NETRC=/mnt/netrc TMPDIR=/mnt
-# pip's way with several indexes; what is installed is pinned by its hash, so no index can slip something in.
-export UV_INDEX_STRATEGY=unsafe-best-match
-export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
-"""
-
-# Compile stages run side by side, each with its own idea of the memory: none takes more jobs than what is free carries.
-COMPILE_JOBS = """\
-#!/bin/sh
-# compile-jobs GB: how many compile jobs of that many gigabytes may run at once.
-awk -v cores="$(nproc)" -v each="$1" '/^MemAvailable/ {
-    jobs = int($2 / 1048576 / each)
-    print (jobs < 1 ? 1 : (jobs < cores ? jobs : cores))
-}' /proc/meminfo
-"""
 
 
 def write_context(inputs: Inputs, folder: Path, *, say: Callable[[str], None], named: str = "") -> None:
@@ -52,9 +32,7 @@ def write_context(inputs: Inputs, folder: Path, *, say: Callable[[str], None], n
     claim(folder, "context", named or str(folder))
     plan = inputs.plan
     files = _folders(inputs, say)
-    files |= {"Dockerfile": render_dockerfile(plan, inputs.catalog), "tools/env": UV_ENVIRONMENT}
-    files["tools/compile-jobs"] = COMPILE_JOBS
-    files["tools/fetch"] = (templates_dir() / "fetch.sh").read_text()
+    files |= {"Dockerfile": render_dockerfile(plan, inputs.catalog), **tool_files()}
     if inputs.rootfs is not None:
         assert inputs.rootfs.path is not None, "the base is fetched before a context is written"
         files["base/rootfs.tar"] = inputs.rootfs.path

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from trainwright.build.dockerfile import Step, steps
 from trainwright.core.records import Record
 from trainwright.engine.buildkit_log import Vertex
+from trainwright.plan.dockerfile import Step, steps
 from trainwright.plan.plan import Plan
 
 _NOT_LAYERS = re.compile(r"(/bin/sh -c #\(nop\) +)?(ENV|LABEL|ARG|CMD|ENTRYPOINT|EXPOSE|USER|SHELL|STOPSIGNAL)\b")

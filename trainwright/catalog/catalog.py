@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainwright.catalog.checks import check_lines, check_provable
+from trainwright.catalog.checks import check_lines, check_provable, refuse_old_layout
 from trainwright.catalog.component import BuildTarget, Component, ComponentFolder, Provider
-from trainwright.catalog.image_line import ImageLine, Line, version_key
+from trainwright.catalog.image_line import LINE_FILE, ImageLine, Line, version_key
 from trainwright.catalog.incompatibilities import RuleBook
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir, own_catalog, templates_dir
@@ -55,6 +55,12 @@ class Catalog:
         sources = [s for p, version in providers for s in p.sources_for(version, target_of(entry.line)) or ()]
         return entry.line.base.kind == "debian" and all(source.package for source in sources)
 
+    def template_folders(self) -> list[Path]:
+        """Where templates are looked for: a user's own components first, as they may stand for shipped ones."""
+        shipped = templates_dir() / "components"
+        parents = {folder.path.parent for folder in self.components.values()}
+        return [*sorted(parents - {shipped}), shipped, templates_dir()]
+
     def frameworks(self) -> list[str]:
         """The names of the frameworks that have lines."""
         return sorted({entry.line.framework for entry in self.lines})
@@ -73,7 +79,7 @@ def load_catalog(images: Path | None = None, templates: Path | None = None) -> C
 
     Raises:
         RequestError: a file is malformed, or names a component, provider or version that does not exist; a component
-            cannot be proven; two lines mean the same, or a file's name says something else than its line.
+            cannot be proven; two lines mean the same, or a folder's name says something else than its line.
     """
     image_roots, template_roots = [images or images_dir()], [templates or templates_dir()]
     own = own_catalog() if images is None and templates is None else None
@@ -94,7 +100,9 @@ def load_catalog(images: Path | None = None, templates: Path | None = None) -> C
         providers = {BASE: IN_BASE, **component.providers}
         component = component.model_copy(update={"providers": providers})
         components[component.name] = ComponentFolder(component=component, path=path.parent)
-    files = {path.relative_to(root): path for root in image_roots for path in sorted(root.glob("*/*.yaml"))}
+    for root in image_roots:
+        refuse_old_layout(root)
+    files = {path.relative_to(root): path for root in image_roots for path in sorted(root.glob(f"*/*/{LINE_FILE}"))}
     lines = [
         Line(line=parse_record(ImageLine, read_yaml(path), str(path)), path=path) for path in sorted(files.values())
     ]

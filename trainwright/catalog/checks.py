@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from trainwright.catalog.component import Component, ProbeStep, Provider
-from trainwright.catalog.image_line import ImageLine, Line
+from trainwright.catalog.image_line import LINE_FILE, LOCK_FILE, ImageLine, Line
 from trainwright.core.errors import RequestError
 
 _GUIDE = 'CONTRIBUTING.md, "Add a component", has an example.'
@@ -72,7 +72,7 @@ def _learns(step: ProbeStep, fact: str) -> bool:
 
 
 def check_lines(entries: Iterable[Line]) -> None:
-    """Refuse lines that nothing tells apart, and files whose name says something else than the line in them.
+    """Refuse lines that nothing tells apart, and folders whose name says something else than the line in them.
 
     Raises:
         RequestError: naming the files and what to do.
@@ -80,28 +80,45 @@ def check_lines(entries: Iterable[Line]) -> None:
     seen: dict[tuple[str, ...], Path] = {}
     for entry in entries:
         line, path = entry.line, entry.path
-        if path.parent.name != line.framework:
+        folder = path.parent
+        if folder.parent.name != line.framework:
             raise RequestError(
-                f"{path}: the framework is {line.framework} but the folder is {path.parent.name}",
-                remedy=f"Move it to {path.parent.parent / line.framework / path.name}.",
+                f"{path}: the framework is {line.framework} but the folder is {folder.parent.name}",
+                remedy=f"Move {folder} to {folder.parents[1] / line.framework / folder.name}.",
             )
-        if path.stem not in (names := line_names(line)):
+        if entry.name not in (names := line_names(line)):
             raise RequestError(
-                f"{path}: the file's name does not say what is in it: {names[0]}",
-                remedy=f"Rename it (and its lock) to {path.with_name(names[0])}.yaml, or correct the line in it.",
+                f"{path}: the folder's name does not say what is in it: {names[0]}",
+                remedy=f"Rename {folder} to {folder.with_name(names[0])}, or correct the line in it.",
             )
         key = (line.framework, line.version, line.cuda, line.python, line.base.kind, line.base.os, line.variant)
         if other := seen.get(key):
             raise RequestError(
                 f"{path}: means the same as {other}: {' '.join(filter(None, key))}",
-                remedy="Remove one of the two, or add variant: with what sets it apart. A file of your own catalog "
-                f"takes the place of a shipped one where it has the same path: images/{line.framework}/{other.name}.",
+                remedy="Remove one of the two, or add variant: with what sets it apart. A line of your own catalog "
+                f"takes the place of a shipped one of the same path: images/{line.framework}/{other.parent.name}.",
             )
         seen[key] = path
 
 
+def refuse_old_layout(images: Path) -> None:
+    """Refuse lines that are files of their own, as they were before each had a folder.
+
+    Raises:
+        RequestError: naming the first and the commands that move it.
+    """
+    for path in sorted(images.glob("*/*.yaml")):
+        folder, lock = path.with_suffix(""), path.with_suffix(".lock.json")
+        moves = [f"mkdir -p {folder}", f"mv {path} {folder / LINE_FILE}"]
+        moves += [f"mv {lock} {folder / LOCK_FILE}"] if lock.is_file() else []
+        raise RequestError(
+            f"{path}: an image line has a folder of its own now: {folder / LINE_FILE}",
+            remedy=f"Move it: {' && '.join(moves)}",
+        )
+
+
 def line_names(line: ImageLine) -> list[str]:
-    """What the file of a line may be called, without ``.yaml``; the usual name is first.
+    """What the folder of a line may be called; the usual name is first.
 
     Version, CUDA (as AWS calls it) and variant, which may stand before the CUDA version; lines that need packages alone
     may leave the version out. The Python version may be added where it alone tells two lines apart.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -27,6 +26,7 @@ from trainwright.core.fields import (
     VariableName,
 )
 from trainwright.core.records import Record, parse_record
+from trainwright.user.files import component_files
 
 
 class SourceFile(Record):
@@ -260,15 +260,14 @@ class ComponentFolder(Record):
     path: Path
 
     @cached_property
-    def recipe(self) -> str:
-        """A digest of everything in the folder that ends up in an image: template, data and files, not the tests."""
-        digest = hashlib.sha256()
-        for file in sorted(p for p in self.path.rglob("*") if p.is_file()):
-            relative = file.relative_to(self.path)
-            if relative.name.startswith("test_") or "__pycache__" in relative.parts:
-                continue
-            digest.update(f"{relative}\0".encode() + file.read_bytes() + b"\0")
-        return digest.hexdigest()
+    def files(self) -> dict[str, str]:
+        """The files of the folder that a build context carries: mode and sha256 by name.
+
+        Raises:
+            RequestError: one cannot enter a context.
+        """
+        found = component_files(self.path, allow_secrets=True)  # credentials are refused where a context is written
+        return {file.name: f"{'755' if file.executable else '644'} {file.sha256()}" for file in found}
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:

@@ -1,4 +1,4 @@
-"""Image lines (``images/<framework>/<line>.yaml``): known-good sets and where the knowledge comes from."""
+"""Image lines (``images/<framework>/<line>/line.yaml``): known-good sets and where the knowledge comes from."""
 
 from __future__ import annotations
 
@@ -28,6 +28,9 @@ from trainwright.site.apt_sources import DEBIAN_SUITES
 
 Status = Literal["supported", "unmaintained", "end-of-support"]
 BaseKind = Literal["debian", "nvidia", "dlc"]
+# In the folder of a line, images/<framework>/<line>; its rendered Dockerfile lies there as well.
+LINE_FILE = "line.yaml"
+LOCK_FILE = "lock.json"
 # What an image is called in FROM: no digest, no tag named latest; a lock adds the digest.
 _REFERENCE = r"^[a-z0-9][A-Za-z0-9_.-]*(:[0-9]+)?(/[A-Za-z0-9_.-]+)*:[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 
@@ -139,15 +142,25 @@ class ImageLine(Record):
 
 
 class Line(Record):
-    """An image line and the file it was read from (its lock lies beside it)."""
+    """An image line and the file it was read from; the folder of the file has the line's name."""
 
     line: ImageLine
     path: Path
 
     @property
+    def name(self) -> str:
+        """What sets the line apart from others of its framework, such as ``2.6.0-cu126``."""
+        return self.path.parent.name
+
+    @property
+    def file(self) -> str:
+        """The line's file, as people name it."""
+        return f"images/{self.path.parent.parent.name}/{self.name}/{LINE_FILE}"
+
+    @property
     def lock_path(self) -> Path:
         """The lock of every Python package of the line."""
-        return self.path.with_suffix(".lock.json")
+        return self.path.with_name(LOCK_FILE)
 
 
 def known_suite(os: str) -> str:

@@ -45,13 +45,18 @@ class Tools(Record):
         return (self.uv.package, *self.packages[python])
 
 
+def tools_file() -> Path:
+    """Where it is said what the tools are."""
+    return images_dir() / "tools.yaml"
+
+
 def load_tools() -> Tools:
     """What is shipped.
 
     Raises:
         RequestError: the file is malformed.
     """
-    path = images_dir() / "tools.yaml"
+    path = tools_file()
     return parse_record(Tools, read_yaml(path), str(path))
 
 

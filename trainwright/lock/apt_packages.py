@@ -14,8 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainwright.build.dockerfile import stages, steps
-from trainwright.build.render import render_question
 from trainwright.core.errors import SourceError
 from trainwright.core.masking import mask
 from trainwright.core.owned import fill
@@ -23,8 +21,10 @@ from trainwright.core.paths import locked, state_dir, templates_dir
 from trainwright.core.runner import run
 from trainwright.engine.buildkit import command
 from trainwright.engine.engine import Engine
+from trainwright.plan.dockerfile import stages, steps
 from trainwright.plan.plan import Base
 from trainwright.plan.plan_lock import LockedArchive, LockedSystemPackage, SystemPackage
+from trainwright.plan.render import render_question
 from trainwright.site.site import Site
 from trainwright.sources.apt_repository import context_files, gathered, locked_packages
 

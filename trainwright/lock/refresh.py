@@ -65,10 +65,10 @@ def refresh_locks(
         raise RequestError(f"no image line for {asked}. {did_you_mean(asked, names)}")
     faults = [] if framework or cuda or version else _refresh_tools(check=check, say=say)
     for entry in chosen:
-        name = f"{entry.line.framework} {entry.path.stem}"
+        name = f"{entry.line.framework} {entry.name}"
         if check:
             found = stale(entry)
-            faults += [f"{entry.lock_path.name} lacks {fault}" for fault in found]
+            faults += [f"{entry.lock_path} lacks {fault}" for fault in found]
             say(f"{name}: {'stale' if found else 'fits'}")
             continue
         say(f"{name}: resolving")

@@ -16,8 +16,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from trainwright.build.dockerfile import Stage, stages
 from trainwright.catalog.tools import tools_lock
+from trainwright.plan.dockerfile import Stage, stages
+from trainwright.plan.identity import tool_files
 from trainwright.plan.plan import Plan
 
 # The image itself: its layers are installed from what other stages made, and nobody shares the whole of it.
@@ -130,14 +131,14 @@ def _content(path: str, plan: Plan) -> str:
     name = rest.partition("/")[0].partition(".")[0]
     # The same for all images of a site: a base is the same to the byte when it is made again from the same archive,
     # what apt reads comes from the site, and the helpers under tools/ are Trainwright's own.
-    same = {"base": plan.base.os, "apt": "site", "tools": plan.skeleton}
+    same = {"base": plan.base.os, "apt": "site", "tools": _digest(tool_files())}
     if folder in same:
         return same[folder]
     if folder in ("requirements", "wheels"):
         return _digest(_python_packages(name, plan))
     component = plan.component(name)
     if component is not None and folder == "components":
-        return component.recipe
+        return _digest(component.files)
     if component is not None and folder == "archives":
         return _digest([source.model_dump(mode="json") for source in component.sources])
     return plan.id

@@ -35,7 +35,7 @@ class Draft:
     @property
     def file(self) -> str:
         """The line's file, as people name it."""
-        return f"images/{self.entry.path.parent.name}/{self.entry.path.name}"
+        return self.entry.file
 
 
 def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pydantic import Field
@@ -12,10 +10,12 @@ from pydantic import Field
 from trainwright.catalog.component import ProbeStep, SystemPackages
 from trainwright.catalog.image_line import Evidence
 from trainwright.core.records import Record
-from trainwright.user.files import NOT_IDENTITY, UserFiles
+from trainwright.user.files import UserFiles
 
 SCHEMA = "trainwright/plan/1"
 LABEL = "io.trainwright"
+# Given to an image as it is built: what is rendered names no id, as the id follows from it.
+PLAN_LABEL = f"{LABEL}.plan"
 
 
 class Base(Record):
@@ -59,7 +59,8 @@ class PlannedSource(Record):
 
 
 class PlannedComponent(Record):
-    """A component of the plan with everything its stages need."""
+    """A component of the plan with everything its stages need; ``files``: what its folder brings into the build
+    context, mode and sha256 by name."""
 
     name: str
     version: str
@@ -71,7 +72,7 @@ class PlannedComponent(Record):
     values: dict[str, str] = {}
     system: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
-    recipe: str
+    files: dict[str, str] = {}
     evidence: tuple[Evidence, ...] = ()
 
     @property
@@ -130,7 +131,6 @@ class Plan(Record):
     expect: tuple[Expectation, ...]
     probes: tuple[PlannedProbe, ...]
     user: UserFiles = UserFiles()
-    skeleton: str
 
     def as_json(self) -> dict[str, Any]:
         """The document of ``plan --json``, without the fields that say nothing."""
@@ -148,30 +148,24 @@ class Plan(Record):
         return next((c for c in self.components if c.name == name), None)
 
 
-def finish(fields: Mapping[str, Any]) -> Plan:
+def finish(fields: Mapping[str, Any], identify: Callable[[Plan], str]) -> Plan:
     """A plan with its id, labels and tags, which all follow from the other fields.
 
-    The id is the sha256 of the canonical JSON of everything else in the plan, paths of the user's files excepted
-    (their digests are part of it).
+    Args:
+        fields: all others.
+        identify: the id of a plan that has its labels, see :mod:`trainwright.plan.identity`.
     """
     draft = Plan(id="", labels={}, tags=(), **fields)
-    body = draft.as_json()
-    # Notices say what else there is, and a region says where the same container is pulled from.
-    for key in ("id", "labels", "tags", "notices"):
-        del body[key]
-    if draft.base.kind == "dlc":
-        body["base"]["image"] = str(draft.base.image).rpartition("/")[2]
-    for key in NOT_IDENTITY:
-        del body["user"][key]
-    identity = hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    return draft.model_copy(update={"id": identity, "labels": _labels(draft, identity), "tags": _tags(draft, identity)})
+    draft = draft.model_copy(update={"labels": _labels(draft)})
+    identity = identify(draft)
+    labels = {**draft.labels, PLAN_LABEL: identity}
+    return draft.model_copy(update={"id": identity, "labels": labels, "tags": _tags(draft, identity)})
 
 
-def _labels(plan: Plan, identity: str) -> dict[str, str]:
+def _labels(plan: Plan) -> dict[str, str]:
     labels = {
         "org.opencontainers.image.title": f"{plan.framework}-training",
         "org.opencontainers.image.version": plan.version,
-        f"{LABEL}.plan": identity,
         f"{LABEL}.framework": plan.framework,
         f"{LABEL}.framework-version": plan.version,
         f"{LABEL}.cuda": plan.cuda,

@@ -1,6 +1,6 @@
 """From a request and the catalog to a plan, or to a conflict that offers what does hold together.
 
-Imports neither jinja2 nor docker nor boto3: ``plan`` is answered without them.
+Imports neither jinja2 nor docker nor boto3: ``plan`` is answered without them where the plan's id is in the cache.
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from trainwright.catalog.component import Provider, SystemPackages, fill
 from trainwright.catalog.image_line import ImageLine, Selection, begins, version_key
 from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
-from trainwright.core.paths import templates_dir
-from trainwright.plan import plan as planning
 from trainwright.plan.conflict import conflict, offers
 from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
 from trainwright.plan.extend import registry_reference
 from trainwright.plan.fit import objections
-from trainwright.plan.plan import Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource
+from trainwright.plan.identity import identify
+from trainwright.plan.plan import Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
 from trainwright.plan.request import Request
 
 BASES = {"debian": "Debian root file system", "nvidia": "nvidia/cuda image", "dlc": "AWS Deep Learning Container"}
@@ -205,7 +204,7 @@ def _make_plan(
                 values=values,
                 system=_system_packages(provider, line, values),
                 compile_memory_gb=provider.compile_memory_gb,
-                recipe=folder.recipe,
+                files=folder.files,
                 evidence=line.evidence if name == line.main and not draft.unproven else (),
             )
         )
@@ -257,9 +256,8 @@ def _make_plan(
         "expect": tuple(expect),
         "probes": tuple(probes),
         "user": request.user,
-        "skeleton": _skeleton_recipe(),
     }
-    return planning.finish(fields)
+    return finish(fields, lambda plan: identify(plan, catalog))
 
 
 def _unchecked(selections: Mapping[str, Selection], providers: Mapping[str, Provider]) -> list[str]:
@@ -366,13 +364,3 @@ def _system_packages(provider: Provider, line: ImageLine, values: dict[str, str]
     return SystemPackages(
         build=tuple(fill(name, values) for name in chosen.build), run=tuple(fill(name, values) for name in chosen.run)
     )
-
-
-def _skeleton_recipe() -> str:
-    """A digest of the templates that every Dockerfile shares."""
-    import hashlib
-
-    digest = hashlib.sha256()
-    for path in sorted(p for p in templates_dir().iterdir() if p.suffix in (".j2", ".sh")):
-        digest.update(f"{path.name}\0".encode() + path.read_bytes())
-    return digest.hexdigest()

@@ -69,6 +69,14 @@ class FoundFile:
     size: int
     executable: bool
 
+    def sha256(self) -> str:
+        """The digest of its content.
+
+        Raises:
+            RequestError: it cannot be read.
+        """
+        return _sha256(self.path)
+
 
 def make_user_files(
     requirements: str | None,

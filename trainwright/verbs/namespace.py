@@ -134,8 +134,8 @@ def explain(c: Context, words: Words, json: bool = False) -> None:
 def render(c: Context, words: Words, output: str | None = None, json: bool = False) -> None:
     """Print the Dockerfile of a plan, or write it with its whole build context into --output."""
     from trainwright.build.context import write_context
-    from trainwright.build.render import render_dockerfile
     from trainwright.core.owned import claim
+    from trainwright.plan.render import render_dockerfile
     from trainwright.sources.fetch import fetch_base
     from trainwright.sources.gather import gather_locked
 

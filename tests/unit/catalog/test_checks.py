@@ -204,11 +204,11 @@ def test_any_tree_has_one_digest(tmp_path_factory: pytest.TempPathFactory, names
 
 def add_line(own: Path, name: str, shipped: str = "cu126", framework: str = "pytorch", **changes: object) -> Path:
     """A shipped line with other values under a name."""
-    line = read_yaml(images_dir() / "pytorch" / f"{shipped}.yaml")
-    path = own / "images" / framework / f"{name}.yaml"
-    path.parent.mkdir(exist_ok=True)
+    line = read_yaml(images_dir() / "pytorch" / shipped / "line.yaml")
+    path = own / "images" / framework / name / "line.yaml"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump({**line, **changes}))
-    shutil.copy(images_dir() / "pytorch" / f"{shipped}.lock.json", path.with_suffix(".lock.json"))
+    shutil.copy(images_dir() / "pytorch" / shipped / "lock.json", path.parent)
     return path
 
 
@@ -218,11 +218,26 @@ def test_a_line_with_the_path_of_a_shipped_one_takes_its_place(own: Path) -> Non
     assert path in [entry.path for entry in load_catalog().lines]
 
 
+@pytest.mark.parametrize("lock", [True, False])
+def test_a_line_that_is_a_file_is_refused_with_the_commands_that_move_it(own: Path, lock: bool) -> None:
+    shipped, old = images_dir() / "pytorch" / "cu126", own / "images" / "pytorch" / "cu126.yaml"
+    shutil.copy(shipped / "line.yaml", old)
+    if lock:
+        shutil.copy(shipped / "lock.json", old.with_suffix(".lock.json"))
+    refused = refusal()
+    assert str(old) in refused.message
+    subprocess.run(refused.remedy.removeprefix("Move it: "), shell=True, check=True)
+    new = own / "images" / "pytorch" / "cu126"
+    assert {path.name for path in new.iterdir()} == ({"line.yaml", "lock.json"} if lock else {"line.yaml"})
+    assert new / "line.yaml" in [entry.path for entry in load_catalog().lines]
+    assert [path.name for path in new.parent.iterdir()] == ["cu126"]
+
+
 def test_a_line_that_is_there_twice_names_both_files(own: Path) -> None:
     path = add_line(own, "2.7.1-cu126")
     refused = refusal()
     assert str(path) in refused.message
-    assert str(images_dir() / "pytorch" / "cu126.yaml") in refused.message
+    assert str(images_dir() / "pytorch" / "cu126" / "line.yaml") in refused.message
 
 
 @pytest.mark.parametrize(
@@ -261,7 +276,7 @@ def test_a_name_that_says_something_else_is_refused_with_the_right_one(
     path = add_line(own, name, **changes)
     refused = refusal()
     assert str(path) in refused.message
-    assert f"{path.with_name(right)}.yaml" in refused.remedy
+    assert f"{path.parent} to {path.parent.with_name(right)}," in refused.remedy
 
 
 def test_a_line_of_another_folder_s_framework_is_refused(own: Path) -> None:
@@ -285,6 +300,6 @@ def test_a_line_needs_evidence_that_says_something(own: Path) -> None:
 
 def test_the_readme_counts_the_lines() -> None:
     counted = re.findall(r"(\d+) image lines, among them", (ROOT / "README.md").read_text())
-    files = list((ROOT / "images").glob("*/*.yaml"))
+    files = list((ROOT / "images").glob("*/*/line.yaml"))
     assert counted == [str(len(files))]
     assert len(files) == len(load_catalog(images_dir(), templates_dir()).lines)

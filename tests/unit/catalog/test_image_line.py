@@ -151,7 +151,7 @@ AWS = [entry for entry in CATALOG.lines if entry.line.base.kind != "debian"]
 
 
 def name(entry: Line) -> str:
-    return f"{entry.line.framework}/{entry.path.stem}"
+    return f"{entry.line.framework}/{entry.name}"
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +215,8 @@ def test_a_line_says_where_it_is_from(entry: Line) -> None:
     where = r"^aws/deep-learning-containers, (master|main) [0-9a-f]{8}, \S+Dockerfile\S*$|^AWS developer guide, "
     assert re.match(where, first.source), first
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d", row.date) and row.says for row in line.evidence)
-    assert line.version in entry.path.stem
-    assert (line.published_cuda or line.cuda_tag) in entry.path.stem
+    assert line.version in entry.name
+    assert (line.published_cuda or line.cuda_tag) in entry.name
     unmade = {"smdistributed-modelparallel", "smdistributed-dataparallel"} & set(line.components)
     assert not (line.main == "tensorflow" and any(line.components[n].provider != "base" for n in unmade))
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.support.catalogs import write_hello
-from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import images_dir, templates_dir
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.prove.smoke import collect
@@ -27,15 +27,15 @@ ROOT = Path(__file__).resolve().parents[3]
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one component and one line that holds it."""
     write_hello(tmp_path / "own" / "templates")
-    lines = tmp_path / "own" / "images" / "pytorch"
-    lines.mkdir(parents=True)
-    text = (images_dir() / "pytorch" / "cpu.yaml").read_text()
-    (lines / "cpu-py312.yaml").write_text(
+    line = tmp_path / "own" / "images" / "pytorch" / "cpu-py312"
+    line.mkdir(parents=True)
+    text = (images_dir() / "pytorch" / "cpu" / "line.yaml").read_text()
+    (line / "line.yaml").write_text(
         text.replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n").replace(
             'python: "3.11"', 'python: "3.12"', 1
         )
     )
-    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", lines / "cpu-py312.lock.json")
+    shutil.copy(images_dir() / "pytorch" / "cpu" / "lock.json", line)
     monkeypatch.setenv("TRAINWRIGHT_CATALOG", str(tmp_path / "own"))
     return tmp_path / "own"
 

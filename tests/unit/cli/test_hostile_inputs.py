@@ -16,7 +16,6 @@ import pytest
 from tests.support.catalogs import write_hello
 from tests.support.tries import Try
 from trainwright.build import build, store
-from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.core import paths
@@ -24,6 +23,7 @@ from trainwright.core.errors import RequestError
 from trainwright.core.hashes import KnownHashes
 from trainwright.core.paths import images_dir
 from trainwright.plan.plan_lock import PlanLock
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request, parse_cuda
 from trainwright.plan.resolve import resolve
 from trainwright.push import history
@@ -48,17 +48,17 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A catalog with one component and one line that holds it."""
     write_hello(tmp_path / "own" / "templates")
-    lines = tmp_path / "own" / "images" / "pytorch"
-    lines.mkdir(parents=True)
-    text = (images_dir() / "pytorch" / "cpu.yaml").read_text()
+    line = tmp_path / "own" / "images" / "pytorch" / "cpu-py312"
+    line.mkdir(parents=True)
+    text = (images_dir() / "pytorch" / "cpu" / "line.yaml").read_text()
     text = text.replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n")
-    (lines / "cpu-py312.yaml").write_text(text.replace('python: "3.11"', 'python: "3.12"', 1))
-    shutil.copy(images_dir() / "pytorch" / "cpu.lock.json", lines / "cpu-py312.lock.json")
+    (line / "line.yaml").write_text(text.replace('python: "3.11"', 'python: "3.12"', 1))
+    shutil.copy(images_dir() / "pytorch" / "cpu" / "lock.json", line)
     monkeypatch.setenv("TRAINWRIGHT_CATALOG", str(tmp_path / "own"))
     return tmp_path / "own"
 
 
-LINE = "images/pytorch/cpu-py312.yaml"
+LINE = "images/pytorch/cpu-py312/line.yaml"
 COMPONENT = "templates/components/hello/component.yaml"
 BAD_DATA = [
     (LINE, 'python: "3.12"', rf'python: "3.12\nRUN {PROOF}"', "python"),
@@ -428,7 +428,7 @@ def site(text: str, word: str) -> Try:
 
 def catalog(text: str, word: str) -> Try:
     """A try with this image line of one's own."""
-    return Try(f"{PLAN} --catalog own", 2, word, files={"own/images/pytorch/x.yaml": text})
+    return Try(f"{PLAN} --catalog own", 2, word, files={"own/images/pytorch/x/line.yaml": text})
 
 
 def job(text: str, word: str) -> Try:

@@ -13,16 +13,16 @@ import yaml
 
 from devtools.scaffold import new_component, new_line
 from tests.support.catalogs import write_hello
-from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import images_dir
 from trainwright.core.records import read_yaml
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 
 ROOT = Path(__file__).resolve().parents[3]
-LIKE = str(images_dir() / "pytorch" / "cu126.yaml")
+LIKE = str(images_dir() / "pytorch" / "cu126")
 
 
 @pytest.fixture
@@ -77,15 +77,15 @@ def test_the_template_of_a_begun_component_installs_its_wheels(own: Path, said: 
     probe = [{"python": "import json, tqdm; print(json.dumps({'version': tqdm.__version__}))"}]
     filled(folder / "component.yaml", summary="bars", order=60, providers={"wheel": provider}, probe=probe)
     (folder / "test_tqdm.py").write_text("def test_tqdm(host):\n    host.check_output('tqdm --version')\n")
-    line = read_yaml(images_dir() / "pytorch" / "cpu.yaml")
-    lock = yaml.safe_load((images_dir() / "pytorch" / "cpu.lock.json").read_text())
+    line = read_yaml(images_dir() / "pytorch" / "cpu" / "line.yaml")
+    lock = yaml.safe_load((images_dir() / "pytorch" / "cpu" / "lock.json").read_text())
     (package,) = [package for package in lock["packages"] if package["name"] == "tqdm"]
     chosen = {"provider": "wheel", "version": package["version"], "packages": [f"tqdm=={package['version']}"]}
-    path = own / "images" / "pytorch" / "cpu.yaml"
+    path = own / "images" / "pytorch" / "cpu" / "line.yaml"
     path.parent.mkdir(parents=True)
     path.write_text(yaml.safe_dump({**line, "components": {**line["components"], "tqdm": chosen}}))
     package["components"] = [*package["components"], "tqdm"]
-    path.with_suffix(".lock.json").write_text(json.dumps(lock))
+    path.with_name("lock.json").write_text(json.dumps(lock))
     catalog = load_catalog()
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
     assert "requirements/tqdm.txt" in render_dockerfile(plan, catalog)
@@ -118,7 +118,7 @@ def test_a_component_that_is_there_is_left_alone(own: Path, said: list[str], nam
 
 def test_a_begun_line_is_refused_until_it_is_filled(own: Path, said: list[str]) -> None:
     path = new_line(LIKE, "2.7.0", str(own), say=said.append)
-    assert path == own / "images" / "pytorch" / "2.7.0-cu126.yaml"
+    assert path == own / "images" / "pytorch" / "2.7.0-cu126" / "line.yaml"
     empty = ("status", "components.nccl.version", "components.cuda.packages", "options.torchvision.version", "evidence")
     assert all(field in refusal() for field in (str(path), *empty))
     filled(path, status="unmaintained", options={})
@@ -134,7 +134,7 @@ def test_a_begun_line_is_refused_until_it_is_filled(own: Path, said: list[str]) 
 
 
 @pytest.mark.parametrize(
-    "like", sorted(images_dir().glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}-{path.stem}"
+    "like", sorted(images_dir().glob("*/*/line.yaml")), ids=lambda path: f"{path.parents[1].name}-{path.parent.name}"
 )
 def test_nothing_that_was_known_of_the_old_version_is_claimed_of_the_new_one(
     tmp_path: Path, said: list[str], like: Path
@@ -142,7 +142,7 @@ def test_nothing_that_was_known_of_the_old_version_is_claimed_of_the_new_one(
     """The lines are of every kind of base; a new one of each has the old one's shape and none of its evidence."""
     path = new_line(str(like), "9.9.9", str(tmp_path), say=said.append)
     old, new = read_yaml(like), read_yaml(path)
-    assert new["version"] == "9.9.9" in path.stem
+    assert new["version"] == "9.9.9" in path.parent.name
     assert new["evidence"] is None
     assert new["status"] is None
     assert not {"preferred", "as_of", "notices"} & set(new)
@@ -198,17 +198,17 @@ def test_the_verbs_write_where_the_flag_says_and_name_what_comes_next(tmp_path: 
             check=False,
         )
 
-    line = run("new-line", "--like", "images/pytorch/cu126.yaml", "--version", "2.7.0", "--catalog", "own")
+    line = run("new-line", "--like", "images/pytorch/cu126", "--version", "2.7.0", "--catalog", "own")
     assert line.returncode == 0, line.stderr
-    assert (tmp_path / "own" / "images" / "pytorch" / "2.7.0-cu126.yaml").is_file()
+    assert (tmp_path / "own" / "images" / "pytorch" / "2.7.0-cu126" / "line.yaml").is_file()
     assert "lock-lines --framework pytorch --version 2.7.0 --catalog own" in line.stderr
     assert "--smoke" in line.stderr
     listed = run("list", "--catalog", "own")
-    assert (listed.returncode, "2.7.0-cu126.yaml" in listed.stderr) == (2, True)
+    assert (listed.returncode, "2.7.0-cu126/line.yaml" in listed.stderr) == (2, True)
     component = run("new-component", "flash-attn", "--catalog", "own")
     assert component.returncode == 0, component.stderr
     assert run("new-component", "flash-attn", "--catalog", "own").returncode == 2
-    assert run("new-line", "--like", "images/pytorch/cu126.yaml").returncode == 2
+    assert run("new-line", "--like", "images/pytorch/cu126").returncode == 2
 
 
 # ---- a component that no line lists ----------------------------------------------------------------------------------
@@ -216,14 +216,15 @@ def test_the_verbs_write_where_the_flag_says_and_name_what_comes_next(tmp_path: 
 
 def list_in(own: Path, conflict: Conflict, file: str, name: str) -> None:
     """Do what the remedy says: put its entry under ``options:`` of the file."""
-    assert f"images/pytorch/{file}" in conflict.remedy
+    assert f"images/pytorch/{file}/line.yaml" in conflict.remedy
     (entry,) = [text for text in conflict.remedy.splitlines() if text.startswith(f"  {name}: ")]
-    path = own / "images" / "pytorch" / file
+    path = own / "images" / "pytorch" / file / "line.yaml"
     path.parent.mkdir(parents=True)
-    text = (images_dir() / "pytorch" / file).read_text()
+    shipped = images_dir() / "pytorch" / file
+    text = (shipped / "line.yaml").read_text()
     assert text.count("\noptions:\n") == 1
     path.write_text(text.replace("\noptions:\n", f"\noptions:\n{entry}\n"))
-    path.with_suffix(".lock.json").write_text((images_dir() / "pytorch" / file).with_suffix(".lock.json").read_text())
+    path.with_name("lock.json").write_text((shipped / "lock.json").read_text())
 
 
 def test_a_component_that_no_line_lists_is_listed_as_the_remedy_says(own: Path) -> None:
@@ -233,7 +234,7 @@ def test_a_component_that_no_line_lists_is_listed_as_the_remedy_says(own: Path) 
         resolve(request, load_catalog())
     (row,) = refused.value.details["rows"]
     assert all(word in row["evidence"] for word in ("hello", "debian", "2.10"))
-    list_in(own, refused.value, "cu124.yaml", "hello")
+    list_in(own, refused.value, "cu124", "hello")
     hello = resolve(request, load_catalog()).component("hello")
     assert hello is not None
     assert (hello.provider, hello.version) == ("debian", "2.10")
@@ -244,7 +245,7 @@ def test_the_nearest_line_is_the_one_that_has_everything_else(own: Path) -> None
     for words, file in (({"version": "2.5.1"}, "2.5.1-cu124"), ({"cuda": "cpu"}, "cpu"), ({"cuda": "cu132"}, "cu132")):
         with pytest.raises(Conflict) as refused:
             resolve(make_request(framework="pytorch", with_="hello", **words), load_catalog())  # type: ignore[arg-type]
-        assert f"images/pytorch/{file}.yaml" in refused.value.remedy
+        assert f"images/pytorch/{file}/line.yaml" in refused.value.remedy
 
 
 def test_without_a_table_of_versions_the_user_fills_in_the_package(own: Path) -> None:

@@ -29,7 +29,7 @@ from trainwright.site.site import Site
 
 SHA = "ab" * 32
 SECRET_INDEX = "https://someone:hunter2@index.example/simple"
-LINES = sorted(images_dir().glob("*/*.yaml"))
+LINES = sorted(images_dir().glob("*/*/line.yaml"))
 
 
 def wheel(file: str, sha: str = SHA, base: str = "https://files.example/a") -> str:
@@ -468,17 +468,17 @@ def test_a_package_belongs_to_every_component_that_reaches_it(
 
 
 def shipped(path: Path) -> tuple[dict[str, Any], Lock]:
-    return yaml.safe_load(path.read_text()), Lock.load(path.with_suffix(".lock.json"))
+    return yaml.safe_load(path.read_text()), Lock.load(path.with_name("lock.json"))
 
 
 def name_of(path: Path) -> str:
-    return f"{path.parent.name}/{path.stem}"
+    return f"{path.parents[1].name}/{path.parent.name}"
 
 
 @pytest.mark.parametrize("path", LINES, ids=name_of)
 def test_a_shipped_lock_holds_what_its_line_names(path: Path) -> None:
     line, lock = shipped(path)
-    assert path.with_suffix(".lock.json").read_text() == lock.dump()
+    assert path.with_name("lock.json").read_text() == lock.dump()
     found = {p.name: p for p in lock.packages}
     for name, chosen in {**line["components"], **line.get("options", {})}.items():
         for requirement in chosen.get("packages", ()):
@@ -489,12 +489,12 @@ def test_a_shipped_lock_holds_what_its_line_names(path: Path) -> None:
     assert "://" not in lock.dump()
 
 
-@pytest.mark.parametrize("path", [p for p in LINES if not p.stem[0].isdigit()], ids=name_of)
+@pytest.mark.parametrize("path", [p for p in LINES if not p.parent.name[0].isdigit()], ids=name_of)
 def test_the_toolkit_alone_is_built_from_source(path: Path) -> None:
     _, lock = shipped(path)
     assert {p.name for p in lock.packages if p.sdist} == {
         "inotify-simple",
-        f"sagemaker-{path.parent.name}-training",
+        f"sagemaker-{path.parents[1].name}-training",
         "sagemaker-training",
     }
 
@@ -514,7 +514,7 @@ def test_a_shipped_lock_holds_one_cuda(path: Path) -> None:
 
 
 def test_the_cpu_line_holds_no_cuda() -> None:
-    _, lock = shipped(images_dir() / "pytorch" / "cpu.yaml")
+    _, lock = shipped(images_dir() / "pytorch" / "cpu" / "line.yaml")
     assert not [p.name for p in lock.packages if p.name.startswith(("nvidia", "cuda", "triton", "rmm"))]
 
 

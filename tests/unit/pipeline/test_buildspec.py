@@ -255,10 +255,7 @@ def test_bad_words_end_with_2_and_write_nothing(tmp_path, words, near):
 
 
 def test_a_catalog_of_ones_own_is_named_in_the_buildspec(tmp_path):
-    images = tmp_path / "mine" / "images" / "pytorch"
-    images.mkdir(parents=True)
-    for name in ("cpu.yaml", "cpu.lock.json"):
-        shutil.copy(ROOT / "images" / "pytorch" / name, images / name)
+    shutil.copytree(ROOT / "images" / "pytorch" / "cpu", tmp_path / "mine" / "images" / "pytorch" / "cpu")
     done = run(tmp_path, "--catalog", "mine", "--images", "pytorch:cpu")
     assert done.returncode == 0, done.stderr
     spec = yaml.safe_load((tmp_path / "buildspec.yml").read_text())

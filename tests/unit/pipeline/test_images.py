@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.catalogs import packages_only
-from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
 from trainwright.pipeline.images import choose
 from trainwright.pipeline.pipeline import shared_groups
 from trainwright.pipeline.sharing import SharedImage, group_of, groups, stage_keys
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site

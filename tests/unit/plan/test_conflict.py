@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.catalogs import packages_only
-from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, Failure, RequestError
@@ -24,6 +23,7 @@ from trainwright.plan.conflict import smallest
 from trainwright.plan.draft import make_draft
 from trainwright.plan.fit import Objection
 from trainwright.plan.plan import Plan
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import Request, make_request
 from trainwright.plan.resolve import resolve
 
@@ -85,8 +85,8 @@ def test_a_tied_version_is_refused_and_its_line_offered():
     conflict = conflict_of("nccl=2.21.5", cuda="cu126")
     assert constraints(conflict) == ["--cuda cu126", "--set nccl=2.21.5", "nccl is tied to pytorch"]
     evidence = {row["constraint"]: row["evidence"] for row in conflict.details["rows"]}
-    assert "cu126.yaml (nccl 2.26.2)" in evidence["--cuda cu126"]
-    assert "cu124.yaml" in evidence["--set nccl=2.21.5"]
+    assert "cu126/line.yaml (nccl 2.26.2)" in evidence["--cuda cu126"]
+    assert "cu124/line.yaml" in evidence["--set nccl=2.21.5"]
     first = conflict.details["offers"][0]["command"]
     assert "--cuda cu124" in first
     assert "--set nccl=2.21.5" in first
@@ -192,12 +192,12 @@ def test_a_foreseen_component_is_refused_by_its_rules():
 
 def test_the_framework_is_a_reason_where_another_one_would_do(tmp_path):
     for entry in CATALOG.lines:
-        folder = tmp_path / "images" / "pytorch"
+        folder = tmp_path / "images" / "pytorch" / entry.name
         folder.mkdir(parents=True, exist_ok=True)
         for file in (entry.path, entry.lock_path):
             shutil.copy(file, folder)
-    (tmp_path / "images" / "tensorflow").mkdir()
-    (tmp_path / "images" / "tensorflow" / "cu125.yaml").write_text(
+    (tmp_path / "images" / "tensorflow" / "cu125").mkdir(parents=True)
+    (tmp_path / "images" / "tensorflow" / "cu125" / "line.yaml").write_text(
         "framework: tensorflow\nversion: 2.18.0\ncuda: '12.5'\npython: '3.11'\nbase: debian-12\nstatus: supported\n"
         "components: {ssh: {provider: debian, version: '9.2'}}\n"
         "evidence: [{source: a test, date: '2026-11-21', says: nothing}]\n"
@@ -329,7 +329,7 @@ def test_answers_do_not_depend_on_the_hash_seed():
 
 def test_a_newer_version_is_refused_and_the_file_to_copy_named():
     conflict = conflict_of(version="2.16.0", cuda="cu132")
-    assert "images/pytorch/cu132.yaml" in conflict.remedy
+    assert "images/pytorch/cu132/line.yaml" in conflict.remedy
     assert "CONTRIBUTING.md" in conflict.remedy
     assert "--allow-unproven" in conflict.remedy
     assert_offers_resolve(conflict)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.support.catalogs import write_line
-from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import templates_dir
 from trainwright.plan.extend import registry_reference
 from trainwright.plan.plan import Plan
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

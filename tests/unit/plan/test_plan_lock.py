@@ -11,7 +11,6 @@ import pytest
 
 from tests.support.loopback import dead_url, status
 from trainwright.build.context import write_context
-from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.wheel_lock import Lock, LockedPackage
 from trainwright.core.errors import RequestError, SourceError
@@ -30,6 +29,7 @@ from trainwright.plan.plan_lock import (
     save_lock,
     unlocked,
 )
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site

@@ -39,7 +39,7 @@ def alone(entry: Line) -> Catalog:
     return Catalog([entry], ALL.components, ALL.rules)
 
 
-EACH = pytest.mark.parametrize("entry", ALL.lines, ids=lambda entry: f"{entry.line.framework}-{entry.path.stem}")
+EACH = pytest.mark.parametrize("entry", ALL.lines, ids=lambda entry: f"{entry.line.framework}-{entry.name}")
 
 
 @EACH
@@ -198,17 +198,20 @@ def copied(tmp_path: Path):
     return tmp_path
 
 
+CPU, METIS = "images/pytorch/cpu/line.yaml", "templates/components/metis/component.yaml"
+
+
 @pytest.mark.parametrize(
     ("file", "old", "new", "told"),
     [
-        ("images/pytorch/cpu.yaml", "status:", "statsu:", "status"),
-        ("images/pytorch/cpu.yaml", "  metis:", "  mettis:", "metis"),
-        ("images/pytorch/cpu.yaml", "provider: debian, version: 5.1.0", "provider: debian, version: 5.9.9", "5.1.0"),
-        ("images/pytorch/cpu.yaml", "provider: debian, version: 5.1.0", "provider: debain, version: 5.1.0", "debian"),
-        ("images/pytorch/cpu.yaml", "provider: debian, version: 5.1.0", "provider: debian, version: 5.1", "quotes"),
-        ("images/pytorch/cpu.yaml", "framework: pytorch", "framework: [", "cpu.yaml"),
-        ("templates/components/metis/component.yaml", "summary:", "sumary:", "summary"),
-        ("templates/components/metis/component.yaml", "name: metis", "name: mitis", "folder"),
+        (CPU, "status:", "statsu:", "status"),
+        (CPU, "  metis:", "  mettis:", "metis"),
+        (CPU, "provider: debian, version: 5.1.0", "provider: debian, version: 5.9.9", "5.1.0"),
+        (CPU, "provider: debian, version: 5.1.0", "provider: debain, version: 5.1.0", "debian"),
+        (CPU, "provider: debian, version: 5.1.0", "provider: debian, version: 5.1", "quotes"),
+        (CPU, "framework: pytorch", "framework: [", "cpu/line.yaml"),
+        (METIS, "summary:", "sumary:", "summary"),
+        (METIS, "name: metis", "name: mitis", "folder"),
     ],
 )
 def test_a_broken_data_file_is_named_with_the_nearest_valid_word(copied, file, old, new, told):
@@ -224,11 +227,11 @@ def test_a_broken_data_file_is_named_with_the_nearest_valid_word(copied, file, o
 
 def test_a_component_can_be_added_without_touching_python(copied):
     write_hello(copied / "templates")
-    line = copied / "images" / "pytorch" / "cpu.yaml"
+    line = copied / "images" / "pytorch" / "cpu" / "line.yaml"
     line.write_text(
         line.read_text().replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n")
     )
-    from trainwright.build.render import render_dockerfile
+    from trainwright.plan.render import render_dockerfile
 
     catalog = load_catalog(copied / "images", copied / "templates")
     plan = plan_of(catalog, cuda="cpu")

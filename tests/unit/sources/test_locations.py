@@ -12,14 +12,14 @@ import pytest
 
 from tests.support.loopback import Loopback, dead_url, loopback, status, truncated
 from trainwright.build.context import write_context
-from trainwright.build.dockerfile import steps
-from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.component import SourceFile
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.core.records import parse_record
+from trainwright.plan.dockerfile import steps
 from trainwright.plan.plan import Plan, PlannedSource
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site
@@ -50,7 +50,7 @@ def server() -> Iterator[Loopback]:
 def catalog(tmp_path: Path):
     """The shipped catalog with METIS from upstream's archive in the CPU line."""
     shutil.copytree(images_dir(), tmp_path / "images")
-    path = tmp_path / "images" / "pytorch" / "cpu.yaml"
+    path = tmp_path / "images" / "pytorch" / "cpu" / "line.yaml"
     text = path.read_text()
     assert "metis: {provider: debian" in text
     path.write_text(text.replace("metis: {provider: debian", "metis: {provider: source"))
@@ -141,7 +141,7 @@ def test_a_line_with_archives_needs_more_than_package_registries(catalog, plan):
     needs = {entry.path: catalog.from_packages(entry) for entry in catalog.lines}
     made_here = {entry.path for entry in catalog.lines if entry.line.base.kind == "debian"}
     # The line that the fixture gives an archive.
-    made_here = {path for path in made_here if path.parts[-2:] != ("pytorch", "cpu.yaml")}
+    made_here = {path for path in made_here if path.parts[-3:-1] != ("pytorch", "cpu")}
     assert {path for path, packages in needs.items() if packages} == made_here
     offer = nearest_from_packages(plan, catalog)
     assert offer is not None
@@ -162,7 +162,7 @@ def fetch(tmp_path: Path) -> Fetch:
     for name in ("mnt", "mnt/archives", "src"):
         (tmp_path / name).mkdir()
     script = tmp_path / "fetch"
-    text = (templates_dir() / "fetch.sh").read_text()
+    text = (templates_dir() / "tools" / "fetch").read_text()
     script.write_text(text.replace("/mnt", f"{tmp_path}/mnt").replace("/src", f"{tmp_path}/src"))
 
     def run(*urls: str, sha256: str = SHA) -> subprocess.CompletedProcess[str]:

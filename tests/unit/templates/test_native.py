@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.catalogs import write_line
-from trainwright.build.dockerfile import stages, steps
-from trainwright.build.render import render_dockerfile
+from tests.support.dockerfiles import every_dockerfile
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.component import BuildTarget
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import images_dir, templates_dir
+from trainwright.plan.dockerfile import stages, steps
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 
@@ -64,7 +65,7 @@ def made(tmp_path: Path) -> Made:
         if "version" in (line or {}):
             fields["components"]["pytorch"] = {"provider": "wheel", "version": fields["version"]}
         shutil.rmtree(tmp_path / "images", ignore_errors=True)
-        write_line(tmp_path / "images", fields, (images_dir() / "pytorch" / "cpu.lock.json").read_text())
+        write_line(tmp_path / "images", fields, (images_dir() / "pytorch" / "cpu" / "lock.json").read_text())
         return load_catalog(tmp_path / "images", templates_dir())
 
     return make
@@ -299,8 +300,8 @@ def test_start_up_serves_both_contracts(rendered):
 
 
 def test_other_bases_have_no_start_up_program():
-    for golden in (Path(__file__).parents[2] / "golden").glob("pytorch-cu124*.Dockerfile"):
-        assert "cuda-compat" not in golden.read_text()
+    for text in every_dockerfile("pytorch/cu124").values():
+        assert "cuda-compat" not in text
 
 
 def test_gdrcopy_is_the_library_alone(rendered):

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tests.support.catalogs import write_line
-from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.wheel_lock import Lock, LockedPackage
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.plan.plan import Plan
+from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -80,7 +80,7 @@ def test_the_wheel_holds_the_data_and_runs_anywhere(tmp_path):
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)
     names = {str(p.relative_to(installed)) for p in installed.rglob("*") if p.is_file()}
-    assert "trainwright/data/images/pytorch/cpu.lock.json" in names
+    assert "trainwright/data/images/pytorch/cpu/lock.json" in names
     assert "trainwright/data/templates/components/metis/Dockerfile.j2" in names
     assert "trainwright/schemas/plan.schema.json" in names
     assert "trainwright/sagemaker/causes.yaml" in names
@@ -94,4 +94,4 @@ def test_the_wheel_holds_the_data_and_runs_anywhere(tmp_path):
         check=False,
     )
     assert plan.returncode == 0, plan.stderr
-    assert plan.stdout == (ROOT / "tests" / "golden" / "pytorch-cu124.Dockerfile").read_text()
+    assert plan.stdout == (ROOT / "images" / "pytorch" / "cu124" / "Dockerfile").read_text()

@@ -1,0 +1,299 @@
+"""A plan's id: what is said about an image changes nothing, everything that enters it does."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devtools.variants import shipped_dockerfiles
+from tests.support.dockerfiles import CATALOG, LINES
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.core import paths
+from trainwright.core.paths import cache_dir, data_root
+from trainwright.plan.dockerfile import instructions
+from trainwright.plan.identity import tool_files
+from trainwright.plan.plan import PLAN_LABEL, Plan
+from trainwright.plan.render import render_dockerfile
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+
+ROOT = Path(__file__).resolve().parents[3]
+WHEELS, ARCHIVES = "images/pytorch/cu124", "images/pytorch/1.10.2-cu113"
+SKELETON, MACROS, METIS = "templates/Dockerfile.j2", "templates/macros.j2", "templates/components/metis"
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+@pytest.fixture
+def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of what is shipped, of few lines, that stands for it."""
+    root = tmp_path / "shipped"
+    shutil.copytree(data_root() / "templates", root / "templates")
+    for folder in (WHEELS, ARCHIVES, "images/tools"):
+        shutil.copytree(data_root() / folder, root / folder)
+    shutil.copy(data_root() / "images" / "tools.yaml", root / "images")
+    monkeypatch.setattr(paths, "data_root", lambda: root)
+    return root
+
+
+def plans() -> dict[str, Plan]:
+    catalog = load_catalog()
+    return {
+        WHEELS: resolve(make_request(framework="pytorch", cuda="cu124", with_="cuda-compiler"), catalog),
+        ARCHIVES: resolve(make_request(framework="pytorch", cuda="cu113"), catalog),
+    }
+
+
+def ids() -> dict[str, str]:
+    return {line: plan.id for line, plan in plans().items()}
+
+
+def replace(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    changed = re.sub(old, new, text, count=1, flags=re.MULTILINE)
+    assert changed != text, f"{file} has no {old}"
+    file.write_text(changed)
+
+
+# ---- what changes nothing --------------------------------------------------------------------------------------------
+
+SAID = {
+    "a comment of jinja": (SKELETON, r"\A", "{# for whoever reads on #}\n"),
+    "a comment of the Dockerfile": (SKELETON, "^# The loader learns", "# From here on the loader learns"),
+    "a comment of a component": (f"{METIS}/Dockerfile.j2", "^# Either archive", "# Each archive"),
+    "a comment within an instruction": (f"{METIS}/Dockerfile.j2", r"^    && cd metis", "# into it\n    && cd metis"),
+    "an empty line": (f"{METIS}/Dockerfile.j2", "^RUN echo", "\n\nRUN echo"),
+    "a renamed variable": (
+        MACROS,
+        r"for url in (.*)\n(.*)'\{\{ url \}\}'",
+        r"for place in \1\n\2'{{ place }}'",
+    ),
+    "evidence": (f"{WHEELS}/line.yaml", "says: ", "says: as it is said, "),
+    "a comment of an image line": (f"{WHEELS}/line.yaml", r"\A", "# the best line of all\n"),
+    "what a component is": (f"{METIS}/component.yaml", "summary: ", "summary: a library for "),
+    "what the probe looks for": (f"{METIS}/component.yaml", "/opt/metis/lib/libmetis.so", "/opt/metis/lib/libmetis*"),
+    "how the probe looks": (f"{METIS}/component.yaml", r"paste -sd\.", "tail -n 3 | paste -sd."),
+    "an image test": (f"{METIS}/test_metis.py", r"\A", "# a test\n"),
+    "a test beside it": (f"{METIS}/test_more.py", "", "def test_more(host):\n    assert host\n"),
+    "a notice": ("templates/components/ssh/component.yaml", r"\Z", "notices: [{says: mind the gap}]\n"),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_said_changes_no_id(shipped: Path, name: str) -> None:
+    before = ids()
+    file, old, new = SAID[name]
+    if old:
+        replace(shipped / file, old, new)
+    else:
+        (shipped / file).write_text(new)
+    assert ids() == before
+
+
+def test_neither_do_the_rendered_file_of_a_line_and_the_code_of_the_renderer(
+    shipped: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = ids()
+    (shipped / WHEELS / "Dockerfile").unlink()
+    monkeypatch.setattr("trainwright.plan.identity._sources_of_render", lambda *_: [Path(__file__)])
+    assert ids() == before
+
+
+# ---- what changes it -------------------------------------------------------------------------------------------------
+
+TORCH, TOOL = r'"name": "torch".*"sha256": "[0-9a-f]', r'"sha256": "[0-9a-f]'
+ENTERS = {
+    "an instruction of every image": (SKELETON, "^ENV LANG=C.UTF-8", "ENV LANG=C", {WHEELS, ARCHIVES}),
+    "an option of a step": (MACROS, "--no-install-recommends", "--install-recommends", {WHEELS, ARCHIVES}),
+    "an instruction of a component": (f"{METIS}/Dockerfile.j2", "shared=1", "shared=0", {WHEELS, ARCHIVES}),
+    "a word within quotes": (f"{METIS}/Dockerfile.j2", '-j"', '-j "', {WHEELS, ARCHIVES}),
+    "a package of the distribution": (f"{METIS}/component.yaml", "xz-utils, dpkg-dev", "xz-utils", {WHEELS}),
+    "a file of Debian's archive": (f"{METIS}/component.yaml", "c50a88b92", "d50a88b92", {WHEELS}),
+    "an archive": (f"{METIS}/component.yaml", "76faebe03", "86faebe03", {ARCHIVES}),
+    "a wheel": (f"{WHEELS}/lock.json", TORCH, "", {WHEELS}),
+    "a version": (f"{WHEELS}/line.yaml", "^version: 2.6.0", "version: 2.6.1", {WHEELS}),
+    "a base image": (f"{ARCHIVES}/line.yaml", "11.3.1-cudnn8-runtime", "11.3.0-cudnn8-runtime", {ARCHIVES}),
+    "a script": ("templates/components/cuda-compiler/assemble.sh", r"\Z", "# the end\n", {WHEELS}),
+    "a program of every image": ("templates/components/ssh/job-hosts", r"\Z", "# the end\n", {WHEELS, ARCHIVES}),
+    "a program of build steps": ("templates/tools/fetch", r"\Z", "# the end\n", {WHEELS, ARCHIVES}),
+    "a tool": ("images/tools/3.11.lock.json", TOOL, "", {WHEELS}),
+}
+
+
+@pytest.mark.parametrize("name", ENTERS)
+def test_what_enters_an_image_changes_its_id(shipped: Path, name: str) -> None:
+    before = ids()
+    file, old, new, changed = ENTERS[name]
+    if file.endswith(".json"):  # a digest that differs in one digit
+        text = (shipped / file).read_text()
+        at = re.search(old, text).end() - 1  # type: ignore[union-attr]
+        (shipped / file).write_text(text[:at] + ("0" if text[at] != "0" else "1") + text[at + 1 :])
+    else:
+        replace(shipped / file, old, new)
+        if name == "a version":
+            (shipped / WHEELS).rename(shipped / "images/pytorch/2.6.1-cu124")
+    now = ids()
+    assert {line for line in before if before[line] != now[line]} == changed
+    # Without a cache it is the same.
+    shutil.rmtree(cache_dir() / "plan-ids")
+    assert ids() == now
+
+
+def test_the_mode_of_a_program_changes_the_id(shipped: Path) -> None:
+    before = ids()
+    program = shipped / "templates/components/ssh/job-hosts"
+    program.chmod(program.stat().st_mode ^ 0o111)
+    assert all(before[line] != now for line, now in ids().items())
+
+
+def test_another_tool_for_build_steps_changes_the_id(shipped: Path) -> None:
+    before = ids()
+    (shipped / "templates/tools/more").write_text("")
+    assert "tools/more" in tool_files()
+    assert all(before[line] != now for line, now in ids().items())
+
+
+def test_what_a_user_bakes_in_changes_the_id(tmp_path: Path) -> None:
+    def of(**words: str) -> str:
+        return resolve(make_request(framework="pytorch", cuda="cu124", **words), CATALOG).id  # type: ignore[arg-type]
+
+    code, wanted = tmp_path / "code", tmp_path / "wanted.txt"
+    code.mkdir()
+    for name in ("a.py", "b.py"):
+        (code / name).write_text("")
+    wanted.write_text("tqdm\n")
+    seen = [of(), of(code=str(code), entry_point="a.py"), of(code=str(code), entry_point="b.py")]
+    (code / "a.py").write_text("1\n")
+    seen += [of(code=str(code), entry_point="a.py"), of(requirements=str(wanted))]
+    wanted.write_text("tqdm\nrich\n")
+    seen.append(of(requirements=str(wanted)))
+    assert len(set(seen)) == len(seen)
+    moved = tmp_path / "moved"
+    code.rename(moved)
+    assert of(code=str(moved), entry_point="a.py") == seen[3], "where the code lies is no part of the image"
+
+
+# ---- ids in general --------------------------------------------------------------------------------------------------
+
+
+def test_no_two_lines_share_an_id_and_no_dockerfile_names_one() -> None:
+    seen: dict[str, str] = {}
+    for entry, text, variants in shipped_dockerfiles()[1]:
+        line, catalog = entry.line, Catalog([entry], CATALOG.components, CATALOG.rules)
+        texts = {"": text, **{each.option: each.text for each in variants if not each.base}}
+        for option, rendered in texts.items():
+            words = {"framework": line.framework, "cuda": line.cuda, "version": line.version}
+            plan = resolve(make_request(**words, with_=option or None), catalog)  # type: ignore[arg-type]
+            assert plan.id not in seen, f"{entry.file} {option} and {seen[plan.id]}"
+            seen[plan.id] = f"{entry.file} {option}"
+            assert plan.labels[PLAN_LABEL] == plan.id
+            assert plan.id[:12] not in rendered
+            assert PLAN_LABEL not in rendered
+    assert len(seen) > len(LINES)
+
+
+def run(words: str, cache: Path) -> subprocess.CompletedProcess[str]:
+    """A plan in a process of its own; the last line says whether jinja2 was imported."""
+    code = (
+        "import sys\nfrom trainwright.__main__ import main\n"
+        f"sys.argv = ['trainwright', *{words.split()!r}]\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print('jinja2' in sys.modules)\n"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=cache,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "TRAINWRIGHT_CACHE": str(cache)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+
+def test_a_plan_that_is_known_is_answered_without_jinja2(tmp_path: Path) -> None:
+    cache, words = tmp_path / "own", "plan --framework pytorch --cuda cu124"
+    cache.mkdir()
+    cold, warm = run(words, cache).stdout.splitlines(), run(words, cache).stdout.splitlines()
+    assert cold[:-1] == warm[:-1]
+    assert (cold[-1], warm[-1]) == ("True", "False")
+
+
+def test_several_processes_at_a_time_find_one_id_and_leave_whole_files(tmp_path: Path) -> None:
+    cache = tmp_path / "own"
+    cache.mkdir()
+    code = "from trainwright.__main__ import main; main()"
+    argv = [sys.executable, "-c", code, "plan", "--framework", "pytorch", "--cuda", "cu124", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TRAINWRIGHT_CACHE": str(cache)}
+    started = [subprocess.Popen(argv, cwd=cache, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    found = {json.loads(each.communicate()[0])["id"] for each in started}
+    assert len(found) == 1
+    assert {path.read_text() for path in (cache / "plan-ids").rglob("*") if path.is_file()} == found
+
+
+def _cut(file: Path) -> None:
+    file.write_text(file.read_text()[:20])
+
+
+def _garble(file: Path) -> None:
+    file.write_bytes(b"\xff\xfe\x00")
+
+
+def _folder(file: Path) -> None:
+    file.unlink()
+    file.mkdir()
+
+
+@pytest.mark.parametrize("harm", [_cut, _garble, _folder])
+def test_a_cache_that_is_not_whole_is_no_answer(harm: Callable[[Path], None]) -> None:
+    request = make_request(framework="pytorch", cuda="cu124")
+    before = resolve(request, CATALOG).id
+    (file,) = (path for path in (cache_dir() / "plan-ids").rglob("*") if path.is_file())
+    harm(file)
+    assert resolve(request, CATALOG).id == before
+
+
+@pytest.mark.parametrize("place", ["/proc/nothing", __file__])
+def test_a_plan_needs_no_cache(monkeypatch: pytest.MonkeyPatch, place: str) -> None:
+    request = make_request(framework="pytorch", cuda="cu124")
+    before = resolve(request, CATALOG).id
+    monkeypatch.setenv("TRAINWRIGHT_CACHE", place)
+    assert resolve(request, CATALOG).id == before
+
+
+# ---- instructions ----------------------------------------------------------------------------------------------------
+
+PLAIN = render_dockerfile(resolve(make_request(framework="pytorch", cuda="cu124"), CATALOG), CATALOG)
+
+
+@given(st.lists(st.integers(0, len(PLAIN.splitlines())), max_size=20), st.sampled_from(["# a comment", "", "  # x \\"]))
+def test_comments_and_empty_lines_are_no_instructions(places: list[int], line: str) -> None:
+    lines = PLAIN.splitlines()
+    for place in sorted(places, reverse=True):
+        lines.insert(place, line)
+    assert instructions("\n".join(lines)) == instructions(PLAIN)
+
+
+@given(st.data())
+def test_every_letter_of_an_instruction_counts(data: st.DataObject) -> None:
+    lines = PLAIN.splitlines()
+    counts = [n for n, text in enumerate(lines) if text.strip() and not text.strip().startswith("#")]
+    number = data.draw(st.sampled_from(counts))
+    text = lines[number].removesuffix("\\").rstrip()
+    at = data.draw(st.integers(len(text) - len(text.lstrip()), len(text) - 1))
+    lines[number] = lines[number][:at] + ("X" if text[at] != "X" else "Y") + lines[number][at + 1 :]
+    assert instructions("\n".join(lines)) != instructions(PLAIN)
+
+
+def test_an_instruction_is_one_line_with_its_words_as_they_are() -> None:
+    text = "# head\nFROM a AS b\n\nRUN x 'a  b' \\\n# why\n    && y\\\n\n   z # no comment\nENV A=\"#\"\n"
+    assert instructions(text) == ["FROM a AS b", "RUN x 'a  b'     && y   z # no comment", 'ENV A="#"']

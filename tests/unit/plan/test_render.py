@@ -1,0 +1,122 @@
+"""Rendered Dockerfiles: those of the image lines are fresh, and each keeps the rules that make an image small and
+honest."""
+
+from __future__ import annotations
+
+import re
+import shutil
+
+import pytest
+
+from tests.support.dockerfiles import LINES, every_dockerfile, rendered
+from trainwright.catalog.catalog import load_catalog
+from trainwright.core.errors import RequestError
+from trainwright.core.paths import images_dir, templates_dir
+from trainwright.plan.dockerfile import stages, steps
+from trainwright.plan.render import render_dockerfile
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+
+
+@pytest.fixture(scope="module", params=LINES)  # the tests of one line run together
+def line(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def texts(line: str) -> list[str]:
+    return list(every_dockerfile(line).values())
+
+
+def render(catalog=None, **words) -> str:
+    catalog = catalog or load_catalog()
+    return render_dockerfile(resolve(make_request(framework="pytorch", **words), catalog), catalog)
+
+
+def test_the_dockerfile_beside_a_line_is_its_own(line):
+    path = LINES[line].path.with_name("Dockerfile")
+    assert path.read_text() == rendered(line)[0], "./invoke generate writes it anew"
+
+
+class TestEveryDockerfile:
+    def test_speaks_the_dialect_of_20_10(self, texts):
+        for text in texts:
+            assert "<<" not in re.sub(r"#.*", "", text)
+            assert "--link" not in text
+            assert not text.startswith("# syntax=")
+
+    def test_updates_apts_lists_once_a_stage(self, texts):
+        for text in texts:
+            for stage in stages(text):
+                own = "\n".join(s.instruction for s in steps(text) if s.stage == stage.name)
+                # The two component stages that fetch from another suite have lists of their own, on a tmpfs.
+                assert own.count('apt-get "$@" update') <= 1
+
+    def test_every_download_is_checked(self, texts):
+        for text in texts:
+            for step in steps(text):
+                if "uv pip install" in step.instruction and "--no-index" not in step.instruction:
+                    assert "--require-hashes" in step.instruction
+                if re.search(r"apt-get .*(download|source) ", step.instruction):
+                    assert "sha256sum -c" in step.instruction
+                assert not re.search(r"\b(curl|wget) +(-|http)|git clone|ADD https?:", step.instruction)
+
+    def test_labels_come_last(self, texts):
+        for text in texts:
+            instructions = [line for line in text.splitlines() if re.match(r"[A-Z]+ ", line)]
+            assert instructions[-1].startswith("LABEL")
+
+    def test_secrets_are_mounts_only(self, texts):
+        for text in texts:
+            for name in ("id=ca", "id=uv", "id=pip", "id=netrc", "id=apt-sources"):
+                for line in text.splitlines():
+                    if name in line:
+                        assert f"--mount=type=secret,{name}" in line
+
+    def test_final_stage_compiles_nothing(self, texts):
+        for text in texts:
+            final = [s.instruction for s in steps(text) if s.stage == "final"]
+            assert not any(re.search(r"\b(make|gcc|cmake|configure)\b", i) for i in final)
+
+    def test_diagram_names_every_stage(self, texts):
+        for text in texts:
+            head = text.split("\nFROM", maxsplit=1)[0]
+            for stage in stages(text):
+                assert re.search(rf"^#     .*\b{stage.name}\b", head, re.MULTILINE)
+
+
+def test_layers_that_change_often_come_last(tmp_path):
+    requirements = tmp_path / "requirements.txt"
+    requirements.write_text("tqdm\n")
+    text = render(cuda="cu124", requirements=str(requirements))
+    order = list(dict.fromkeys(s.component for s in steps(text) if s.stage == "final"))
+    for earlier, later in [("cuda", "pytorch"), ("pytorch", "sagemaker-toolkit"), ("sagemaker-toolkit", "metis"),
+                           ("metis", "user")]:  # fmt: skip
+        assert order.index(earlier) < order.index(later)
+
+
+def test_baked_code_sets_the_program(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    text = render(cuda="cpu", code=str(tmp_path), entry_point="train.py")
+    assert "COPY user/code /opt/ml/code" in text
+    assert "ENV SAGEMAKER_PROGRAM=train.py" in text
+    assert "SAGEMAKER_PROGRAM" not in render(cuda="cpu")
+
+
+def test_an_unknown_name_in_a_template_is_an_error(tmp_path):
+    shutil.copytree(templates_dir(), tmp_path / "templates")
+    path = tmp_path / "templates" / "components" / "metis" / "Dockerfile.j2"
+    text = path.read_text()
+    path.write_text(text.replace("c.compile_memory_gb", "c.compile_memory"))
+    line = text[: text.index("c.compile_memory_gb")].count("\n") + 1
+    with pytest.raises(RequestError, match=rf"metis/Dockerfile\.j2:{line}: .*compile_memory"):
+        render(load_catalog(images_dir(), tmp_path / "templates"), cuda="cpu")
+
+
+def test_values_cannot_break_out_of_their_quotes(tmp_path):
+    entry = "a.py"
+    (tmp_path / entry).write_text("")
+    catalog = load_catalog()
+    plan = resolve(make_request(framework="pytorch", cuda="cpu", code=str(tmp_path), entry_point=entry), catalog)
+    odd = plan.model_copy(update={"environment": {**plan.environment, "ODD": 'a "b" $HOME \\ c'}})
+    assert 'ODD="a \\"b\\" \\$HOME \\\\ c"' in render_dockerfile(odd, catalog)

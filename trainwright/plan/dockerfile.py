@@ -1,0 +1,133 @@
+"""What a rendered Dockerfile says of itself: its stages, their steps, and the component each step belongs to.
+
+The ledger (seconds and bytes per component) and the error messages are made from this, so they hold for any
+Dockerfile that was made by :mod:`trainwright.plan.render`, a committed one included.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from trainwright.core.errors import RequestError, did_you_mean
+
+_FROM = re.compile(r"FROM\s+(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
+_MARK = re.compile(r"# ([a-z0-9-]+) (\S+) \(([a-z0-9-]+)\)$")
+# BuildKit counts these as steps of a stage, the FROM included unless it names another stage or scratch.
+_COUNTED = {"RUN", "COPY", "ADD", "WORKDIR"}
+# What shared stages count for; any other stage belongs to the component whose mark stands above it.
+_OWNERS = {name: name for name in ("base", "os", "tools", "toolchain", "wheels", "final")}
+_OWNERS |= {"devel": "toolchain", "python": "python", "interpreter": "python"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction that makes a layer. ``component`` is a component's name, or a shared stage's."""
+
+    stage: str
+    instruction: str
+    component: str
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A build stage: its parent, everything else it takes from other stages, and its instructions as they stand."""
+
+    name: str
+    parent: str
+    needs: tuple[str, ...]
+    instructions: tuple[str, ...] = ()
+
+
+def instructions(dockerfile: str) -> list[str]:
+    """Whole instructions as a builder reads them: without comments, and in one line each."""
+    whole = (text for text in _instructions(dockerfile) if not text.startswith("#"))
+    return [re.sub(r"\\[ \t]*\n", "", text) for text in whole]
+
+
+def _instructions(dockerfile: str) -> list[str]:
+    """Comments and whole instructions, continuation lines joined."""
+    found: list[str] = []
+    open_ = False
+    for line in dockerfile.splitlines():
+        text = line.strip()
+        if open_:
+            if text and not text.startswith("#"):
+                found[-1] += "\n" + line
+                open_ = text.endswith("\\")
+            continue
+        if text:
+            found.append(text)
+            open_ = text.endswith("\\") and not text.startswith("#")
+    return found
+
+
+def steps(dockerfile: str) -> list[Step]:
+    """Every layer-making instruction, in file order."""
+    found: list[Step] = []
+    stage, component, marked = "", "", ""
+    for text in _instructions(dockerfile):
+        mark = _MARK.match(text)
+        head = _FROM.match(text)
+        if head:
+            stage = head[2] or head[1]
+            component = _OWNERS.get(stage) or marked or stage
+        elif mark:
+            component = marked = mark[1]
+        elif text.split(maxsplit=1)[0].upper() in _COUNTED:
+            owner = "os" if text.startswith("RUN ldconfig") and stage == "final" else component
+            found.append(Step(stage, text, owner))
+    return found
+
+
+def stages(dockerfile: str) -> list[Stage]:
+    """The stages with what they are made from, in file order."""
+    found: list[Stage] = []
+    names: set[str] = set()
+    for text in _instructions(dockerfile):
+        head = _FROM.match(text)
+        if head:
+            name = head[2] or head[1]
+            found.append(Stage(name, head[1], ()))
+            names.add(name)
+        elif found and not text.startswith("#"):
+            used = [n for n in re.findall(r"(?:--from=|,from=)([\w-]+)", text) if n in names]
+            last = found[-1]
+            needs = tuple(dict.fromkeys((*last.needs, *used)))
+            found[-1] = Stage(last.name, last.parent, needs, (*last.instructions, text))
+    return found
+
+
+def with_collector(dockerfile: str, names: Sequence[str]) -> str:
+    """The Dockerfile with one more stage at its end that needs these stages and holds nothing of its own.
+
+    Raises:
+        RequestError: it has no such stage, or only the image itself is asked for.
+    """
+    known = [stage.name for stage in stages(dockerfile)]
+    for name in names:
+        if name not in known[:-1]:
+            hint = did_you_mean(name, known[:-1])
+            raise RequestError(
+                f"--stages {name}: no such stage of this plan. {hint}", remedy="./invoke render shows it."
+            )
+    mounts = " ".join(f"--mount=type=bind,from={name},target=/mnt/{name}" for name in names)
+    return f"{dockerfile}\nFROM {names[0]} AS collector\nRUN --mount=type=tmpfs,target=/mnt {mounts} true\n"
+
+
+def diagram(dockerfile: str) -> str:
+    """The stages as a comment: those in one row are built at the same time."""
+    depth: dict[str, int] = {}
+    rows: dict[int, list[str]] = {}
+    for stage in stages(dockerfile):
+        depth[stage.name] = 1 + max((depth.get(n, 0) for n in (stage.parent, *stage.needs)), default=0)
+        rows.setdefault(depth[stage.name], []).append(_with_needs(stage))
+    lines = ["# Stages, those in one row in parallel:", "#"]
+    lines += [f"#     {'   '.join(row)}" for _, row in sorted(rows.items())]
+    return "\n".join(lines)
+
+
+def _with_needs(stage: Stage) -> str:
+    needs = [n for n in (stage.parent, *stage.needs) if n not in ("scratch",)]
+    return f"{stage.name} <- {' + '.join(dict.fromkeys(needs))}" if needs else stage.name

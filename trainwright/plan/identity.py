@@ -1,0 +1,111 @@
+"""The id of a plan: a digest of the instructions of its Dockerfile and of the bytes that these take in.
+
+What is said about an image changes no id: comments, names in templates, evidence, notices, what the probe looks for.
+Instructions are known only once they are rendered, so an id stays in the user's cache, under a digest of everything
+that it could follow from; where that has not changed, nothing is rendered and jinja2 is not imported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.tools import lock_path, tools_file, tools_lock
+from trainwright.core.errors import RequestError
+from trainwright.core.owned import write_atomically
+from trainwright.core.paths import cache_dir, templates_dir
+from trainwright.plan.plan import Plan
+from trainwright.user.files import NOT_IDENTITY
+
+# The parts of a plan that no template sees, or that name the user's folders.
+_UNSEEN = ("id", "tags", "notices", "expect", "probes", "user")
+
+
+def tool_files() -> dict[str, str]:
+    """The programs and settings of build steps that every build context carries (``templates/tools/``), by name."""
+    return {f"tools/{path.name}": path.read_text() for path in sorted((templates_dir() / "tools").iterdir())}
+
+
+def identify(plan: Plan, catalog: Catalog) -> str:
+    """The id of a plan, from the cache or by rendering its Dockerfile.
+
+    Args:
+        plan: with its labels, but for that of the id.
+        catalog: where the components' templates lie.
+
+    Raises:
+        RequestError: a template is missing or broken, or there are no tools for this Python.
+    """
+    if plan.base.kind == "dlc":
+        # A region says where the same container is pulled from.
+        name = str(plan.base.image).rpartition("/")[2]
+        plan = plan.model_copy(update={"base": plan.base.model_copy(update={"image": name})})
+    carried = _carried(plan)
+    key = _digest([_seen(plan), carried, _bytes_of(_sources_of_render(plan, catalog))])
+    if known := _cached(key):
+        return known
+    from trainwright.plan.dockerfile import instructions
+    from trainwright.plan.render import render
+
+    tools = [(package.name, package.version, package.sha256) for package in tools_lock(plan.python).packages]
+    found = _digest([instructions(render(plan, catalog)), carried, tools])
+    with suppress(OSError, RequestError):  # a plan needs no folder that can be written
+        write_atomically(_place(key), found)
+    return found
+
+
+def _carried(plan: Plan) -> dict[str, Any]:
+    """What the build context holds beside the Dockerfile and the locked tools, and what a root file system is made of.
+
+    Instructions name an archive and its checksum where they download it, but wheels only by component.
+    """
+    return {
+        "base": plan.base.os,
+        "tools": tool_files(),
+        "components": {c.name: [c.files, [(s.package, s.file, s.sha256) for s in c.sources]] for c in plan.components},
+        "user": plan.user.model_dump(mode="json", exclude=set(NOT_IDENTITY)),
+    }
+
+
+def _seen(plan: Plan) -> dict[str, Any]:
+    """What templates may see of a plan."""
+    unseen: dict[str, Any] = {"components": {"__all__": {"evidence"}}}
+    return plan.model_dump(mode="json", exclude=unseen | dict.fromkeys(_UNSEEN, True))
+
+
+def _sources_of_render(plan: Plan, catalog: Catalog) -> Iterable[Path]:
+    """The files that decide how a plan is rendered: templates, the code of this package, the tools."""
+    for folder in catalog.template_folders():
+        yield from sorted((*folder.glob("*.j2"), *folder.glob("*/*.j2")))
+    yield from sorted(Path(__file__).parent.glob("*.py"))
+    yield from (tools_file(), lock_path(plan.python))
+
+
+def _bytes_of(files: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for file in files:
+        content = file.read_bytes() if file.is_file() else b""
+        digest.update(f"{file.parent.name}/{file.name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
+
+
+def _digest(data: object) -> str:
+    return hashlib.sha256(json.dumps(data, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _place(key: str) -> Path:
+    return cache_dir() / "plan-ids" / key[:2] / key[2:]
+
+
+def _cached(key: str) -> str | None:
+    """An id of the cache; nothing where it has none, or none that is whole."""
+    with suppress(OSError, ValueError, RequestError):
+        text = _place(key).read_text()
+        return text if re.fullmatch(r"[0-9a-f]{64}", text) else None
+    return None

@@ -1,0 +1,159 @@
+"""From a plan to a Dockerfile and its build context."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from trainwright.catalog.catalog import BASE, Catalog
+from trainwright.catalog.image_line import version_key
+from trainwright.catalog.tools import load_tools
+from trainwright.core.errors import RequestError, nearest
+from trainwright.core.paths import templates_dir
+from trainwright.plan.dockerfile import diagram
+from trainwright.plan.plan import PLAN_LABEL, Base, Plan, PlannedComponent
+from trainwright.plan.template_faults import REMEDY, template_faults
+from trainwright.site.apt_sources import DEBIAN_SUITES
+
+# The default time stamp of files that a build makes: 2023-11-14, any constant would do.
+EPOCH = 1_700_000_000
+# Variables that come last: the entry point, which changes often, and what bash reads at every start, which is about the
+# machine that runs the image and must not be asked on the one that builds it.
+LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV"})
+# Python 3.6 brings pip 9 or 18, which know manylinux1 wheels alone; with 3.7 came pip 19.3 and newer.
+OLDEST_GOOD_PIP = (3, 7)
+# The macros of a component's template that are called.
+MACROS = ("stages", "residue", "on_base", "interpreter", "interpreter_copy")
+# A component with this for its value `sdists` builds its source packages in a stage of its own.
+OWN_STAGE = "own"
+
+
+def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
+    """The Dockerfile of a plan: readable, and buildable with a plain ``docker build`` in its context.
+
+    Args:
+        plan: the resolved record; nothing else decides what is in the file.
+        catalog: where the components' templates lie.
+
+    Raises:
+        RequestError: the plan has no lock; a template is missing, broken or names something that does not exist.
+    """
+    if plan.unlocked:
+        raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
+    return render(plan, catalog)
+
+
+def render(plan: Plan, catalog: Catalog) -> str:
+    """The same of a plan that may lack a lock or an id: nothing could be built from it, but its id follows from it."""
+    environment = _environment(tuple(catalog.template_folders()))
+    shared: dict[str, Any] = {"plan": plan, "user": plan.user, "epoch": EPOCH}
+    parts = []
+    early = {"interpreter": "", "interpreter_copy": ""}
+    for component in plan.components:
+        with template_faults(f"{component.name}/Dockerfile.j2"):
+            template = environment.get_template(f"{component.name}/Dockerfile.j2")
+            module = template.make_module(shared)
+            _check_macros(template, module)
+            row = {"name": component.name, "version": component.version, "provider": component.provider}
+            if component.provider == BASE:
+                # The base image has it already; a few have something in them that must not stay as it is.
+                if changed := _call(module, "on_base", component):
+                    parts.append({**row, "stages": "", "residue": changed})
+                continue
+            parts.append(row | {macro: _call(module, macro, component) for macro in ("stages", "residue")})
+            early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
+    baked = {k: v for k, v in plan.environment.items() if k in LATE_ENVIRONMENT}
+    with template_faults("Dockerfile.j2"):
+        text = environment.get_template("Dockerfile.j2").render(
+            shared,
+            components=parts,
+            **early,
+            python=plan.component("python"),
+            run_packages=_packages(plan, "run"),
+            tools_packages=_tools_packages(plan),
+            old_pip=version_key(plan.python) < OLDEST_GOOD_PIP,
+            old_python=version_key(plan.python) < version_key(load_tools().uv.python),
+            build_packages=_packages(plan, "build"),
+            sdist_components=[c for c in plan.components if c.sdists and c.values.get("sdists") != OWN_STAGE],
+            environment={k: v for k, v in plan.environment.items() if k not in baked},
+            baked_environment=baked,
+            labels={name: value for name, value in plan.labels.items() if name != PLAN_LABEL},
+        )
+    text = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+    return text.replace("@@diagram@@", diagram(text))
+
+
+def render_question(base: Base, starts: Mapping[str, str]) -> str:
+    """The Dockerfile that asks apt in a base image (``templates/apt/``).
+
+    Args:
+        base: of the plan.
+        starts: names of folders of questions, each with what it starts from: ``base`` or ``${BUILD_IMAGE}``.
+    """
+    environment = _environment((templates_dir() / "apt", templates_dir()))
+    text = environment.get_template("ask.Dockerfile.j2").render(plan={"base": base}, starts=starts)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+@lru_cache(maxsize=4)  # templates are compiled once; jinja2 reads those anew that have changed
+def _environment(search: tuple[Path, ...]) -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(search),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=False,  # noqa: S701 - a Dockerfile, not HTML
+        keep_trailing_newline=True,
+    )
+    environment.filters["pairs"] = _pairs
+    environment.filters["debian_suite"] = lambda os_name: DEBIAN_SUITES[os_name]
+    return environment
+
+
+def _check_macros(template: jinja2.Template, module: Any) -> None:
+    """Refuse a macro whose name is almost one of ours: it would be left out in silence."""
+    for name in vars(module):
+        if name not in MACROS and not name.startswith("_") and (near := nearest(name, MACROS, 1)):
+            raise RequestError(
+                f"{template.filename}: macro {name!r} is called by nothing. Did you mean {near[0]}?", remedy=REMEDY
+            )
+
+
+def _call(module: Any, macro: str, component: PlannedComponent) -> str:
+    """A component's macro, or nothing where it has none."""
+    made = getattr(module, macro, None)
+    return "" if made is None else re.sub(r"\n{2,}", "\n", str(made(component))).strip()
+
+
+def _packages(plan: Plan, kind: str) -> list[str]:
+    names = {name for c in plan.components for name in getattr(c.system, kind)}
+    if kind == "build" and any(c.archives for c in plan.components):
+        # Amazon Linux has a smaller curl, which the package curl would be in conflict with; the file is in either.
+        names |= {"ca-certificates", "/usr/bin/curl" if plan.base.family == "dnf" else "curl"}
+    if plan.base.kind == "nvidia":
+        # NVIDIA's images lack them. Build stages start from another image there, so they need what the image has.
+        names |= {"ca-certificates"} if kind == "run" else set(_packages(plan, "run")) if names else set()
+    return sorted(names)
+
+
+def _tools_packages(plan: Plan) -> list[str]:
+    """What `python -m venv` needs of the distribution."""
+    python = plan.component("python")
+    package = python.values.get("venv_package") if python else None
+    return [package] if package else []
+
+
+def _pairs(values: dict[str, str]) -> str:
+    """The arguments of ENV or LABEL, one to a line."""
+    return " \\\n    ".join(f"{key}={_quote(value)}" for key, value in values.items())
+
+
+def _quote(value: str) -> str:
+    """A value for ENV or LABEL. ``$`` would be expanded by the builder, so it is escaped, but for ``${PATH}``."""
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("\\${PATH}", "${PATH}")
+    return escaped if re.fullmatch(r"[A-Za-z0-9_./:@+-]+", value) else f'"{escaped}"'
