@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-
-from invoke.context import Context
+from typing import TYPE_CHECKING
 
 from trainwright.cli.program import CATALOG_HELP, checked, run, say, use_catalog, verb
 from trainwright.verbs.namespace import namespace
+
+if TYPE_CHECKING:
+    from invoke.context import Context
 
 
 @verb(help={"fast": "only what needs no container engine", "select": "only tests whose name holds this expression"})

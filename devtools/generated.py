@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 
+from devtools.architecture import PAGE, architecture_page
 from devtools.infra import infra_template
 from devtools.variants import expectations, shipped_dockerfiles
 from trainwright.core.errors import RequestError
@@ -33,6 +34,7 @@ def expected_files() -> dict[Path, str]:
         schema = json.dumps(model.model_json_schema(by_alias=True), indent=1, sort_keys=True)
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     files[ROOT / "docs" / "findings.md"] = _findings_page()
+    files[PAGE] = architecture_page(PAGE.read_text())
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
     files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files

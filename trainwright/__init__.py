@@ -1,3 +1,3 @@
 """Trainwright builds, proves, rehearses and ships custom Amazon SageMaker training containers."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

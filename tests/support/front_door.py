@@ -77,7 +77,7 @@ class Checkout:
         ours = ("PYTHON", "TRAINWRIGHT", "CI", "CODEBUILD", "container")
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
         path = f"{self.python.parent}:{os.environ['PATH']}"
-        return {**inherited, "PATH": path, "TRAINWRIGHT_PYTHON": str(self.python)}
+        return {**inherited, "PATH": path, "TRAINWRIGHT_PYTHON": str(self.python), "TRAINWRIGHT_UV": ""}
 
     @property
     def calls(self) -> list[str]:

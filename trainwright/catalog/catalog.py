@@ -1,15 +1,19 @@
 """What can be built: image lines (``images/``) and components (``templates/components/``), as typed data.
 
-Reading the catalog imports neither jinja2 nor docker nor boto3; ``plan`` and ``list`` are answered from here.
+Reading the catalog imports neither jinja2 nor docker nor boto3; ``plan`` and ``list`` are answered from here. They read
+only what they ask for (:func:`open_catalog`): a plan the lines of its framework and the components that it considers.
+Whatever changes or publishes the catalog reads and checks all of it (:func:`load_catalog`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 from trainwright.catalog.checks import check_lines, check_provable, refuse_old_layout
 from trainwright.catalog.component import BuildTarget, Component, ComponentFolder, Provider
-from trainwright.catalog.image_line import LINE_FILE, ImageLine, Line, version_key
+from trainwright.catalog.image_line import LINE_FILE, ImageLine, Line, Selection, version_key
 from trainwright.catalog.incompatibilities import RuleBook
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir, own_catalog, templates_dir
@@ -23,15 +27,65 @@ IN_BASE = Provider(
 )
 
 
+V = TypeVar("V")
+
+
+class _OnDemand(Mapping[str, V], Generic[V]):
+    """A mapping with known keys whose values are read when they are first asked for."""
+
+    def __init__(self, names: Iterable[str], read: Callable[[str], V]) -> None:
+        self._values: dict[str, V | None] = dict.fromkeys(names)
+        self._read = read
+
+    def __getitem__(self, name: str) -> V:
+        value = self._values[name]
+        if value is None:
+            value = self._values[name] = self._read(name)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values  # Mapping's own would read the value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
 class Catalog:
-    """All lines, components and rules; asks for a name that does not exist are errors with the nearest one."""
+    """All lines, components and rules; asks for a name that does not exist are errors with the nearest one.
+
+    Args:
+        lines: the image lines, or those of each framework under its name.
+        components: by name.
+        rules: what does not go together.
+        component_roots: the folders that hold the components' folders (default: those of ``components``).
+    """
 
     def __init__(
-        self, lines: list[Line], components: dict[str, ComponentFolder], rules: RuleBook | None = None
+        self,
+        lines: Iterable[Line] | Mapping[str, Sequence[Line]],
+        components: Mapping[str, ComponentFolder],
+        rules: RuleBook | None = None,
+        component_roots: Iterable[Path] | None = None,
     ) -> None:
-        self.lines = lines
+        if not isinstance(lines, Mapping):
+            given, lines = list(lines), {}
+            lines = {name: [e for e in given if e.line.framework == name] for name in {e.line.framework for e in given}}
+        self._lines = lines
         self.components = components
         self.rules = rules or RuleBook()
+        self._component_roots = component_roots
+
+    @property
+    def lines(self) -> list[Line]:
+        """Every image line, by framework and then the oldest first."""
+        return [entry for framework in self.frameworks() for entry in self._lines[framework]]
+
+    def lines_of(self, framework: str) -> Sequence[Line]:
+        """The image lines of a framework, the oldest first; none where the catalog does not know it."""
+        return self._lines.get(framework, ())
 
     def component(self, name: str, where: str) -> ComponentFolder:
         """The component of that name.
@@ -50,27 +104,59 @@ class Catalog:
 
     def from_packages(self, entry: Line) -> bool:
         """Whether package registries alone are enough for an image line: a base of Debian's packages, no archives."""
-        chosen = entry.line.components.items()
-        providers = [(self.components[name].component.providers[s.provider], s.version) for name, s in chosen]
+        chosen = entry.line.components if entry.line.base.kind == "debian" else {}
+        self.check_references(entry, chosen)
+        providers = [(self.components[name].component.providers[s.provider], s.version) for name, s in chosen.items()]
         sources = [s for p, version in providers for s in p.sources_for(version, target_of(entry.line)) or ()]
-        return entry.line.base.kind == "debian" and all(source.package for source in sources)
+        return bool(chosen) and all(source.package for source in sources)
 
     def template_folders(self) -> list[Path]:
         """Where templates are looked for: a user's own components first, as they may stand for shipped ones."""
         shipped = templates_dir() / "components"
-        parents = {folder.path.parent for folder in self.components.values()}
-        return [*sorted(parents - {shipped}), shipped, templates_dir()]
+        roots = self._component_roots
+        if roots is None:
+            roots = (folder.path.parent for folder in self.components.values())
+        return [*sorted({*roots} - {shipped}), shipped, templates_dir()]
 
     def frameworks(self) -> list[str]:
         """The names of the frameworks that have lines."""
-        return sorted({entry.line.framework for entry in self.lines})
+        return sorted(self._lines)
+
+    def check_references(self, entry: Line, chosen: Mapping[str, Selection]) -> None:
+        """Hold components that a line names to what there is.
+
+        Args:
+            entry: the line.
+            chosen: the components; of others only the names are looked at, as their files may not have been read.
+
+        Raises:
+            RequestError: a component, provider or version does not exist, or is not made for such an image.
+        """
+        for name in (*entry.line.components, *entry.line.options):
+            if name not in self.components:
+                self.component(name, str(entry.path))
+        for name, selection in chosen.items():
+            provider = self.component(name, str(entry.path)).component.providers.get(selection.provider)
+            if provider is None:
+                known = self.components[name].component.providers
+                raise RequestError(
+                    f"{entry.path}: component {name} has no provider {selection.provider!r}. "
+                    f"{did_you_mean(selection.provider, known)}"
+                )
+            versions = provider.versions
+            if versions and selection.version not in versions:
+                raise RequestError(
+                    f"{entry.path}: {name} ({selection.provider}) has no version {selection.version!r}. "
+                    f"{did_you_mean(selection.version, versions)}"
+                )
+            if provider.sources_for(selection.version, target_of(entry.line)) is None:
+                made = ", ".join(build.made_for for build in versions[selection.version].builds)
+                what = f"{name} {selection.version} ({selection.provider})"
+                raise RequestError(f"{entry.path}: {what} is made for {made} alone")
 
 
 def load_catalog(images: Path | None = None, templates: Path | None = None) -> Catalog:
-    """Read every image line, component and rule.
-
-    What the user's own folder (:func:`trainwright.core.paths.own_catalog`) holds comes on top of what is shipped; a
-    line, component or rule file with the path of a shipped one takes its place.
+    """Read every image line, component and rule, and check all of it.
 
     Args:
         images: the folder of image lines alone; by default the shipped one and the user's.
@@ -80,6 +166,40 @@ def load_catalog(images: Path | None = None, templates: Path | None = None) -> C
     Raises:
         RequestError: a file is malformed, or names a component, provider or version that does not exist; a component
             cannot be proven; two lines mean the same, or a folder's name says something else than its line.
+    """
+    catalog, _ = _open(images, templates)
+    _check(catalog)
+    return catalog
+
+
+def _check(catalog: Catalog) -> None:
+    for entry in catalog.lines:
+        catalog.check_references(entry, {**entry.line.components, **entry.line.options})
+    _check_requirements(catalog)
+
+
+def open_catalog() -> Catalog:
+    """The catalog, of which only the rules are read; lines and components follow when they are asked for.
+
+    A user's own folder (``--catalog``) is what people are at work on, so with one everything is read and checked.
+
+    Returns:
+        A catalog that raises RequestError where a file that is asked for is malformed, as :func:`load_catalog` does.
+
+    Raises:
+        RequestError: the rules are malformed, or the user's folder is not a catalog.
+    """
+    catalog, own = _open(None, None)
+    if own:
+        _check(catalog)
+    return catalog
+
+
+def _open(images: Path | None, templates: Path | None) -> tuple[Catalog, bool]:
+    """The catalog that reads on demand, and whether a folder of the user's is part of it.
+
+    What the user's own folder (:func:`trainwright.core.paths.own_catalog`) holds comes on top of what is shipped; a
+    line, component or rule file with the path of a shipped one takes its place.
     """
     image_roots, template_roots = [images or images_dir()], [templates or templates_dir()]
     own = own_catalog() if images is None and templates is None else None
@@ -91,59 +211,53 @@ def load_catalog(images: Path | None = None, templates: Path | None = None) -> C
             )
         image_roots.append(own / "images")
         template_roots.append(own / "templates")
-    components: dict[str, ComponentFolder] = {}
-    for path in [p for root in template_roots for p in sorted((root / "components").glob("*/component.yaml"))]:
-        component = parse_record(Component, read_yaml(path), str(path))
-        if component.name != path.parent.name:
-            raise RequestError(f"{path}: name is {component.name!r} but the folder is {path.parent.name!r}")
-        check_provable(component, path)
-        providers = {BASE: IN_BASE, **component.providers}
-        component = component.model_copy(update={"providers": providers})
-        components[component.name] = ComponentFolder(component=component, path=path.parent)
+    folders = {
+        file.parent.name: file
+        for root in template_roots
+        for file in sorted((root / "components").glob("*/component.yaml"))
+    }
     for root in image_roots:
         refuse_old_layout(root)
     files = {path.relative_to(root): path for root in image_roots for path in sorted(root.glob(f"*/*/{LINE_FILE}"))}
-    lines = [
-        Line(line=parse_record(ImageLine, read_yaml(path), str(path)), path=path) for path in sorted(files.values())
-    ]
+    shelves: dict[str, list[Path]] = {}
+    for path in sorted(files.values()):
+        shelves.setdefault(path.parent.parent.name, []).append(path)
     rules_file = next(p for root in reversed(template_roots) if (p := root / "rules.yaml").is_file())
-    rules = parse_record(RuleBook, read_yaml(rules_file), str(rules_file))
-    check_lines(lines)
-    catalog = Catalog(sorted(lines, key=_order), components, rules)
-    for entry in catalog.lines:
-        _check_line(catalog, entry)
+    catalog = Catalog(
+        _OnDemand(shelves, lambda framework: _read_lines(shelves[framework])),
+        _OnDemand(folders, lambda name: _read_component(folders[name])),
+        parse_record(RuleBook, read_yaml(rules_file), str(rules_file)),
+        {file.parent.parent for file in folders.values()},
+    )
     _check_rules(catalog, rules_file)
-    return catalog
+    return catalog, own is not None
 
 
-def _order(entry: Line) -> tuple[str, int, tuple[int, ...]]:
+def _read_component(file: Path) -> ComponentFolder:
+    component = parse_record(Component, read_yaml(file), str(file))
+    if component.name != file.parent.name:
+        raise RequestError(f"{file}: name is {component.name!r} but the folder is {file.parent.name!r}")
+    check_provable(component, file)
+    providers = {BASE: IN_BASE, **component.providers}
+    return ComponentFolder(component=component.model_copy(update={"providers": providers}), path=file.parent)
+
+
+def _read_lines(files: Iterable[Path]) -> list[Line]:
+    """The image lines of one framework."""
+    lines = [Line(line=parse_record(ImageLine, read_yaml(path), str(path)), path=path) for path in files]
+    check_lines(lines)
+    return sorted(lines, key=_order)
+
+
+def _order(entry: Line) -> tuple[bool, tuple[int, ...]]:
     """CPU lines last, then by CUDA and framework version, oldest first."""
     line = entry.line
-    return line.framework, line.cuda == "cpu", (*version_key(line.cuda), *version_key(line.version))
+    return line.cuda == "cpu", (*version_key(line.cuda), *version_key(line.version))
 
 
 def target_of(line: ImageLine, version: str | None = None) -> BuildTarget:
     """What an image of a line is made for (``version``: of another version of the framework)."""
     return BuildTarget(line.framework, version or line.version, line.cuda, line.python)
-
-
-def _check_line(catalog: Catalog, entry: Line) -> None:
-    for name, chosen in {**entry.line.components, **entry.line.options}.items():
-        component = catalog.component(name, str(entry.path)).component
-        if chosen.provider not in component.providers:
-            raise RequestError(
-                f"{entry.path}: component {name} has no provider {chosen.provider!r}. "
-                f"{did_you_mean(chosen.provider, component.providers)}"
-            )
-        known = component.providers[chosen.provider].versions
-        if known and chosen.version not in known:
-            raise RequestError(
-                f"{entry.path}: {name} ({chosen.provider}) has no version {chosen.version!r}. "
-                f"{did_you_mean(chosen.version, known)}"
-            )
-        if component.providers[chosen.provider].sources_for(chosen.version, target_of(entry.line)) is None:
-            made = ", ".join(build.made_for for build in known[chosen.version].builds)
-            raise RequestError(f"{entry.path}: {name} {chosen.version} ({chosen.provider}) is made for {made} alone")
 
 
 def _check_rules(catalog: Catalog, file: Path) -> None:
@@ -152,6 +266,10 @@ def _check_rules(catalog: Catalog, file: Path) -> None:
         for name in (rule.when.framework, *rule.when.components):
             if name is not None and name not in known:
                 raise RequestError(f"{file}: rule {rule.name} names {name!r}. {did_you_mean(name, known)}")
+
+
+def _check_requirements(catalog: Catalog) -> None:
+    """Hold what every component requires to what there is."""
     parts = [folder.component for folder in catalog.components.values()]
     provided = {*catalog.components, *(name for part in parts for name in part.provides)}
     for folder in catalog.components.values():

@@ -19,6 +19,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.lean import import_pydantic
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,11 +30,19 @@ MAX_DEPTH = 100  # lists and mappings in each other; libyaml's composer overflow
 MAX_VALUES = 1_000_000  # aliases of YAML counted as often as they are used
 MAX_DOTS = 200  # in one dotted key of TOML
 
+import_pydantic()  # before the first record
+
 
 class Record(BaseModel):
     """A frozen record: unknown keys are errors, values are not coerced from other types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=False)
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        populate_by_name=True,
+        hide_input_in_errors=False,
+        defer_build=True,  # until first use: most commands use few of the records that their imports define
+    )
 
 
 R = TypeVar("R", bound=Record)

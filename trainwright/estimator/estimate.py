@@ -183,7 +183,7 @@ def resolve_plan(asked: PlanRequest) -> Any:
         RequestError: a word is wrong.
         Conflict: no image line has it.
     """
-    from trainwright.catalog.catalog import load_catalog
+    from trainwright.catalog.catalog import open_catalog
     from trainwright.lock import unproven
     from trainwright.plan.request import make_request as request_of
     from trainwright.plan.resolve import resolve
@@ -199,7 +199,7 @@ def resolve_plan(asked: PlanRequest) -> Any:
         with_=",".join(asked.with_) or None,
         without=",".join(asked.without) or None,
     )
-    return resolve(request, load_catalog(), site.base_image, unproven.stored_lock, site.aws.region)
+    return resolve(request, open_catalog(), site.base_image, unproven.stored_lock, site.aws.region)
 
 
 def texts(document: EstimatorDocument) -> str:

@@ -39,7 +39,11 @@ class Draft:
 
 
 def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
-    """The line with what the request adds, leaves out and pins, as far as the line can follow."""
+    """The line with what the request adds, leaves out and pins, as far as the line can follow.
+
+    Raises:
+        RequestError: the line names a component, provider or version that does not exist.
+    """
     if request.base == "dlc" and entry.line.base.kind != "dlc":
         entry = extended(entry) or entry
     line = entry.line
@@ -47,6 +51,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     chosen |= {name: line.options[name] for name in request.with_ if name in line.options}
     if request.user.requirements or request.user.code or USER in request.with_:
         chosen[USER] = Selection(provider="files", version="1")
+    catalog.check_references(entry, chosen)
     unproven: list[str] = []
     version = line.version
     if _is_newer(request, line):

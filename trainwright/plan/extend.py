@@ -5,7 +5,6 @@ from __future__ import annotations
 from trainwright.catalog.catalog import BASE
 from trainwright.catalog.image_line import Evidence, Line, LineBase, Selection
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.sagemaker.dlc import FRAMEWORKS, GALLERY, Snapshot, dlc_image, load_dlc, registry_of
 
 # The region of AWS's first registry, for those who name none.
 DEFAULT_REGION = "us-west-2"
@@ -19,6 +18,8 @@ def extended(entry: Line) -> Line | None:
     Returns:
         Nothing where AWS has published no such container, or the line is none of AWS's.
     """
+    from trainwright.sagemaker.dlc import FRAMEWORKS, Snapshot, dlc_image, load_dlc
+
     line = entry.line
     if line.base.kind == "debian" or line.framework not in FRAMEWORKS.values():
         return None
@@ -51,6 +52,8 @@ def registry_reference(image: str, region: str | None) -> str:
     Raises:
         RequestError: AWS has no such registry in the region.
     """
+    from trainwright.sagemaker.dlc import GALLERY, load_dlc, registry_of
+
     table = load_dlc()
     repository, _, tag = image.partition(":")
     published = [each for each in table.images if (each.repository, each.tag) == (repository, tag)]

@@ -12,7 +12,7 @@ from typing import Any
 from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import BASE, Catalog, target_of
 from trainwright.catalog.component import Provider, SystemPackages, fill
-from trainwright.catalog.image_line import ImageLine, Selection, begins, version_key
+from trainwright.catalog.image_line import ImageLine, Selection, begins, cuda_tag, version_key
 from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.plan.conflict import conflict, offers
@@ -73,7 +73,7 @@ def resolve(
         return _make_plan(request, catalog, draft, _lock_of(draft, locks), base)
     except Conflict as refused:
         # No image line is at fault here: uv found no packages for what was tried.
-        own = [make_draft(request, catalog, e) for e in catalog.lines if e.line.framework == request.framework]
+        own = [make_draft(request, catalog, entry) for entry in catalog.lines_of(request.framework)]
         raise Conflict(
             f"{', '.join(draft.unproven)}: {refused.message}",
             remedy="Take one of the offers, or another version, as the reason says.",
@@ -115,8 +115,18 @@ def _worth(draft: Draft) -> tuple[Any, ...]:
 
 
 def _fitting(request: Request, catalog: Catalog) -> list[Draft]:
-    drafts = (make_draft(request, catalog, entry) for entry in catalog.lines)
+    lines = (entry for entry in catalog.lines_of(request.framework) if _in_question(request, entry.line))
+    drafts = (make_draft(request, catalog, entry) for entry in lines)
     return [draft for draft in drafts if next(objections(request, catalog, draft), None) is None]
+
+
+def _in_question(request: Request, line: ImageLine) -> bool:
+    """Whether a line could answer a request: seen from the line alone, as a draft reads components."""
+    return (
+        (request.cuda is None or line.goes_by_cuda(cuda_tag(request.cuda)))
+        and request.python in (None, line.python)
+        and (request.version is None or request.allow_unproven or begins(line.version, request.version))
+    )
 
 
 def _check_names(request: Request, catalog: Catalog) -> None:
@@ -137,7 +147,7 @@ def _check_names(request: Request, catalog: Catalog) -> None:
         both = sorted(set(names) & set(request.without))
         if both:
             raise RequestError(f"{', '.join(both)}: named by both {other} and --without")
-    lines = [entry.line for entry in catalog.lines if entry.line.framework == request.framework]
+    lines = [entry.line for entry in catalog.lines_of(request.framework)]
     version = request.version
     if (
         request.allow_unproven

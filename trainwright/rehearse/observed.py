@@ -126,7 +126,7 @@ class JobFacts:
         processes_per_host: how many that should have been per host.
         hosts: in the order of their numbers.
         timed_out: the time was up before every host had ended.
-        stopped: Unix time of the SIGTERM of ``RehearsedJob.stop_after``; 0: none was sent, as the job had ended by then.
+        stopped: Unix time of the SIGTERM of ``RehearsedJob.stop_after``; 0: not sent, the job had ended.
         seconds: from the first start to the last end.
     """
 

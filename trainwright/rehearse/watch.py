@@ -65,7 +65,7 @@ class Watch:
         hosts: with containers that are made and have not begun.
         line: told every line of a host's log.
         enough: asked now and then whether all that is wanted has been seen; the hosts are then taken down.
-        at_work: asked until it says that the script runs on every host; the time of ``RehearsedJob.stop_after`` begins then.
+        at_work: asked until it says that the script runs on every host; ``RehearsedJob.stop_after`` counts from then.
         state: told what a host is doing, when that changes.
     """
 

@@ -7,7 +7,6 @@ arguments alone.
 
 from __future__ import annotations
 
-import html
 import json
 import os
 import re
@@ -37,7 +36,7 @@ APT_MOUNT = "/mnt/apt/repository"
 class Aws(BaseModel):
     """The AWS account (twelve digits) and region that images are pushed to."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     account: str | None = Field(default=None, pattern=r"^[0-9]{12}$")
     region: str | None = Field(default=None, pattern=_REGION)
@@ -46,7 +45,7 @@ class Aws(BaseModel):
 class Proxies(BaseModel):
     """Proxy addresses as the environment variables of the same names hold them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     http: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
     https: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
@@ -82,7 +81,7 @@ class Site(BaseModel):
         aws: account and region.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     index_url: SiteUrl | None = None
     extra_index_urls: tuple[SiteUrl, ...] = ()
@@ -220,6 +219,8 @@ class Site(BaseModel):
         Raises:
             RequestError: that is not the name of a file.
         """
+        import html
+
         if Path(name).name != name:
             raise RequestError(f"{name!r} is no file name")
         folders, paths = [folder / name for folder in self.find_links], list[Path]()

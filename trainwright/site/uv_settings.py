@@ -29,7 +29,7 @@ def index_settings(indexes: Sequence[str], site: Site | None = None) -> tuple[di
         indexes: further ones.
         site: whose indexes and folders count instead of pip's.
     """
-    pip = _pip_settings() if site is None else _site_settings(site)
+    pip = pip_settings() if site is None else _site_settings(site)
     extra = [*pip.get("extra-index-url", "").split(), *indexes]
     own = [pip.get("index-url", ""), *pip.get("extra-index-url", "").split(), *pip.get("find-links", "").split()]
     own += [address for name in UV_ADDRESSES for address in re.split(r"[\s,]+", os.environ.get(name, ""))]
@@ -82,10 +82,10 @@ def _site_settings(site: Site) -> dict[str, str]:
         "proxy": site.proxies.https or "",
     }
     kept = ("trusted-host", "timeout", "default-timeout")
-    return settings | {key: value for key, value in _pip_settings().items() if key in kept}
+    return settings | {key: value for key, value in pip_settings().items() if key in kept}
 
 
-def _pip_settings() -> dict[str, str]:
+def pip_settings() -> dict[str, str]:
     """What ``pip config list`` says, each key once: the environment over ``[install]`` over ``[global]``.
 
     Without pip, the ``PIP_*`` variables alone.
@@ -95,8 +95,8 @@ def _pip_settings() -> dict[str, str]:
     for line in listed.stdout.splitlines() if listed.ok else ():
         key, _, value = line.partition("=")
         section, _, name = key.strip().rpartition(".")
-        if section in ranked:
-            ranked[section][name] = _unquoted(value)
+        if section in ranked and (text := _unquoted(value)):  # pip lists an empty variable, and takes it for unset
+            ranked[section][name] = text
     if not listed.ok:
         told = {name: value for name, value in os.environ.items() if name.startswith("PIP_") and value}
         ranked[":env:"] = {name[4:].lower().replace("_", "-"): value for name, value in told.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.catalog.catalog import Catalog, load_catalog, open_catalog
 from trainwright.catalog.image_line import cuda_tag, version_key
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.plan.plan import Plan
@@ -18,9 +18,9 @@ def lines(framework: str | None = None, cuda: str | None = None) -> dict[str, An
     Raises:
         RequestError: no line is of that framework or CUDA version.
     """
-    catalog = load_catalog()
+    catalog = open_catalog()
     wanted = None if cuda is None else parse_cuda(cuda)
-    of_framework = [e for e in catalog.lines if framework in (None, e.line.framework)]
+    of_framework = catalog.lines if framework is None else catalog.lines_of(framework)
     chosen = [e for e in of_framework if wanted is None or e.line.goes_by_cuda(cuda_tag(wanted))]
     if not chosen:
         known = {f"{e.line.framework} {e.line.cuda_tag}" for e in catalog.lines} | set(catalog.frameworks())

@@ -40,7 +40,7 @@ PROGRESS_HELP = "auto, live, plain, json or none"
 
 def _resolve(words: Words, *, to_build: bool = False) -> tuple[Plan, Catalog, Site]:
     """The plan for the words of a command line; ``to_build``: an unproven one gets its lock made where it has none."""
-    from trainwright.catalog.catalog import load_catalog
+    from trainwright.catalog.catalog import open_catalog
     from trainwright.lock import unproven
     from trainwright.plan.resolve import resolve
     from trainwright.site.site import load_site
@@ -48,7 +48,7 @@ def _resolve(words: Words, *, to_build: bool = False) -> tuple[Plan, Catalog, Si
     site_file = words["site"]
     request = _request(words)
     site = load_site(Path(site_file) if site_file else None)
-    catalog = load_catalog()
+    catalog = open_catalog()
     locks = unproven.make_lock(say) if to_build else unproven.stored_lock
     return resolve(request, catalog, site.base_image, locks, site.aws.region), catalog, site
 

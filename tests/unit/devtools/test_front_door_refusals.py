@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.consent_table import CONSENT
 from tests.support.front_door import Checkout, Strange, wait_for
 
 
@@ -71,6 +72,19 @@ def test_on_a_terminal_it_asks(checkout: Checkout, answer: str, env: dict[str, s
     assert ("[y/N]" in shown) == (env.get("TRAINWRIGHT_ENGINE_SETUP") != "never")
     assert checkout.installed == goes_ahead, shown
     assert status == (0 if goes_ahead else 4)
+
+
+@CONSENT
+def test_consent_follows_the_table(checkout: Checkout, environ: dict[str, str], terminal: bool, mode: str) -> None:
+    checkout.a_bare_machine()
+    if terminal:
+        status, shown = checkout.on_a_terminal("n", **environ)
+    else:
+        done = checkout.run(env=environ)
+        status, shown = done.returncode, done.stderr
+    assert ("[y/N]" in shown) == (mode == "ask")
+    assert checkout.installed == (mode == "auto"), shown
+    assert status == {"auto": 0, "ask": 4, "never": 4, "invalid": 2}[mode], shown
 
 
 def test_an_unknown_setting_is_refused(checkout: Checkout) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.bare_machine import SILENT, BareMachine
+from tests.support.consent_table import CONSENT, NAMES
 from trainwright.core.errors import EngineError, RequestError
 from trainwright.core.paths import state_dir
 from trainwright.doctor import doctor
@@ -231,6 +232,23 @@ def test_who_is_asked_without_a_terminal(machine: BareMachine, environ: dict[str
     assert failure.value.exit_code == 4
     assert "dockerd" in failure.value.remedy
     assert machine.changes == []
+
+
+@CONSENT
+def test_consent_follows_the_table(machine: BareMachine, environ: dict[str, str], terminal: bool, mode: str) -> None:
+    for name in NAMES:
+        machine.patch.delenv(name, raising=False)
+    for name, value in environ.items():
+        machine.patch.setenv(name, value)
+    for stream in ("stdin", "stderr"):
+        screen = io.StringIO()
+        screen.isatty = lambda: terminal  # type: ignore[method-assign]
+        machine.patch.setattr(sys, stream, screen)
+    if mode == "invalid":
+        with pytest.raises(RequestError, match="is invalid: auto, ask or never"):
+            consent.leave()
+    else:
+        assert consent.leave()[0] == mode
 
 
 def test_a_container_goes_ahead(machine: BareMachine) -> None:

@@ -1,0 +1,52 @@
+"""Imports of others' packages without what nothing here uses of them, as ``plan`` and ``list`` have to be quick.
+
+invoke loads ``unittest.mock`` (and with it asyncio) for the tests of its users, and a YAML parser for settings that
+Trainwright does not read; it and pydantic load ``importlib.metadata`` (and with it the email package) for a version and
+for plugins. That is more than a third of their time; ``bench/cold.py`` measures what a command takes in all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from types import ModuleType
+
+_STAND_INS: dict[str, dict[str, object]] = {
+    "unittest.mock": {"Mock": None},
+    "invoke.vendor.yaml": {},
+    # Plugins of pydantic that happen to be installed have no say in what our records are.
+    "importlib.metadata": {"version": lambda _: "", "entry_points": lambda **_: ()},
+}
+
+
+@contextmanager
+def lean_imports() -> Iterator[None]:
+    """While this holds, an import of what is not used gives an empty stand-in; afterwards it gives the real module.
+
+    What is loaded already, as all of invoke is under plain ``invoke``, stays as it is.
+    """
+    made = {name: ModuleType(name) for name in _STAND_INS if name not in sys.modules}
+    for name, module in made.items():
+        vars(module).update(_STAND_INS[name])
+    sys.modules.update(made)
+    try:
+        yield
+    finally:
+        for name, module in made.items():
+            del sys.modules[name]
+            parent, _, own = name.rpartition(".")
+            if vars(sys.modules.get(parent, module)).get(own) is module:
+                delattr(sys.modules[parent], own)
+
+
+def import_invoke() -> None:
+    """Load what the command line uses of invoke."""
+    with lean_imports():
+        import invoke.program  # noqa: F401
+
+
+def import_pydantic() -> None:
+    """Load the part of pydantic that looks for plugins."""
+    with lean_imports(), suppress(ImportError):
+        import pydantic.plugin._loader  # noqa: F401
