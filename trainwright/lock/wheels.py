@@ -49,7 +49,7 @@ def lock_line(line: Mapping[str, Any]) -> Lock:
     """The lock of an image line: all its components and options, resolved together.
 
     Args:
-        line: the content of an image line's file (``images/<framework>/<line>/line.yaml``). An ``index`` of a component is
+        line: the content of a line's file (``images/<framework>/<line>/line.yaml``). An ``index`` of a component is
             asked only where this machine's own indexes have no answer, so a site without it can still lock.
 
     Raises:
