@@ -6,6 +6,7 @@ import difflib
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from devtools.architecture import PAGE, architecture_page
 from devtools.infra import infra_template
@@ -21,6 +22,7 @@ from trainwright.sagemaker.diagnosis import load_causes
 from trainwright.verbs.documents import DOCUMENTS
 
 ROOT = Path(__file__).resolve().parent.parent
+WIDTH = 120
 VARIANTS = ROOT / "tests" / "unit" / "plan" / "variants"
 
 
@@ -31,13 +33,26 @@ def expected_files() -> dict[Path, str]:
     variants = [each for _, _, of_line in made for each in of_line]
     files |= {VARIANTS / name: text for name, text in expectations(variants).items()}
     for name, model in DOCUMENTS.items():
-        schema = json.dumps(model.model_json_schema(by_alias=True), indent=1, sort_keys=True)
+        schema = _compact(model.model_json_schema(by_alias=True))
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     files[ROOT / "docs" / "findings.md"] = _findings_page()
     files[PAGE] = architecture_page(PAGE.read_text())
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
     files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files
+
+
+def _compact(value: Any, depth: int = 0) -> str:
+    """JSON with a line for each part that fits into one."""
+    text = json.dumps(value, sort_keys=True)
+    if len(text) + depth <= WIDTH or not isinstance(value, dict | list):
+        return text
+    if isinstance(value, dict):
+        parts, ends = [f"{json.dumps(key)}: {_compact(each, depth + 1)}" for key, each in sorted(value.items())], "{}"
+    else:
+        parts, ends = [_compact(each, depth + 1) for each in value], "[]"
+    indent = "\n" + " " * depth
+    return f"{ends[0]}{indent} " + f",{indent} ".join(parts) + f"{indent}{ends[1]}"
 
 
 def _findings_page() -> str:
