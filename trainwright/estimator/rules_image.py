@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trainwright.catalog.image_line import version_key
-from trainwright.core.findings import Finding, Rule
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.estimator.image import ECR, ImageFacts
 from trainwright.estimator.rules_distribution import SDK
 from trainwright.estimator.subject import Subject, enabled
@@ -150,11 +150,11 @@ def _address(subject: Subject) -> Iterator[Finding]:
     found = ECR.fullmatch(job.image) if job.image else None
     if job.image and found is None and not job.image.startswith("public.ecr.aws/"):
         # A job that is only checked may use a local image.
-        severity = "error" if subject.generates else "note"
+        severity: Severity = "error" if subject.generates else "note"
         yield NOT_IN_ECR.finding(
             f"{job.image} is not an address in Amazon ECR",
             path="image",
-            severity=severity,  # type: ignore[arg-type]
+            severity=severity,
             remedy=f"./invoke push --image {job.image}",
         )
     elif job.image and found is None:

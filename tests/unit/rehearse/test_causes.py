@@ -73,7 +73,12 @@ def rank(number: int, size: int, **more: Any) -> Process:
         (PIP.partition("\n")[2], "requirement-impossible", "no package for x==1.0", "requirements.txt"),
         ("InstallRequirementsError:", "requirement-impossible", "cannot be installed", "last lines of pip"),
         ("/opt/venv/bin/python: No module named mpi4py", "mpi4py-missing", "no mpi4py", "mpi4py"),
-        ("ModuleNotFoundError: No module named 'paramiko'", "paramiko-missing", "paramiko, which", "sagemaker-training"),
+        (
+            "ModuleNotFoundError: No module named 'paramiko'",
+            "paramiko-missing",
+            "paramiko, which",
+            "sagemaker-training",
+        ),
         ("RuntimeError: cannot load MPI library", "mpi-library", "no MPI library", "Open MPI 4"),
         ("prterun was unable to find the specified executable file", "open-mpi-5", "Open MPI 5", "openmpi=4.1.4"),
         ("RuntimeError: SSH daemon not found.", "sshd-missing", "no /usr/sbin/sshd", "component ssh"),
