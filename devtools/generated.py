@@ -59,7 +59,7 @@ def _findings_page() -> str:
     """``docs/findings.md``: what each code means, and what `diagnose` knows."""
     intro = (
         "# Findings\n\n"
-        "Made from the rules by `./invoke generate`. A comment silences a finding at its line, and has to say why:\n"
+        "Generated from the rules by `./invoke generate`. A comment with a reason silences a finding on its line:\n"
         "`# trainwright: ignore[TW150] the loss decides whether to stop`.\n\n"
     )
     causes = [

@@ -1,8 +1,8 @@
 """Makes ``trainwright/instances.json`` from published packages; they are downloaded and read, never installed.
 
 Several packages know a part of what SageMaker's instance types hold. Each is read into claims (instance type → field →
-value). If two claim different values for one fact, the refresh stops and lists them, until a person has looked and
-added a :class:`~trainwright.sagemaker.instances.InstanceCorrection` here; the provenance of the file has them.
+value). If two differ in a fact, the refresh stops and lists them, until a person has looked and added an
+:class:`~trainwright.sagemaker.instances.InstanceCorrection` here; the corrections go into the provenance of the file.
 """
 
 from __future__ import annotations

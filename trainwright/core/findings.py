@@ -1,8 +1,7 @@
-"""What checks find: one shape for a training script, a job file and whatever is looked at next.
+"""Findings of checks, in one format for training scripts and job files.
 
-A rule is the unchanging part (code, severity, what it is about, how that is known, the mend), a finding is a rule at a
-place. Codes: TW1xx are of ``preflight``, TW2xx of
-``estimator``. ``docs/findings.md`` is made from the rules.
+A rule is the constant part (code, severity, title, source, fix); a finding is a rule that applies to a place. The codes
+of ``preflight`` are TW1xx, those of ``estimator`` TW2xx. ``docs/findings.md`` is generated from the rules.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ SCHEMA: Literal["trainwright/findings/1"] = "trainwright/findings/1"
 
 
 class Finding(Record):
-    """What is wrong, where, how that is known and how it is mended."""
+    """A mistake: what is wrong, where, the source of the rule, and the fix."""
 
     code: str = Field(pattern=r"^TW\d{3}$")
     severity: Severity
@@ -31,7 +30,7 @@ class Finding(Record):
 
 
 class Rule(Record):
-    """What a code means. ``title`` says what is wrong in general, the message of a finding in particular."""
+    """The meaning of a code. ``title`` describes the mistake in general, the message of a finding in particular."""
 
     code: str = Field(pattern=r"^TW\d{3}$")
     severity: Severity
@@ -48,7 +47,7 @@ class Rule(Record):
         severity: Severity | None = None,
         remedy: str | None = None,
     ) -> Finding:
-        """This rule at a place; ``severity`` and ``remedy`` where the place decides them better than the rule."""
+        """Return a finding of this rule at a place; ``severity`` and ``remedy`` override those of the rule."""
         return Finding(
             code=self.code,
             severity=severity or self.severity,
@@ -61,7 +60,7 @@ class Rule(Record):
 
 
 class Silenced(Record):
-    """A finding that a comment in the script silences, and the reason that the comment gives."""
+    """A finding that a comment in the script silences, and its reason."""
 
     code: str
     path: str
@@ -73,9 +72,9 @@ class FindingsDocument(Record):
     """``preflight --json``."""
 
     schema_: Literal["trainwright/findings/1"] = Field(alias="schema")
-    subject: str = Field(description="what was looked at")
+    subject: str = Field(description="what was checked")
     files: tuple[str, ...] = Field(description="the files that were read, the subject first")
-    facts: dict[str, Any] = Field(description="what the checks took for granted: launcher, hosts, XLA, …")
+    facts: dict[str, Any] = Field(description="assumptions of the checks: launcher, hosts, XLA, …")
     findings: tuple[Finding, ...]
     silenced: tuple[Silenced, ...]
     errors: int
@@ -133,12 +132,12 @@ def document(
 
 
 def finding_lines(finding: Finding) -> list[str]:
-    """A finding for a person: its place as compilers write it, then the mend and why."""
+    """Return a finding as text: its place in the style of compilers, then the fix and why."""
     place = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
     return [
         f"{place}: {finding.severity} {finding.code}: {finding.message}",
-        f"    mend: {finding.remedy}",
-        f"    why:  {finding.source}",
+        f"    fix: {finding.remedy}",
+        f"    why: {finding.source}",
     ]
 
 
@@ -149,7 +148,7 @@ def tally(errors: int, warnings: int, notes: int) -> str:
 
 
 def findings_text(found: FindingsDocument) -> str:
-    """The findings for a person, and how many there are."""
+    """Return the findings and their number as text."""
     lines = [line for finding in found.findings for line in finding_lines(finding)]
     lines += [f"{kept.path}:{kept.line}: silenced {kept.code}: {kept.reason}" for kept in found.silenced]
     read = f"{len(found.files)} file{'s' if len(found.files) != 1 else ''} read"
@@ -158,7 +157,7 @@ def findings_text(found: FindingsDocument) -> str:
 
 
 def rules_markdown(title: str, rules: Iterable[Rule]) -> str:
-    """A table of codes for the docs."""
+    """Return a table of codes for the docs."""
 
     def cell(text: str) -> str:
         return text.replace("|", "\\|").replace("\n", " ")
@@ -166,7 +165,7 @@ def rules_markdown(title: str, rules: Iterable[Rule]) -> str:
     rows = [
         f"## {title}",
         "",
-        "| code | severity | what is wrong | mend | how it is known |",
+        "| code | severity | what is wrong | fix | how it is known |",
         "| --- | --- | --- | --- | --- |",
     ]
     rows += [

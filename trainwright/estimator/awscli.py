@@ -11,15 +11,15 @@ from trainwright.estimator.create_training_job import ARCHIVE, code_address, reg
 from trainwright.estimator.python_source import folder_of
 from trainwright.estimator.subject import Subject
 
-MARK = "END_OF_REQUEST"  # JSON is indented here, so no line of it is this word
+MARK = "END_OF_REQUEST"  # the JSON is indented, so no line of it equals this
 
 
 def script(subject: Subject, request: Mapping[str, Any]) -> str:
-    """A script that uploads the code and sends the request; each run needs a name of its own, so it is for one run.
+    """Return a script that uploads the code and sends the request; job names are unique, so it runs once.
 
     Args:
-        subject: the job, for SDK 2's contract.
-        request: what :func:`~trainwright.estimator.create_training_job.make_request` made of it.
+        subject: the job, under SDK 2's contract.
+        request: its request, from :func:`~trainwright.estimator.create_training_job.make_request`.
     """
     job = subject.job
     name = request["TrainingJobName"]

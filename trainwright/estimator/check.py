@@ -1,4 +1,4 @@
-"""A job held against every family of rules."""
+"""Check a job against every family of rules."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ CODES = findings.table(RULES)
 
 
 def check(subject: Subject) -> list[Finding]:
-    """Everything that is wrong with a job, each thing once, in the order of the families."""
+    """Return all findings for a job without duplicates, in the order of the families."""
     found: list[Finding] = []
     for family in FAMILIES:
-        # The limits look at the request, and there is none where the distribution is wrong already.
+        # The limits need a request, which an invalid distribution does not have.
         if family is service_limits and any(f.severity == "error" and f.path.startswith("distribution") for f in found):
             continue
         found += family.check(subject)
@@ -57,7 +57,7 @@ def check(subject: Subject) -> list[Finding]:
 
 
 def _compiled(subject: Subject) -> list[Finding]:
-    """The reading of a distribution that rehearse has; whatever it alone refuses is not to leave the desk either."""
+    """Report what only rehearse rejects in a distribution."""
     kind = subject.types[0][1] if subject.types else ""
     try:
         compile_distribution(

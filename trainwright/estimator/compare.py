@@ -1,4 +1,4 @@
-"""The same job with and without the Training Compiler, for the comparison that AWS's guide begins with."""
+"""The same job with and without the Training Compiler, for the comparison at the start of AWS's guide."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ TORCHRUN_SINCE = (1, 13)  # the first PyTorch for which the SDK offers torch_dis
 
 
 def twins(subject: Subject) -> dict[str, Subject]:
-    """``baseline`` and ``compiled``: two jobs that differ in the compiler, its launcher and their names.
+    """Return ``baseline`` and ``compiled``: two jobs that differ in the compiler, its launcher and their names.
 
-    Where several GPUs train, each has the launcher that goes with it: pytorchxla with the compiler, torchrun (before
-    PyTorch 1.13: MPI) without. Batch size and learning rate stay, so that the numbers can be compared; the guide has
-    the compiled job's tuned anew after that.
+    On several GPUs, each job uses its launcher: pytorchxla with the compiler, torchrun (before PyTorch 1.13: MPI)
+    without. Batch size and learning rate stay the same for comparison; the guide tunes the compiled job afterwards.
 
     Raises:
-        RequestError: the job's distribution is one that the compiler does not go with.
+        RequestError: the compiler does not support the job's distribution.
     """
     job, gpus = subject.job, subject.gpus or 1
     others = set(job.distribution) - {"pytorchxla", "torch_distributed", "mpi"}
     if others:
         raise RequestError(
-            f"--compare: {', '.join(sorted(others))} does not go with the Training Compiler",
-            remedy="A job without distribution, or with pytorchxla, torch_distributed or mpi.",
+            f"--compare: {', '.join(sorted(others))} cannot be combined with the Training Compiler",
+            remedy="Use pytorchxla, torch_distributed, mpi, or no distribution.",
         )
     several = gpus * subject.hosts > 1 and subject.framework != "tensorflow"
     plain: dict[str, Any] = {key: value for key, value in job.distribution.items() if key != "pytorchxla"}

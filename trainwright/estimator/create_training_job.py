@@ -1,8 +1,8 @@
 """The ``CreateTrainingJob`` request of a job, as SDK 2 or SDK 3 would send it.
 
-What the SDKs send was seen by running them (sagemaker 2.257.7 and 3.27.0) against an emulated API; the tests hold both
-against what is written here. Debugger and profiler are always off: they cost time, and in an own image nobody reads
-what they write (AWS guide for the Training Compiler, best practices).
+What the SDKs send was recorded by running sagemaker 2.257.7 and 3.27.0 against an emulated API; the tests compare both
+with this module. Debugger and profiler are always off: they cost time, and nothing in a custom image reads their output
+(AWS guide for the Training Compiler, best practices).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ ARCHIVE = "sourcedir.tar.gz"
 
 
 def region_of(subject: Subject) -> str | None:
-    """Where the job runs: as the job says, else where its image lies."""
+    """Return the region of the job: as configured, else the region of its image."""
     found = ECR.fullmatch(subject.job.image or "")
     return subject.job.region or (found["region"] if found else None)
 
 
 def output_of(subject: Subject) -> str | None:
-    """Where models and code go: as the job says, else the SDK's own bucket in the role's account."""
+    """Return the S3 address for models and code: as configured, else the SDK's default bucket of the role's account."""
     job, region = subject.job, region_of(subject)
     if job.output:
         return job.output.rstrip("/")
@@ -43,7 +43,7 @@ def output_of(subject: Subject) -> str | None:
 
 
 def base_name(subject: Subject) -> str:
-    """What the job's name begins with: as the job says, else the last part of the image's repository."""
+    """Return the prefix of the job's name: as configured, else the last part of the image's repository."""
     if subject.job.name:
         return subject.job.name
     reference = subject.job.image or (subject.image.reference if subject.image else "training")
@@ -52,7 +52,7 @@ def base_name(subject: Subject) -> str:
 
 
 def job_name(subject: Subject, now: datetime) -> str:
-    """A job's name with the time in it, as the SDK writes it."""
+    """Return a job name with a timestamp in the format of the SDK."""
     stamp = now.strftime("%Y%m%d%H%M%S" if subject.sdk == 3 else "%Y-%m-%d-%H-%M-%S-") + (
         "" if subject.sdk == 3 else f"{now.microsecond // 1000:03d}"
     )
@@ -60,10 +60,10 @@ def job_name(subject: Subject, now: datetime) -> str:
 
 
 def launch_hyperparameters(subject: Subject) -> dict[str, str]:
-    """What of the hyperparameters decides on the launch: name to JSON text.
+    """Return the hyperparameters that select the launcher: name to JSON text.
 
     Raises:
-        RequestError: the distribution does not hold together.
+        RequestError: the distribution is invalid.
     """
     job = subject.job
     listed = subject.listed_groups
@@ -83,11 +83,11 @@ def launch_hyperparameters(subject: Subject) -> dict[str, str]:
 
 
 def raw(subject: Subject) -> bool:
-    """Whether the SDK's estimator cannot say the distribution, so that its hyperparameters are given in full.
+    """Return whether the SDK's estimator cannot express the distribution, so that raw hyperparameters are needed.
 
-    The generic estimator drops ``distribution``; the compiler refuses an own image; TensorFlow's mirrored strategy asks
-    for a framework version beside the image; ``default_partition`` without ``partitions`` is a KeyError; and of an
-    instance group the SDK does not say the type to the data parallel library.
+    The generic estimator drops ``distribution``; the compiler rejects a custom image; TensorFlow's mirrored strategy
+    needs a framework version in addition to the image; ``default_partition`` without ``partitions`` is a KeyError; and
+    for an instance group the SDK does not pass the type to the data parallel library.
     """
     given = subject.job.distribution
     parameters = subject.smp_parameters
@@ -102,11 +102,11 @@ def raw(subject: Subject) -> bool:
 
 
 def hyperparameters(subject: Subject, name: str) -> dict[str, str]:
-    """All hyperparameters of SDK 2's contract: name to JSON text.
+    """Return all hyperparameters of SDK 2's contract: name to JSON text.
 
     Args:
         subject: the job.
-        name: of the training job.
+        name: the name of the training job.
     """
     job = subject.job
     values: dict[str, Any] = dict(job.hyperparameters)
@@ -124,13 +124,13 @@ def hyperparameters(subject: Subject, name: str) -> dict[str, str]:
 
 
 def program(subject: Subject) -> str:
-    """The entry point as the container gets it: a script without ``source_dir`` is uploaded under its last name."""
+    """Return the entry point in the container: without ``source_dir`` the file name of the script."""
     entry = str(subject.job.entry_point)
     return entry if subject.job.source_dir else PurePosixPath(entry).name
 
 
 def code_address(subject: Subject, name: str) -> str:
-    """Where the archive of the code lies in S3."""
+    """Return the S3 address of the code archive."""
     source = subject.job.source_dir
     if source and source.startswith("s3://"):
         return source
@@ -138,14 +138,14 @@ def code_address(subject: Subject, name: str) -> str:
 
 
 def submit_directory(subject: Subject, name: str) -> str:
-    """Where the toolkit finds the code; an isolated container cannot fetch it, so it gets it as a channel."""
+    """Return where the toolkit finds the code; an isolated container gets it as a channel."""
     if subject.job.network_isolation:
         return f"/opt/ml/input/data/code/{ARCHIVE}"
     return code_address(subject, name)
 
 
 def make_request(subject: Subject, now: datetime | None = None) -> dict[str, Any]:
-    """The request. What the job lacks is left out; the rules say what that is.
+    """Return the request. Missing values are left out; the rules report them.
 
     Args:
         subject: a job whose distribution and channels are in order.
@@ -183,7 +183,7 @@ def make_request(subject: Subject, now: datetime | None = None) -> dict[str, Any
     if job.network_isolation:
         request["EnableNetworkIsolation"] = True
     nothing: tuple[Any, ...] = (None, [], {}, {"S3OutputPath": None})
-    # SDK 3 sends hyperparameters even where there are none.
+    # SDK 3 sends hyperparameters even if they are empty.
     return {k: v for k, v in request.items() if v not in nothing or (subject.sdk == 3 and k == "HyperParameters")}
 
 

@@ -1,4 +1,4 @@
-"""The whole of ``estimator``: the job from its file and flags, checked, and what starts it."""
+"""``estimator``: read a job from its file and flags, check it, and generate what starts it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class EstimatorDocument(Record):
     schema_: Literal["trainwright/estimator/1"] = Field(alias="schema")
     job: str = Field(description="the job file, or the command line")
     sdk: Literal[2, 3]
-    image: ImageFacts | None = Field(description="null: nothing is known of it")
+    image: ImageFacts | None = Field(description="null: nothing is known about it")
     findings: tuple[Finding, ...]
     errors: int
     warnings: int
@@ -41,7 +41,7 @@ class EstimatorDocument(Record):
     strict: bool = Field(description="warnings count as errors for the exit code")
     exit_code: Literal[0, 2]
     figures: Figures
-    format: Literal["python", "request", "cli", "hyperparameters"] | None = Field(description="null: checks alone")
+    format: Literal["python", "request", "cli", "hyperparameters"] | None = Field(description="null: checks only")
     generated: dict[str, Any] = Field(
         description="job, or baseline and compiled → source, script, request or hyperparameters; empty after errors"
     )
@@ -52,15 +52,15 @@ class EstimatorDocument(Record):
 
 
 def read_words(job_file: str | None, words: Mapping[str, Any]) -> tuple[Job, Path]:
-    """The job of a file, with the flags that override it, and the folder its paths are relative to.
+    """Return a job from a file and flags, and the folder that its paths are relative to.
 
     Args:
-        job_file: the job file; nothing: the flags say everything.
-        words: key of the job file → value of a flag; ``None`` and empty ones were not given. ``plan`` is merged key by
-            key, as are tables.
+        job_file: the job file; None: use the flags only.
+        words: key of the job file → value of a flag, which overrides the file; None and empty values are ignored.
+            ``plan`` and tables are merged key by key.
 
     Raises:
-        RequestError: no such file, an unknown key, a value of the wrong type.
+        RequestError: the file is missing, a key is unknown, or a value has the wrong type.
     """
     job = read_job(Path(job_file)) if job_file else Job()
     folder = Path(job_file).parent if job_file else Path()
@@ -74,7 +74,7 @@ def read_words(job_file: str | None, words: Mapping[str, Any]) -> tuple[Job, Pat
             given[key] = {**getattr(job, key), **given[key]}
     if "plan" in given:
         old = job.plan.model_dump(by_alias=True, exclude_none=True) if job.plan else {}
-        # Another framework is another request; of the old one nothing need fit it.
+        # Another framework starts a new request; the other keys may not fit it.
         keep = {} if "framework" in given["plan"] else old
         given["plan"] = {**keep, **given["plan"]}
     data = job.model_dump(by_alias=True, exclude_unset=True)
@@ -94,33 +94,33 @@ def estimate(
     strict: bool = False,
     look: Look = facts_of_image,
 ) -> EstimatorDocument:
-    """Check a job against its image, and write what starts it.
+    """Check a job against its image, and generate what starts it.
 
     Args:
-        job: what is to be started.
-        folder: what its relative paths are relative to.
-        title: what the job is called in messages: its file.
+        job: the job.
+        folder: the base of its relative paths.
+        title: the name of the job in messages, such as its file.
         sdk: 2 or 3.
-        form: one of :data:`FORMATS`; ``None``: check only.
-        compared: write two jobs, with and without the Training Compiler.
+        form: one of :data:`FORMATS`; None: check only.
+        compared: generate two jobs, with and without the Training Compiler.
         strict: warnings count as errors.
-        look: finds out about an image.
+        look: finds the facts about an image.
 
     Raises:
-        RequestError: a word is wrong, or there is neither image nor plan.
+        RequestError: an argument is invalid, or image and plan are missing.
     """
     version = _version(sdk)
     if form is not None and form not in FORMATS:
-        raise RequestError(f"--format {form}: no such format. {did_you_mean(form, FORMATS)}")
+        raise RequestError(f"--format {form}: unknown format. {did_you_mean(form, FORMATS)}")
     if form == "cli" and version == 3:
         raise RequestError(
-            "--format cli: SDK 3 uploads programs of its own with every job, which the AWS command line does not have",
-            remedy="--sdk 2 --format cli, or --sdk 3 --format python.",
+            "--format cli: SDK 3 uploads its own programs with every job, which the AWS command line cannot do",
+            remedy="Use --sdk 2 --format cli, or --sdk 3 --format python.",
         )
     if job.image is None and job.plan is None:
         raise RequestError(
             "the job has neither image nor plan",
-            remedy="--image <address in ECR>, or --framework pytorch --cuda cu124 to check against a plan.",
+            remedy="Add --image <address in ECR>, or --framework pytorch --cuda cu124 to check against a plan.",
         )
     job = with_parameters(job, folder)
     image = facts_of_plan(resolve_plan(job.plan)) if job.plan else look(str(job.image))
@@ -150,38 +150,38 @@ def estimate(
 
 
 def with_parameters(job: Job, folder: Path) -> Job:
-    """The job with the model parallel library's parameters in it, which SDK 2 also takes from a file of JSON.
+    """Return the job with the model parallel library's parameters, which may be in a JSON file, as in SDK 2.
 
     Raises:
-        RequestError: there is no such file, or it holds no JSON object.
+        RequestError: the file is missing, or is not a JSON object.
     """
     model = part(job.distribution, "smdistributed", "modelparallel")
     named = model.get("parameters")
     if not isinstance(named, str):
         return job
-    remedy = f"{SMP_PARAMETERS} is a mapping, or the name of a file of JSON that holds one."
+    remedy = f"{SMP_PARAMETERS} must be a mapping, or the name of a JSON file that contains one."
     parameters = read_json(folder / named, remedy=remedy)
     libraries = {**job.distribution["smdistributed"], "modelparallel": {**model, "parameters": parameters}}
     return job.model_copy(update={"distribution": {**job.distribution, "smdistributed": libraries}})
 
 
 def generate(subject: Subject, form: str) -> Any:
-    """What starts a job that was checked: a text, or for requests and hyperparameters a mapping."""
+    """Return what starts a checked job: a text, or a mapping for requests and hyperparameters."""
     if form == "python":
         return program_sdk2.program(subject) if subject.sdk == 2 else program_sdk3.program(subject)
     if form == "hyperparameters":
-        own = {name: json.dumps(value) for name, value in subject.job.hyperparameters.items()}
-        return own | launch_hyperparameters(subject)
+        values = {name: json.dumps(value) for name, value in subject.job.hyperparameters.items()}
+        return values | launch_hyperparameters(subject)
     request = make_request(replace(subject, generates=True))
     return awscli.script(subject, request) if form == "cli" else request
 
 
-def resolve_plan(asked: PlanRequest) -> Any:
-    """The plan of a job file; nothing is built and no engine is asked.
+def resolve_plan(image: PlanRequest) -> Any:
+    """Resolve the plan of a job file; nothing is built and no engine is used.
 
     Raises:
-        RequestError: a word is wrong.
-        Conflict: no image line has it.
+        RequestError: the request is invalid.
+        Conflict: no image line fits the request.
     """
     from trainwright.catalog.catalog import open_catalog
     from trainwright.lock import unproven
@@ -191,19 +191,19 @@ def resolve_plan(asked: PlanRequest) -> Any:
 
     site = load_site()
     request = request_of(
-        framework=asked.framework,
-        cuda=asked.cuda,
-        version=asked.version,
-        python=asked.python,
-        base=asked.base,
-        with_=",".join(asked.with_) or None,
-        without=",".join(asked.without) or None,
+        framework=image.framework,
+        cuda=image.cuda,
+        version=image.version,
+        python=image.python,
+        base=image.base,
+        with_=",".join(image.with_) or None,
+        without=",".join(image.without) or None,
     )
     return resolve(request, open_catalog(), site.base_image, unproven.stored_lock, site.aws.region)
 
 
 def texts(document: EstimatorDocument) -> str:
-    """Everything that was generated as one text: programs one after the other, mappings as one JSON document."""
+    """Return everything generated as one text: programs one after the other, mappings as one JSON document."""
     made = document.generated
     if all(isinstance(each, str) for each in made.values()):
         return "\n".join(made.values())
@@ -216,4 +216,4 @@ def _version(sdk: int) -> Literal[2, 3]:
         return 2
     if sdk == 3:
         return 3
-    raise RequestError(f"--sdk {sdk}: 2 or 3")
+    raise RequestError(f"--sdk {sdk}: must be 2 or 3")

@@ -1,7 +1,7 @@
-"""The plan of a job in numbers: processes, replicas, batches, steps, learning rates, memory.
+"""A job in numbers: processes, replicas, batches, steps, learning rates, memory.
 
-The words are those of AWS's guide for distributed training: the cluster size is instances x GPUs, the global batch is
-replicas x a replica's batch, an epoch has as many iterations as global batches fill the training set.
+The terms are those of AWS's guide for distributed training: the cluster size is instances x GPUs, the global batch is
+replicas x a replica's batch, iterations per epoch are training samples / global batch, rounded up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GIB = 2**30
 
 
 class Memory(Record):
-    """A model's state held against a GPU's memory. Activations and the batch come on top."""
+    """A model's state compared with a GPU's memory. Activations and the batch need additional memory."""
 
     parameters: float
     bytes_per_parameter: int
@@ -33,7 +33,7 @@ class Memory(Record):
     shards: int = Field(description="GPUs that share the state of one replica")
     gib_per_gpu: float
     gpu_memory_gib: float | None
-    fits: bool | None = Field(description="null: the GPU's memory is not known")
+    fits: bool | None = Field(description="null: the GPU's memory is unknown")
 
 
 class Alternative(Record):
@@ -55,7 +55,7 @@ class LearningRate(Record):
 
 
 class Figures(Record):
-    """The numbers of a job. Null: nobody knows."""
+    """The numbers of a job; null if unknown."""
 
     hosts: int
     instance_type: str | None
@@ -67,7 +67,7 @@ class Figures(Record):
     tensor_parallel_degree: int
     replicas: int | None = Field(description="processes / (pipeline degree x tensor degree)")
     replica_ranks: tuple[tuple[int, ...], ...] = Field(
-        description="which processes hold a replica together; empty where each holds its own"
+        description="which processes share a replica; empty if each has its own"
     )
     per_replica_batch: int | None
     global_batch: int | None
@@ -83,7 +83,7 @@ class Figures(Record):
 
 
 def figures(subject: Subject) -> Figures:
-    """The numbers of a job; what the job contradicts itself in, :func:`check` tells."""
+    """Return the numbers of a job; :func:`check` reports contradictions."""
     job = subject.job
     kind = subject.instances[0][1] if subject.instances else None
     pipeline, tensor = subject.degree("pipeline_parallel_degree"), subject.degree("tensor_parallel_degree")
@@ -117,55 +117,55 @@ def figures(subject: Subject) -> Figures:
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """What the numbers say against the job."""
+    """Report contradictions between the numbers of the job."""
     job, replicas = subject.job, _replicas(subject)
     batch = job.batch
     product = replicas * batch.per_replica if batch and batch.per_replica and replicas else None
     if batch and batch.global_ and product and batch.global_ != product:
         yield BATCH.finding(
-            f"{replicas} replicas x {batch.per_replica} samples are {product}, not {batch.global_}",
+            f"{replicas} replicas x {batch.per_replica} samples = {product}, not {batch.global_}",
             path="batch.global",
             remedy=f"global: {product}, or another per_replica.",
         )
     elif batch and batch.global_ and replicas and batch.global_ % replicas:
         yield BATCH.finding(
-            f"a global batch of {batch.global_} cannot be shared by {replicas} replicas", path="batch.global"
+            f"a global batch of {batch.global_} cannot be divided among {replicas} replicas", path="batch.global"
         )
     each, _ = _batches(subject, replicas)
     count, _ = _micro(subject, None)
     if batch and batch.micro and each and each % batch.micro:
-        yield BATCH.finding(f"{each} samples of a replica are no multiple of {batch.micro}", path="batch.micro")
+        yield BATCH.finding(f"{each} samples per replica are not a multiple of {batch.micro}", path="batch.micro")
     elif batch and batch.micro and each and count and batch.micro * count != each:
-        yield BATCH.finding(f"{count} microbatches x {batch.micro} samples are not {each}", path="batch.micro")
+        yield BATCH.finding(f"{count} microbatches x {batch.micro} samples do not make {each}", path="batch.micro")
     memory = _memory(subject)
     if memory and memory.fits is False:
         yield MEMORY.finding(
             f"{memory.gib_per_gpu:.0f} GiB of state per GPU ({memory.parameters:.3g} parameters x "
-            f"{memory.bytes_per_parameter} bytes / {memory.shards}), and it has {memory.gpu_memory_gib:.0f} GiB",
+            f"{memory.bytes_per_parameter} bytes / {memory.shards}), but the GPU has {memory.gpu_memory_gib:.0f} GiB",
             path="model.parameters",
         )
     for other in alternatives(subject)[:1]:
         path, kind, count_ = subject.instances[0]
         yield FEWER.finding(
-            f"{count_} x {kind.name} has the GPUs of {other.instance_count} x {other.instance_type}",
+            f"{count_} x {kind.name} has the same GPUs as {other.instance_count} x {other.instance_type}",
             path=path,
             remedy=f"instance_type: {other.instance_type}, instance_count: {other.instance_count}",
         )
 
 
 def scaled_rates(base: float, factor: float) -> tuple[float, float]:
-    """A learning rate for a batch that is ``factor`` times as large: by the linear rule, and by its square root."""
+    """Scale a learning rate for a batch ``factor`` times as large, by the linear and the square root rule."""
     return base * factor, base * sqrt(factor)
 
 
 def replica_ranks(replicas: int, pipeline: int, tensor: int, spread: bool) -> list[tuple[int, ...]]:
-    """The ranks of each replica, as the model parallel library places them.
+    """Return the ranks of each replica, as the model parallel library places them.
 
     Args:
-        replicas: how many there are.
+        replicas: their number.
         pipeline, tensor: the degrees.
-        spread: ``placement_strategy``; ``cluster``, the default, keeps a replica's processes next to each other
-            (the library's DPT), ``spread`` keeps equal parts of different replicas so (TPD).
+        spread: ``placement_strategy``: ``cluster``, the default, keeps the processes of a replica next to each other
+            (the library's DPT), ``spread`` the same part of different replicas (TPD).
     """
     share = pipeline * tensor
     if share == 1:
@@ -176,7 +176,7 @@ def replica_ranks(replicas: int, pipeline: int, tensor: int, spread: bool) -> li
 
 
 def alternatives(subject: Subject) -> list[Alternative]:
-    """Larger types with the same GPU whose hosts hold the job's GPUs exactly, the fewest hosts first."""
+    """Return larger types with the same GPU that give the job exactly its GPUs, fewest hosts first."""
     if len(subject.instances) != 1 or subject.launcher == "process":
         return []
     _, kind, count = subject.instances[0]
@@ -188,7 +188,7 @@ def alternatives(subject: Subject) -> list[Alternative]:
         for other in load_instances().values()
         if other.gpu is not None and _same_gpu(other, kind) and other.gpus > kind.gpus and total % other.gpus == 0
     ]
-    # Of types with as many GPUs the one with more EFA interfaces, then the smaller one.
+    # Among types with the same number of GPUs: more EFA interfaces first, then the smaller type.
     found.sort(key=lambda other: (-other.gpus, -other.efa, other.vcpus))
     best: dict[int, Instance] = {}
     for other in found:
@@ -208,18 +208,18 @@ def _spread(subject: Subject) -> bool:
 
 
 def _replicas(subject: Subject) -> int | None:
-    """How many copies of the model train together."""
+    """Return the number of copies of the model that train together; None if unknown."""
     if subject.launcher == "process":
         return 1
     if subject.launcher == "mwms":
-        # TensorFlow itself makes a replica on each GPU of a worker.
+        # TensorFlow itself places a replica on each GPU of a worker.
         return subject.hosts * max(subject.gpus or 1, 1)
     share = subject.degree("pipeline_parallel_degree") * subject.degree("tensor_parallel_degree")
     return None if subject.world is None or subject.world % share else subject.world // share
 
 
 def _batches(subject: Subject, replicas: int | None) -> tuple[int | None, int | None]:
-    """A replica's batch and the global one, each from the other where only one is given."""
+    """Return a replica's batch and the global batch; if one is missing, it is computed from the other."""
     batch = subject.job.batch
     if batch is None:
         return None, None
@@ -232,7 +232,7 @@ def _batches(subject: Subject, replicas: int | None) -> tuple[int | None, int | 
 
 
 def _micro(subject: Subject, each: int | None) -> tuple[int | None, int | None]:
-    """Number of microbatches, and samples in one."""
+    """Return the number of microbatches, and the samples in one."""
     count = subject.smp_parameters.get("microbatches")
     count = count if isinstance(count, int) and count > 0 else None
     size = subject.job.batch.micro if subject.job.batch else None
@@ -244,7 +244,7 @@ def _micro(subject: Subject, each: int | None) -> tuple[int | None, int | None]:
 
 
 def _rate(subject: Subject, each: int | None, total: int | None) -> LearningRate | None:
-    """Where no batch is named that the rate was found for, it is taken to be that of one replica."""
+    """Scale the learning rate; without ``tuned_for`` it is assumed to be for the batch of one replica."""
     job = subject.job
     given = [job.hyperparameters[name] for name in RATES if name in job.hyperparameters]
     base = job.batch.learning_rate if job.batch and job.batch.learning_rate else (given[0] if given else None)
@@ -263,7 +263,7 @@ def _memory(subject: Subject) -> Memory | None:
     shards = prod(subject.degree(name) for name in ("pipeline_parallel_degree", "tensor_parallel_degree"))
     second = enabled(subject.job.distribution, "torch_distributed") and bool(subject.smp_parameters)
     if second and subject.degree("hybrid_shard_degree") == 1 and subject.world:
-        # Version 2 of the library shards over all processes unless told otherwise, as PyTorch's FSDP does.
+        # Version 2 of the library shards over all processes by default, as PyTorch's FSDP does.
         shards = subject.world if subject.smp_parameters.get("hybrid_shard_degree") != 1 else shards
     else:
         shards *= subject.degree("sharded_data_parallel_degree") * subject.degree("hybrid_shard_degree")

@@ -1,4 +1,4 @@
-"""What is known of an image without running it: from its plan, from its labels, or from AWS's name for it."""
+"""What is known about an image without running it: from its plan, its labels, or AWS's name for it."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ FactOrigin = Literal["plan", "labels", "name"]
 
 
 class ImageFacts(Record):
-    """What is known of an image.
+    """What is known about an image.
 
-    ``components`` is null where nobody knows what the image holds (an image of AWS's known by its name alone).
+    ``components`` is null if unknown (an AWS image that is known by its name only).
     """
 
     reference: str = Field(description="an image, or the plan that it would be built from")
-    origin: FactOrigin = Field(description="how it is known: a plan, the image's labels, AWS's table of its images")
+    origin: FactOrigin = Field(description="the source: a plan, the image's labels, or AWS's table of its images")
     framework: str
     version: str
-    cuda: str | None = Field(description="such as 12.4, or cpu; null: no source says")
+    cuda: str | None = Field(description="such as 12.4, or cpu; null: unknown")
     python: str | None
     base: str | None = None
     components: Mapping[str, str] | None = Field(description="component → version and provider")
-    entry_point: str | None = Field(default=None, description="of code that is baked into the image")
+    entry_point: str | None = Field(default=None, description="of code built into the image")
     plan_id: str | None = None
 
     @property
     def family(self) -> Literal["pytorch", "tensorflow"] | None:
-        """The framework whose module of the training toolkit the image has."""
+        """The framework whose training toolkit module the image contains; None for other frameworks."""
         if "tensorflow" in self.framework:
             return "tensorflow"
         return "pytorch" if "pytorch" in self.framework else None
 
     @property
     def baked(self) -> bool:
-        """The image holds the user's code, so ``source_dir`` is ignored."""
+        """Whether the image contains the user's code, so that ``source_dir`` is ignored."""
         return self.entry_point is not None
 
     def has(self, component: str) -> bool | None:
-        """Whether a component is in the image; ``None``: nobody knows."""
+        """Return whether a component is in the image; None if unknown."""
         return None if self.components is None else component in self.components
 
     def version_of(self, component: str) -> str | None:
-        """The version of a component; ``None``: it is not there, or nobody knows."""
-        said = (self.components or {}).get(component)
-        return said.partition(" ")[0] if said else None
+        """Return the version of a component; None if missing or unknown."""
+        version = (self.components or {}).get(component)
+        return version.partition(" ")[0] if version else None
 
 
 def facts_of_labels(reference: str, labels: Mapping[str, str], origin: FactOrigin = "labels") -> ImageFacts | None:
-    """What the labels of an image say; nothing where Trainwright did not make them."""
+    """Return the facts in an image's labels; None if Trainwright did not set them."""
     if f"{LABEL}.framework" not in labels:
         return None
     prefix = f"{LABEL}.component."
@@ -80,21 +80,21 @@ def facts_of_labels(reference: str, labels: Mapping[str, str], origin: FactOrigi
 
 
 def facts_of_plan(plan: Plan) -> ImageFacts:
-    """What an image of this plan will hold."""
+    """Return the facts about the image that this plan builds."""
     facts = facts_of_labels(plan.tags[0], plan.labels, "plan")
     assert facts is not None  # every plan labels its framework
     return facts
 
 
 def facts_of_name(reference: str) -> ImageFacts | None:
-    """What AWS's table says of one of AWS's own training images; nothing for other images."""
+    """Return what AWS's table says about one of AWS's training images; None for other images."""
     found = ECR.fullmatch(reference)
     repository = found["repository"] if found else reference.partition(":")[0].removeprefix("public.ecr.aws/")
     repository = repository.removeprefix("deep-learning-containers/")
     tag = found["tag"] if found else reference.partition(":")[2]
     if repository not in FRAMEWORKS or not tag:
         return None
-    # AWS has shorter names for an image, and longer ones with "-sagemaker", a version of the image or a date behind.
+    # AWS also uses shorter tags, and longer ones that end in "-sagemaker", an image version or a date.
     known = [each for each in load_dlc().images if each.repository == repository]
     longer = [each for each in known if f"{tag}-".startswith(f"{each.tag}-")]
     shorter = [each for each in known if each.tag.startswith(f"{tag}-")]
@@ -118,9 +118,9 @@ def facts_of_name(reference: str) -> ImageFacts | None:
 
 
 def facts_of_image(reference: str) -> ImageFacts | None:
-    """What can be found out about an image: its labels in the engine, else in its registry, else AWS's name for it.
+    """Return the facts about an image: from its labels in the engine, else in ECR, else from AWS's name for it.
 
-    Nothing is pulled and no engine is set up. ``None``: nobody knows anything of it.
+    Nothing is pulled and no engine is set up. None if nothing is known.
     """
     for labels in (_engine_labels, _registry_labels):
         found = labels(reference)
@@ -130,7 +130,7 @@ def facts_of_image(reference: str) -> ImageFacts | None:
 
 
 def _engine_labels(reference: str) -> Mapping[str, str] | None:
-    """The labels of an image that the engine has."""
+    """Return the labels of a local image; None if the engine does not have it."""
     from docker.errors import APIError, ImageNotFound
     from requests.exceptions import RequestException
 
@@ -145,7 +145,7 @@ def _engine_labels(reference: str) -> Mapping[str, str] | None:
 
 
 def _registry_labels(reference: str) -> Mapping[str, str] | None:
-    """The labels of an image in ECR, read with the AWS credentials of this machine."""
+    """Return the labels of an image in ECR, read with this machine's AWS credentials."""
     from trainwright.estimator.image_labels import ecr_labels
     from trainwright.push.references import Place
     from trainwright.site.site import load_site

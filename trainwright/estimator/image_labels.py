@@ -1,4 +1,4 @@
-"""The labels of an image in Amazon ECR: its configuration is read as docker reads it, nothing is pulled."""
+"""The labels of an image in Amazon ECR, read from its configuration; nothing is pulled."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from trainwright.push.references import Place
 from trainwright.push.registry import Registry, labels_of
 from trainwright.site.site import Site
 
-_TRIES = 2  # an image that cannot be asked is no failure: its labels are unknown
+_TRIES = 2  # an image that cannot be read is not a failure: its labels are unknown
 
 
 def ecr_labels(
     place: Place, site: Site, *, tag: str | None = None, digest: str | None = None
 ) -> Mapping[str, str] | None:
-    """The labels of an image in ECR, of several platforms that for x86-64.
+    """Return the labels of an image in ECR; of a multi-platform image, those for x86-64.
 
     Args:
         place: its repository.
-        site: proxies and authorities.
-        tag: its tag, where no digest is given.
+        site: proxies and certificate authorities.
+        tag: its tag, if no digest is given.
         digest: its digest.
 
     Returns:
-        The labels; nothing without credentials, without the image, or without an answer.
+        The labels; None if credentials, the image or a response is missing.
     """
     try:
         ecr = Ecr(place, site, _TRIES)
@@ -40,7 +40,7 @@ def ecr_labels(
 
 
 def _platform(manifest: ImageManifest) -> str | None:
-    """The digest of the image for x86-64 in an index of images; nothing where the manifest is an image's own."""
+    """Return the digest of the x86-64 image in an index; None if the manifest is not an index."""
     images = json.loads(manifest.text).get("manifests") or []
     fitting = [each for each in images if each.get("platform", {}).get("architecture") == "amd64"]
     return next((str(each["digest"]) for each in fitting or images), None)

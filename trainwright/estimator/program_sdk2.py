@@ -22,9 +22,9 @@ GENERIC = ("sagemaker.estimator", "Estimator")
 
 
 def program(subject: Subject) -> str:
-    """The source of the program.
+    """Return the source of the program.
 
-    The framework's own class wherever it can say the distribution; else the generic one with every hyperparameter.
+    It uses the framework's class if that can express the distribution, else the generic one with raw hyperparameters.
     """
     job = subject.job
     plain = raw(subject)
@@ -57,7 +57,7 @@ def program(subject: Subject) -> str:
         "security_group_ids": list(job.security_group_ids),
         "enable_network_isolation": True if job.network_isolation else None,
         "tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
-        # Both cost time, and nothing in an own image reads what they write.
+        # Both cost time, and nothing in a custom image reads their output.
         "debugger_hook_config": False,
         "disable_profiler": True,
         "sagemaker_session": PythonSource("session"),
@@ -76,7 +76,7 @@ def program(subject: Subject) -> str:
         }
         lines += [f"groups = {literal(made)}"]
     if plain and (job.distribution or subject.compiler):
-        lines += ["# No estimator says this for this image; its hyperparameters are given in full."]
+        lines += ["# No estimator class can express this job, so its hyperparameters are given in full."]
     lines += [
         f"estimator = {call(name, estimator)}",
         f"estimator.fit({literal(inputs) + ', ' if inputs else ''}wait=False)",
@@ -86,12 +86,12 @@ def program(subject: Subject) -> str:
 
 
 def _sorted(imports: list[str]) -> list[str]:
-    """Modules first, then names out of modules, as import sorters have them."""
+    """Sort ``import`` before ``from``, as import sorters do."""
     return sorted(imports, key=lambda line: (line.startswith("from"), line))
 
 
 def _hyperparameters(subject: Subject, plain: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The hyperparameters, and what the framework's class wants beside them."""
+    """Return the hyperparameters, and further arguments of the framework's class."""
     job = subject.job
     values: dict[str, Any] = dict(job.hyperparameters)
     more: dict[str, Any] = {}
@@ -102,7 +102,7 @@ def _hyperparameters(subject: Subject, plain: bool) -> tuple[dict[str, Any], dic
         return values, more
     launch = launch_hyperparameters(subject)
     if job.entry_point is None:
-        # Without code of its own the estimator sends texts as they are, so they are JSON already.
+        # Without an entry point, the estimator sends strings unchanged, so they must be JSON already.
         return {key: json.dumps(value) for key, value in values.items()} | launch, more
     return values | {key: json.loads(text) for key, text in launch.items()}, more
 

@@ -15,7 +15,7 @@ SHAPES = "sagemaker.core.shapes"
 
 
 def program(subject: Subject) -> str:
-    """The source of the program."""
+    """Return the source of the program."""
     job = subject.job
     output = output_of(subject) or ""
     bucket, _, prefix = output.removeprefix("s3://").partition("/")

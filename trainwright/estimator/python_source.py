@@ -1,4 +1,4 @@
-"""Python source of values, as a person would lay it out."""
+"""Format values as readable Python source."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ HEAD = '"""{title}\n\nWritten by Trainwright. Paths are relative to the folder {
 
 
 class PythonSource(str):
-    """A piece of source that stands for itself."""
+    """A piece of source that is inserted as it is."""
 
     __slots__ = ()
 
 
 def literal(value: Any, indent: int = 0) -> str:
-    """The source of a value: on one line where that fits, else an entry per line.
+    """Return the source of a value: on one line if it fits, else one entry per line.
 
     Args:
-        value: texts, numbers, truth values, nothing, lists and mappings of these, and :class:`PythonSource`.
-        indent: columns that the first line is in already.
+        value: a string, number, boolean or None, a list or mapping of these, or a :class:`PythonSource`.
+        indent: the column at which the first line starts.
     """
     if isinstance(value, PythonSource):
         return str(value)
@@ -39,28 +39,28 @@ def literal(value: Any, indent: int = 0) -> str:
 
 
 def call(name: str, arguments: Mapping[str, Any], indent: int = 0, positional: Iterable[Any] = ()) -> PythonSource:
-    """The source of a call with keyword arguments; those that are ``None`` or empty are left out."""
+    """Return the source of a call with keyword arguments; None and empty values are omitted."""
     parts = [literal(value, indent + 4) for value in positional]
     parts += [f"{key}={literal(value, indent + 4)}" for key, value in arguments.items() if not _empty(value)]
     return PythonSource(_bracketed(f"{name}(", parts, ")", indent))
 
 
 def folder_of(subject: Subject) -> str:
-    """The folder with the code as the generated script names it: seen from the working folder, where that is near."""
+    """Return the folder with the code as the generated script names it: relative if below the working folder."""
     source = subject.job.source_dir
     folder = (subject.folder / source if source else subject.folder).absolute()
-    near = os.path.relpath(folder)
-    return str(folder) if near.startswith("..") else near
+    relative = os.path.relpath(folder)
+    return str(folder) if relative.startswith("..") else relative
 
 
 def entry_of(subject: Subject) -> str:
-    """The entry point as an SDK takes it: relative to ``source_dir``, or the path of a file of its own."""
+    """Return the entry point for an SDK: relative to ``source_dir``, or the path of a single file."""
     entry = str(subject.job.entry_point)
     return entry if subject.job.source_dir else str(Path(folder_of(subject), entry))
 
 
 def head(title: str) -> str:
-    """The docstring of a generated script."""
+    """Return the docstring of a generated script."""
     return HEAD.format(title=title, folder=Path.cwd().name or "/")
 
 
@@ -70,7 +70,7 @@ def _empty(value: Any) -> bool:
 
 def _text(value: str) -> str:
     shown = repr(value)
-    # Double quotes, as formatters have them, wherever that asks for no escapes.
+    # Double quotes, as formatters write them, unless that needs escapes.
     return f'"{shown[1:-1]}"' if shown.startswith("'") and '"' not in shown and "\\'" not in shown else shown
 
 

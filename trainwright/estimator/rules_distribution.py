@@ -1,4 +1,4 @@
-"""``distribution``: its keys, their values, and sets of which one would win in silence."""
+"""``distribution``: its keys, their values, and combinations of which one would silently win."""
 
 from __future__ import annotations
 
@@ -11,78 +11,79 @@ from trainwright.core.errors import did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import MODEL_PARALLEL, Subject, enabled, part
 from trainwright.sagemaker.distribution import INNER, MEANT, STRATEGIES, Key
+from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT, TENSORFLOW_TOOLKIT
 
 SDK = "sagemaker 2.257.7, estimator.py and fw_utils.py"
-TRIED = f"tried with {SDK}: accepted, and without any effect"
+TRIED = f"tried with {SDK}: accepted without any effect"
 UNKNOWN = Rule(
     code="TW200",
     severity="error",
-    title="a key of distribution that nobody reads",
+    title="an unknown key in distribution",
     source=TRIED,
-    remedy="Correct the key, or take it out.",
+    remedy="Correct or remove the key.",
 )
 VALUE = Rule(
     code="TW201",
     severity="error",
-    title="a value of distribution is of the wrong kind",
+    title="a value in distribution has the wrong type",
     source=SDK,
-    remedy="Write it as the message says.",
+    remedy="Write it as described in the message.",
 )
 FOREIGN = Rule(
     code="TW202",
     severity="error",
-    title="a strategy of another framework than the image's",
-    source="sagemaker-pytorch-training 3.0.0 and sagemaker-tensorflow-training 20.4.1, training.py",
-    remedy="Take a strategy that the image's framework knows.",
+    title="a strategy for another framework than the image's",
+    source=f"{PYTORCH_TOOLKIT} and {TENSORFLOW_TOOLKIT}, training.py",
+    remedy="Use a strategy that the image's framework supports.",
 )
 SWITCHED_OFF = Rule(
     code="TW203",
     severity="warning",
-    title="a strategy is configured and not switched on, so the script starts as a single process",
-    source=f'{SDK}: without "enabled": true a strategy is off',
-    remedy='Add "enabled": true, or take the strategy out.',
+    title="a strategy is configured but not enabled, so the script starts as a single process",
+    source=f'{SDK}: without "enabled": true a strategy is disabled',
+    remedy='Add "enabled": true, or remove the strategy.',
 )
 EXACTLY_ONE = Rule(
     code="TW204",
     severity="error",
-    title="smdistributed has not exactly one of dataparallel and modelparallel",
-    source=f"{SDK}: refused; AWS guide for model parallelism: the two libraries do not go together",
-    remedy="Keep one of the two.",
+    title="smdistributed needs exactly one of dataparallel and modelparallel",
+    source=f"{SDK}: rejected; AWS guide for model parallelism: the two libraries cannot be combined",
+    remedy="Keep one of them.",
 )
 TOGETHER = Rule(
     code="TW205",
     severity="error",
-    title="two strategies of which one is dropped in silence",
-    source=f"{TRIED}; sagemaker-pytorch-training 3.0.0 takes the first that it knows",
-    remedy="Name one of them.",
+    title="two strategies of which one is silently dropped",
+    source=f"{TRIED}; {PYTORCH_TOOLKIT} takes the first one it knows",
+    remedy="Keep one of them.",
 )
 REFUSED_TOGETHER = Rule(
     code="TW206",
     severity="error",
-    title="two strategies that the SDK refuses together",
+    title="two strategies that the SDK rejects together",
     source=SDK,
-    remedy="Name one of them.",
+    remedy="Keep one of them.",
 )
 GROUPS = Rule(
     code="TW207",
     severity="error",
-    title="distribution.instance_groups does not fit the groups of the job",
+    title="distribution.instance_groups does not match the groups of the job",
     source=SDK,
-    remedy="List one group of instance_groups, by its name, beside mpi or smdistributed.",
+    remedy="List the name of one group, together with mpi or smdistributed.",
 )
 TRAINIUM = Rule(
     code="TW208",
     severity="error",
-    title="Trainium instances know torch_distributed alone",
+    title="Trainium instances support only torch_distributed",
     source=SDK,
     remedy='distribution: {"torch_distributed": {"enabled": true}}',
 )
 PYTHON_ONLY = Rule(
     code="TW209",
     severity="error",
-    title="torchrun and xla_spawn start Python files only",
-    source=f"{SDK}; sagemaker-pytorch-training 3.0.0",
-    remedy="Name a .py file as entry_point.",
+    title="torchrun and xla_spawn only start Python files",
+    source=f"{SDK}; {PYTORCH_TOOLKIT}",
+    remedy="Use a .py file as entry_point.",
 )
 P5 = Rule(
     code="TW210",
@@ -94,37 +95,37 @@ P5 = Rule(
 PARAMETER_SERVER = Rule(
     code="TW211",
     severity="warning",
-    title="a parameter server on instances with several GPUs: each host trains with one process",
-    source=f"{SDK}, which warns of it",
-    remedy="mpi with Horovod, or multi_worker_mirrored_strategy.",
+    title="a parameter server on instances with several GPUs; each host trains with one process",
+    source=f"{SDK}, which warns about it",
+    remedy="Use mpi with Horovod, or multi_worker_mirrored_strategy.",
 )
 MWMS = Rule(
     code="TW212",
     severity="error",
     title="multi_worker_mirrored_strategy needs TensorFlow 2.9 or newer",
     source=SDK,
-    remedy="Take an image with a newer TensorFlow, or mpi with Horovod.",
+    remedy="Use an image with a newer TensorFlow, or mpi with Horovod.",
 )
 NO_ACCELERATOR = Rule(
     code="TW213",
     severity="warning",
-    title="a strategy for accelerators on an instance type without any: one process per host",
-    source=f"{TRIED} on what is started: one process per GPU or NeuronCore, and one where there is none",
-    remedy="Take a GPU or Trainium type, or leave the strategy out.",
+    title="a strategy for accelerators on an instance type without any; one process per host is started",
+    source=f"{TRIED}: one process per GPU or NeuronCore is started, or a single one",
+    remedy="Use a GPU or Trainium type, or remove the strategy.",
 )
 ONE_HOST = Rule(
     code="TW214",
     severity="warning",
-    title="a strategy over several hosts, and the job has one",
-    source="sagemaker-tensorflow-training 20.4.1: parameter servers are started on two hosts or more",
-    remedy="instance_count: 2 or more.",
+    title="a strategy for several hosts, but the job has one",
+    source=f"{TENSORFLOW_TOOLKIT}: parameter servers are started on two or more hosts",
+    remedy="Set instance_count to 2 or more.",
 )
 REFUSED = Rule(
     code="TW219",
     severity="error",
-    title="the distribution does not hold together",
-    source="trainwright's own reading of the SDK, also that of rehearse",
-    remedy="Correct what the message names.",
+    title="the distribution is invalid",
+    source="Trainwright's own reading of the SDK, shared with rehearse",
+    remedy="Correct the key in the message.",
 )
 RULES = (
     UNKNOWN,
@@ -144,7 +145,7 @@ RULES = (
     ONE_HOST,
     REFUSED,
 )
-# Where a strategy begins: smdistributed's parts have their switch one level deeper.
+# Tables with a switch of their own; smdistributed's is one level deeper.
 _SWITCHES = (
     *(name for name in STRATEGIES if name not in ("smdistributed", "instance_groups")),
     "smdistributed.dataparallel",
@@ -153,7 +154,7 @@ _SWITCHES = (
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     given = subject.job.distribution
     yield from _keys(given, STRATEGIES, "distribution", subject)
     for name, keys in INNER.items():
@@ -167,14 +168,14 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _hardware(subject)
     entry = subject.job.entry_point
     if subject.launcher in ("torchrun", "xla") and entry is not None and not entry.endswith(".py"):
-        yield PYTHON_ONLY.finding(f"{entry} is no .py file", path="entry_point")
+        yield PYTHON_ONLY.finding(f"{entry} is not a .py file", path="entry_point")
     yield from _tensorflow(subject)
 
 
 def _tensorflow(subject: Subject) -> Iterator[Finding]:
-    asked = "multi_worker_mirrored_strategy" in subject.job.distribution
+    requested = "multi_worker_mirrored_strategy" in subject.job.distribution
     image = subject.image
-    if asked and image and image.family == "tensorflow" and version_key(image.version)[:2] < (2, 9):
+    if requested and image and image.family == "tensorflow" and version_key(image.version)[:2] < (2, 9):
         where = "distribution.multi_worker_mirrored_strategy"
         yield MWMS.finding(f"the image has TensorFlow {image.version}", path=where)
 
@@ -183,21 +184,19 @@ def _keys(table: Mapping[str, Any], keys: Mapping[str, Key], where: str, subject
     framework = subject.framework
     known = {name: key for name, key in keys.items() if framework is None or framework in key.frameworks}
     for key, value in table.items():
-        name = str(key)  # YAML reads `on` and `8` as something else than texts
+        name = str(key)  # YAML does not read `on` and `8` as strings
         path = f"{where}.{name}"
         if name not in keys:
             meant = MEANT.get(name)
             hint = f"Did you mean {meant}?" if meant in keys else did_you_mean(name, known)
-            yield UNKNOWN.finding(
-                f"{name!r} is no key of {where}; the SDK drops it without a word. {hint}", path=path, remedy=hint
-            )
+            yield UNKNOWN.finding(f"unknown key {name!r} in {where}; the SDK silently drops it. {hint}", path=path)
         elif name not in known:
             yield FOREIGN.finding(
                 f"{name} is for {' and '.join(keys[name].frameworks)}; the image has {framework}", path=path
             )
         elif not keys[name].takes(value):
-            # "enabled": "true" is a text, and every text but the empty one switches on, "false" too.
-            yield VALUE.finding(f"{name} is {keys[name].words}, not {json.dumps(value, default=str)}", path=path)
+            # "enabled": "true" is a string, and every non-empty string enables, even "false".
+            yield VALUE.finding(f"{name} must be {keys[name].words}, not {json.dumps(value, default=str)}", path=path)
 
 
 def _together(given: Mapping[str, Any]) -> Iterator[Finding]:
@@ -213,9 +212,9 @@ def _together(given: Mapping[str, Any]) -> Iterator[Finding]:
         (torchrun, smddp, "torch_distributed and dataparallel", "the container takes torchrun", "smdistributed"),
     ):
         if a and b:
-            yield TOGETHER.finding(f"{names} are both on, and {winner} without a word", path=f"distribution.{path}")
+            yield TOGETHER.finding(f"{names} are both enabled, and {winner} silently", path=f"distribution.{path}")
     if "pytorchddp" in given and "smdistributed" in given:
-        yield REFUSED_TOGETHER.finding("pytorchddp is another name of dataparallel", path="distribution.pytorchddp")
+        yield REFUSED_TOGETHER.finding("pytorchddp is another name for dataparallel", path="distribution.pytorchddp")
     others = [name for name in ("smdistributed", "parameter_server") if name in given]
     if enabled(given, "multi_worker_mirrored_strategy") and others:
         yield REFUSED_TOGETHER.finding(
@@ -231,20 +230,20 @@ def _groups(subject: Subject) -> Iterator[Finding]:
     strategy = [name for name in given if name != "instance_groups" and name in STRATEGIES]
     if "instance_groups" not in given:
         if len(names) > 1 and strategy:
-            yield GROUPS.finding(f"the job has {len(names)} groups, and distribution names none of them", path=path)
+            yield GROUPS.finding(f"the job has {len(names)} groups, but distribution names none of them", path=path)
         return
     listed = [name for name in subject.listed_groups if isinstance(name, str)]
     if len(listed) != len(subject.listed_groups):
-        yield VALUE.finding("instance_groups is a list of names", path=path)
+        yield VALUE.finding("instance_groups must be a list of names", path=path)
     for name in listed:
         if name not in names:
-            hint = did_you_mean(name, names) if names else "The job has instance_type instead of groups."
-            yield GROUPS.finding(f"there is no instance group {name!r}. {hint}", path=path, remedy=hint)
+            hint = did_you_mean(name, names) if names else "The job has an instance_type and no groups."
+            yield GROUPS.finding(f"unknown instance group {name!r}. {hint}", path=path, remedy=hint)
     if len(names) > 1 and len(listed) != 1:
-        yield GROUPS.finding(f"{len(listed)} groups are listed; one can train together", path=path)
+        yield GROUPS.finding(f"{len(listed)} groups are listed; name exactly one", path=path)
     mpi = enabled(given, "mpi") or enabled(given, "smdistributed", "dataparallel") or enabled(given, "pytorchddp")
     if not mpi:
-        yield GROUPS.finding("neither mpi nor dataparallel is on, and nothing else heeds the list", path=path)
+        yield GROUPS.finding("only mpi and dataparallel use the list, and neither is enabled", path=path)
 
 
 def _hardware(subject: Subject) -> Iterator[Finding]:
@@ -255,15 +254,15 @@ def _hardware(subject: Subject) -> Iterator[Finding]:
         if name.startswith("ml.trn") and strategies not in ([], ["torch_distributed"]):
             yield TRAINIUM.finding(f"{name} with {', '.join(strategies)}", path="distribution")
         if smdistributed and "p5.48xlarge" in name:
-            yield P5.finding(f"the SDK refuses {name} with smdistributed alone", path=path)
+            yield P5.finding(f"the SDK rejects {name} with smdistributed alone", path=path)
     if smdistributed and "2.0.1-gpu-py310-cu121" in (subject.job.image or ""):
-        yield P5.finding("the SDK refuses this image with smdistributed alone", path="image")
+        yield P5.finding("the SDK rejects this image with smdistributed alone", path="image")
     for path, kind, count in subject.instances:
         if enabled(given, "parameter_server"):
             if kind.gpus > 1:
                 yield PARAMETER_SERVER.finding(f"{kind.name} has {kind.gpus} GPUs", path=path)
             if count == 1 and not subject.job.instance_groups:
-                yield ONE_HOST.finding("parameter_server with one host starts none", path="instance_count")
+                yield ONE_HOST.finding("parameter_server starts none on a single host", path="instance_count")
         accelerated = subject.launcher in ("torchrun", "smddp", "xla") or enabled(given, *MODEL_PARALLEL.split(".")[1:])
         if accelerated and kind.accelerator is None:
             yield NO_ACCELERATOR.finding(f"{kind.name} has neither GPU nor NeuronCore", path=path)

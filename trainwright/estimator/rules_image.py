@@ -1,4 +1,4 @@
-"""The image held against the job: its launchers, libraries, code, processor and CUDA version."""
+"""Check the image against the job: its launchers, libraries, code, processor and CUDA version."""
 
 from __future__ import annotations
 
@@ -6,91 +6,91 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trainwright.catalog.image_line import version_key
-from trainwright.core.findings import Finding, Rule
+from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.estimator.image import ECR, ImageFacts
-from trainwright.estimator.rules_distribution import TRIED
+from trainwright.estimator.rules_distribution import SDK
 from trainwright.estimator.subject import Subject, enabled
 from trainwright.sagemaker.distribution import needs_framework_module
 from trainwright.sagemaker.instances import Instance
+from trainwright.sagemaker.toolkit import TOOLKIT
 
 LABELS = "the image's labels, which its build proved"
-TOOLKIT = "sagemaker-training 5.1.4"
 UNKNOWN = Rule(
     code="TW240",
     severity="note",
-    title="nothing is known of the image, so whether it holds what the job needs was not checked",
-    source="no label of Trainwright's, and no image of AWS's",
-    remedy="./invoke rehearse --image …, or `plan:` in the job file.",
+    title="nothing is known about the image, so it was not checked for what the job needs",
+    source="no Trainwright labels, and not one of AWS's images",
+    remedy="Use ./invoke rehearse --image …, or `plan:` in the job file.",
 )
 NOT_IN_ECR = Rule(
     code="TW241",
     severity="error",
-    title="the image is not in Amazon ECR, and SageMaker pulls from nowhere else",
-    source="AWS documentation of training with an own image; aws/sagemaker-python-sdk #2174",
-    remedy="./invoke push --image …, then the address that it prints.",
+    title="the image is not in Amazon ECR, the only registry SageMaker pulls from",
+    source="AWS documentation of training with a custom image; aws/sagemaker-python-sdk #2174",
+    remedy="Run ./invoke push --image … and use the address that it prints.",
 )
 OTHER_REGION = Rule(
     code="TW242",
     severity="error",
-    title="the image lies in another region than the job runs in",
-    source="AWS documentation of training with an own image: same region",
-    remedy="./invoke push --region …, or the region of the image.",
+    title="the image is in another region than the job",
+    source="AWS documentation of training with a custom image: same region",
+    remedy="Run ./invoke push --region …, or use the image's region.",
 )
 NO_LAUNCHER = Rule(
     code="TW243",
     severity="error",
-    title="the image does not hold what the launcher needs",
+    title="the image lacks a component that the launcher needs",
     source=f"{LABELS}; {TOOLKIT} and its framework modules",
-    remedy="An image with it: ./invoke list --json shows the components of each line.",
+    remedy="Use an image with it; ./invoke list --json shows the components of each line.",
 )
 NO_MODULE = Rule(
     code="TW244",
     severity="error",
-    title="the launcher is one that only a framework's module of the toolkit knows, and the image has no such module",
-    source=f"{TRIED}: {TOOLKIT} alone starts one process and says SUCCESS",
-    remedy="An image with sagemaker-pytorch-training (or -tensorflow-), or mpi as launcher.",
+    title="the launcher needs a framework module of the toolkit, which the image lacks",
+    source=f"tried with {SDK}: {TOOLKIT} alone starts one process and reports success",
+    remedy="Use an image with sagemaker-pytorch-training (or -tensorflow-), or mpi as launcher.",
 )
 OPEN_MPI = Rule(
     code="TW245",
     severity="error",
-    title="Open MPI other than 4 cannot be used over several hosts",
-    source=f"{TOOLKIT}: workers wait for a process called orted; tried with 5.0.11",
-    remedy="An image with Open MPI 4.",
+    title="only Open MPI 4 works across several hosts",
+    source=f"{TOOLKIT}: workers wait for a process named orted; tried with 5.0.11",
+    remedy="Use an image with Open MPI 4.",
 )
 BAKED = Rule(
     code="TW246",
     severity="error",
-    title="the image holds code, so the toolkit ignores the code of the estimator",
-    source=f"{TRIED} with {TOOLKIT}; aws/sagemaker-training-toolkit #222",
-    remedy="Leave out source_dir and entry_point, or take an image without code.",
+    title="the image contains code, so the toolkit ignores the estimator's code",
+    source=f"tried with {SDK} and {TOOLKIT}; aws/sagemaker-training-toolkit #222",
+    remedy="Remove source_dir and entry_point, or use an image without code.",
 )
 OTHER_ENTRY = Rule(
     code="TW247",
     severity="error",
-    title="entry_point is not the one that is baked into the image, which wins",
-    source=f"{TRIED} with {TOOLKIT}: SAGEMAKER_PROGRAM of the image wins over the estimator's",
-    remedy="Leave entry_point out, or take an image without code.",
+    title="entry_point differs from the one built into the image, which wins",
+    source=f"tried with {SDK} and {TOOLKIT}: SAGEMAKER_PROGRAM of the image wins over the estimator's",
+    remedy="Remove entry_point, or use an image without code.",
 )
 PROCESSOR = Rule(
     code="TW248",
     severity="error",
     title="the image cannot run on the instance's processor or accelerator",
     source="table of instance types",
-    remedy="Take an instance type with that processor.",
+    remedy="Use an instance type with that processor.",
 )
 NO_GPU_CODE = Rule(
     code="TW249",
     severity="warning",
-    title="an image without CUDA on GPU instances, or one with CUDA where there is no GPU",
+    title="an image without CUDA on GPU instances, or one with CUDA on instances without a GPU",
     source=LABELS,
-    remedy="./invoke list shows the lines of the other kind.",
+    remedy="Use a line of the other kind: ./invoke list.",
 )
 CUDA_VERSION = Rule(
     code="TW250",
     severity="warning",
-    title="the image's CUDA version does not know the GPU yet, or no longer",
-    source="NVIDIA's release notes of CUDA: with which version a compute capability came, and went",
-    remedy="An image with another CUDA version, or another instance type.",
+    title="the image's CUDA version does not support the GPU yet, or no longer",
+    source="NVIDIA's release notes of CUDA: the versions that added and dropped each compute capability",
+    remedy="Use an image with another CUDA version, or another instance type.",
 )
 RULES = (
     UNKNOWN,
@@ -105,7 +105,7 @@ RULES = (
     NO_GPU_CODE,
     CUDA_VERSION,
 )
-# launcher: components that must be there. The toolkit starts sshd on each host of an MPI job.
+# Launcher → required components. The toolkit starts sshd on each host of an MPI job.
 NEEDS = {
     "mpi": ("sagemaker-toolkit", "openmpi", "ssh", "mpi4py"),
     "smddp": ("sagemaker-toolkit", "openmpi", "ssh", "mpi4py", "smdistributed-dataparallel"),
@@ -126,16 +126,16 @@ FIRST_CUDA = {
     "RTX PRO 4500": "12.8",
     "B300": "12.9",
 }
-# GPU → the first CUDA version that no longer does.
+# GPU → the first CUDA version that no longer supports it.
 GONE_CUDA = {"K80": "12.0", "V100": "13.0"}
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     yield from _address(subject)
     if subject.image is None:
         if subject.job.image:
-            yield UNKNOWN.finding(f"{subject.job.image} has no labels that were found", path="image")
+            yield UNKNOWN.finding(f"no labels found for {subject.job.image}", path="image")
         return
     where = "plan" if subject.image.origin == "plan" else "image"
     if subject.image.components is not None:
@@ -149,16 +149,16 @@ def _address(subject: Subject) -> Iterator[Finding]:
     job = subject.job
     found = ECR.fullmatch(job.image) if job.image else None
     if job.image and found is None and not job.image.startswith("public.ecr.aws/"):
-        # What is only checked may lie here still.
-        severity = "error" if subject.generates else "note"
+        # A job that is only checked may use a local image.
+        severity: Severity = "error" if subject.generates else "note"
         yield NOT_IN_ECR.finding(
-            f"{job.image} is no address in Amazon ECR",
+            f"{job.image} is not an address in Amazon ECR",
             path="image",
-            severity=severity,  # type: ignore[arg-type]
+            severity=severity,
             remedy=f"./invoke push --image {job.image}",
         )
     elif job.image and found is None:
-        yield NOT_IN_ECR.finding("the public gallery is not Amazon ECR's private registry", path="image")
+        yield NOT_IN_ECR.finding("the public gallery is not a private Amazon ECR registry", path="image")
     if found and job.region and found["region"] != job.region:
         yield OTHER_REGION.finding(f"the image is in {found['region']}, the job in {job.region}", path="region")
 
@@ -170,14 +170,14 @@ def _components(subject: Subject, image: ImageFacts, where: str) -> Iterator[Fin
         needs.append("smdistributed-modelparallel")
         if image.family == "tensorflow":
             yield NO_LAUNCHER.finding(
-                "the model parallel library comes for PyTorch alone in an image of one's own", path=where
+                "custom images can contain the model parallel library for PyTorch only", path=where
             )
     missing = [name for name in needs if not image.has(name)]
     for name in missing:
-        yield NO_LAUNCHER.finding(f"{launcher} needs {name}, which the image does not hold", path=where)
+        yield NO_LAUNCHER.finding(f"{launcher} needs {name}, which is not in the image", path=where)
     module = subject.sdk == 2 and needs_framework_module(launcher)
     if module and image.has("sagemaker-toolkit") and image.family is None:
-        yield NO_MODULE.finding(f"{launcher} with an image of {image.framework}", path=where)
+        yield NO_MODULE.finding(f"{launcher} with a {image.framework} image", path=where)
     mpi = image.version_of("openmpi")
     if mpi and launcher in ("mpi", "smddp") and subject.hosts > 1 and version_key(mpi)[:1] != (4,):
         yield OPEN_MPI.finding(f"the image has Open MPI {mpi}", path=where)
@@ -191,26 +191,26 @@ def _code(subject: Subject, image: ImageFacts) -> Iterator[Finding]:
         yield BAKED.finding(f"{job.source_dir} would never be unpacked", path="source_dir")
     elif job.entry_point and PurePosixPath(job.entry_point) != PurePosixPath(str(image.entry_point)):
         yield OTHER_ENTRY.finding(
-            f"the image runs {image.entry_point}, the job asks for {job.entry_point}", path="entry_point"
+            f"the image runs {image.entry_point}, the job names {job.entry_point}", path="entry_point"
         )
     elif job.entry_point:
-        yield BAKED.finding(f"{job.entry_point} is in the image already", path="entry_point", severity="warning")
+        yield BAKED.finding(f"{job.entry_point} is already in the image", path="entry_point", severity="warning")
     if subject.sdk == 3:
         yield BAKED.finding(
-            "SDK 3 replaces `train` by its own script and knows nothing of code in the image",
+            "SDK 3 replaces `train` with its own script and ignores code in the image",
             path="entry_point",
-            remedy="--sdk 2, or an image without code.",
+            remedy="Use --sdk 2, or an image without code.",
         )
 
 
 def _hardware(image: ImageFacts, kind: Instance, path: str) -> Iterator[Finding]:
     if kind.architecture == "arm64":
-        yield PROCESSOR.finding(f"{kind.name} has an ARM processor, the image is for x86-64", path=path)
+        yield PROCESSOR.finding(f"{kind.name} has an ARM processor, but the image is for x86-64", path=path)
     if kind.neuron_devices:
-        yield PROCESSOR.finding(f"{kind.name} has Trainium devices, and the image no Neuron SDK", path=path)
+        yield PROCESSOR.finding(f"{kind.name} has Trainium devices, but the image has no Neuron SDK", path=path)
         return
     if image.cuda == "cpu" and kind.gpus:
-        yield NO_GPU_CODE.finding(f"a CPU image on {kind.name}, whose GPUs stay unused", path=path)
+        yield NO_GPU_CODE.finding(f"a CPU image on {kind.name}, whose GPUs remain unused", path=path)
     elif image.cuda not in (None, "cpu") and not kind.gpus:
         yield NO_GPU_CODE.finding(
             f"an image with CUDA {image.cuda} on {kind.name}, which has no GPU", path=path, severity="note"
@@ -221,9 +221,9 @@ def _hardware(image: ImageFacts, kind: Instance, path: str) -> Iterator[Finding]
     first, gone = FIRST_CUDA.get(kind.gpu or ""), GONE_CUDA.get(kind.gpu or "")
     if first and has < version_key(first):
         yield CUDA_VERSION.finding(
-            f"{kind.gpu} ({kind.name}) came with CUDA {first}; the image has {image.cuda}", path=path
+            f"{kind.gpu} ({kind.name}) is supported from CUDA {first}; the image has {image.cuda}", path=path
         )
     if gone and has >= version_key(gone):
         yield CUDA_VERSION.finding(
-            f"{kind.gpu} ({kind.name}) went with CUDA {gone}; the image has {image.cuda}", path=path
+            f"{kind.gpu} ({kind.name}) is no longer supported from CUDA {gone}; the image has {image.cuda}", path=path
         )

@@ -15,91 +15,91 @@ from trainwright.estimator.rules_distribution import TRIED
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.instances import instance
 from trainwright.sagemaker.job import Channel
+from trainwright.sagemaker.toolkit import TOOLKIT
 
-TOOLKIT = "sagemaker-training 5.1.4"
 API = "CreateTrainingJob, AWS's API reference"
 ENTRY_NAME = Rule(
     code="TW260",
     severity="error",
-    title="an entry point that the toolkit refuses: absolute, outside of source_dir, or with odd characters",
+    title="an entry point that the toolkit rejects: absolute, outside source_dir, or with unsupported characters",
     source=f"tried with {TOOLKIT} (strict names since 5.1.4) and sagemaker 2.257.7",
-    remedy="A path relative to source_dir, of letters, digits and . _ + - /",
+    remedy="Use a path relative to source_dir, with only letters, digits and . _ + - /",
 )
 ENTRY_MISSING = Rule(
     code="TW261",
     severity="error",
-    title="the code is not there",
-    source="sagemaker 2.257.7: entry_point and source_dir are files of this machine",
-    remedy="Name a file that exists, relative to source_dir; paths are relative to the job file.",
+    title="the code was not found",
+    source="sagemaker 2.257.7: entry_point and source_dir are local files",
+    remedy="Name an existing file, relative to source_dir; source_dir is relative to the job file.",
 )
 INSTANCE = Rule(
     code="TW262",
     severity="error",
-    title="no such training instance type",
+    title="unknown training instance type",
     source="botocore's model of the API, TrainingInstanceType",
-    remedy="Name one of the valid types.",
+    remedy="Use one of the valid types.",
 )
 WHERE = Rule(
     code="TW263",
     severity="error",
-    title="the job says not what it runs on, or says it twice",
+    title="instances are missing, or given twice",
     source=API,
-    remedy="instance_type and instance_count, or instance_groups.",
+    remedy="Give instance_type and instance_count, or instance_groups.",
 )
 INCOMPLETE = Rule(
     code="TW264",
     severity="error",
-    title="something that starting the job needs is missing",
+    title="a value that is needed to start the job is missing",
     source=API,
-    remedy="Add it to the job file, or give it by a flag.",
+    remedy="Add it to the job file, or pass it with a flag.",
 )
 RESERVED = Rule(
     code="TW265",
     severity="error",
-    title="a hyperparameter that the toolkit reads itself and withholds from the script",
+    title="a hyperparameter that the toolkit reserves and does not pass to the script",
     source=f"{TOOLKIT}: names that begin with sagemaker_",
-    remedy="Take another name, or say it by `distribution`, `compiler` or `entry_point`.",
+    remedy="Use another name, or set it with `distribution`, `compiler` or `entry_point`.",
 )
 HYPERPARAMETER_NAME = Rule(
     code="TW266",
     severity="error",
-    title="a hyperparameter's name that the toolkit refuses",
+    title="a hyperparameter name that the toolkit rejects",
     source=f"{TOOLKIT}: A-Z a-z 0-9 . _ + - / since 5.1.4",
-    remedy="Take another name.",
+    remedy="Use another name.",
 )
 ENVIRONMENT = Rule(
     code="TW267",
     severity="error",
-    title="an environment variable that breaks the start of the container, or has no effect",
+    title="an environment variable that prevents the container from starting, or overrides the job",
     source=f"tried with {TOOLKIT}",
-    remedy="Take it out.",
+    remedy="Remove it.",
 )
 SPOT = Rule(
     code="TW268",
     severity="error",
-    title="spot without room to wait, or a wait without spot",
-    source=f"{API}: MaxWaitTimeInSeconds >= MaxRuntimeInSeconds, with managed spot training alone",
-    remedy="spot: true with max_wait at least as long as max_run.",
+    title="max_wait is shorter than max_run, or set without spot",
+    source=f"{API}: MaxWaitTimeInSeconds >= MaxRuntimeInSeconds, and only with managed spot training",
+    remedy="Use spot: true with max_wait at least as long as max_run.",
 )
 SPOT_LOST = Rule(
     code="TW269",
     severity="warning",
-    title="spot without checkpoints: an interruption loses everything",
+    title="spot without checkpoints: an interruption loses all progress",
     source="AWS documentation of managed spot training",
-    remedy="checkpoint: {s3_uri: s3://…}, and a script that saves to and loads from its folder.",
+    remedy="Add checkpoint: {s3_uri: s3://…}, and let the script save to and load from its folder.",
 )
 CHANNEL = Rule(
     code="TW270",
     severity="error",
-    title="an input channel that is none",
+    title="invalid input channel",
     source=f"{API}; sagemaker 2.257.7, TrainingInput",
-    remedy="A channel is an S3 address, or a record with s3_data.",
+    remedy="Use an S3 address, or a record with s3_data.",
 )
 CHANNEL_NAME = Rule(
     code="TW271",
     severity="error",
-    title="a channel's name that another one needs",
-    source="sagemaker-train 1.27.0: channels code and sm_drivers are SDK 3's own; SDK 2 takes code under isolation",
+    title="a reserved channel name",
+    source="sagemaker-train 1.27.0: channels code and sm_drivers are SDK 3's own; SDK 2 uses code under isolation",
     remedy="Give the channel another name.",
 )
 BATCH = Rule(
@@ -112,42 +112,42 @@ BATCH = Rule(
 MEMORY = Rule(
     code="TW273",
     severity="warning",
-    title="the model's state does not fit into a GPU",
+    title="the model's state does not fit in a GPU",
     source="bytes per parameter: Rajbhandari et al., ZeRO (2020), section 3.1; AWS guide for distributed training",
-    remedy="Model parallelism, sharding (FSDP), or GPUs with more memory.",
+    remedy="Use model parallelism, sharding (FSDP), or GPUs with more memory.",
 )
 FEWER = Rule(
     code="TW274",
     severity="note",
-    title="many small instances where fewer larger ones have the same GPUs",
-    source="AWS guide for the SageMaker Training Compiler, best practices: GPUs of one host talk faster",
-    remedy="Take the larger type.",
+    title="many small instances, although fewer larger ones have the same GPUs",
+    source="AWS guide for the SageMaker Training Compiler, best practices: GPUs in one host communicate faster",
+    remedy="Use the larger type.",
 )
 ONE_PROCESS = Rule(
     code="TW275",
     severity="warning",
-    title="several GPUs or hosts, and no distribution: each host trains alone with one process",
+    title="several GPUs or hosts without distribution; each host trains alone with one process",
     source=f"{TOOLKIT}: without a strategy one process is started on every host",
-    remedy='distribution: {"torch_distributed": {"enabled": true}}, if the script is written for it.',
+    remedy='distribution: {"torch_distributed": {"enabled": true}}, if the script supports it.',
 )
 NO_EFFECT = Rule(
     code="TW276",
     severity="warning",
-    title="something that has no effect in a container",
+    title="a setting without effect in the container",
     source=f"tried with {TOOLKIT}",
-    remedy="Take it out.",
+    remedy="Remove it.",
 )
 SMDDP_TYPE = Rule(
     code="TW277",
     severity="warning",
-    title="an instance type that SageMaker's data parallel library is not made for",
+    title="an instance type that SageMaker's data parallel library does not support",
     source=f"sagemaker 2.257.7 has the list and does not use it; {TRIED}",
-    remedy="ml.p3.16xlarge, ml.p3dn.24xlarge, ml.p4d.24xlarge or ml.p4de.24xlarge; else torch_distributed.",
+    remedy="Use ml.p3.16xlarge, ml.p3dn.24xlarge, ml.p4d.24xlarge or ml.p4de.24xlarge; otherwise torch_distributed.",
 )
 NOT_JSON = Rule(
     code="TW278",
     severity="error",
-    title="a value that JSON does not have, such as a date",
+    title="a value that JSON cannot represent, such as a date",
     source="sagemaker 2.257.7: every hyperparameter is sent as JSON",
     remedy="Write it in quotes.",
 )
@@ -178,7 +178,7 @@ _HYPERPARAMETER = re.compile(r"[A-Za-z0-9._+/-]+")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     yield from _code(subject)
     yield from _instances(subject)
     yield from _missing(subject)
@@ -193,38 +193,40 @@ def _code(subject: Subject) -> Iterator[Finding]:
     entry, source = job.entry_point, job.source_dir
     if entry is None:
         if subject.image is not None and not subject.image.baked:
-            yield INCOMPLETE.finding("entry_point is missing, and the image holds no code", path="entry_point")
+            yield INCOMPLETE.finding("entry_point is missing, and the image contains no code", path="entry_point")
         return
     if entry.startswith("s3://"):
-        yield ENTRY_NAME.finding("entry_point is a file of this machine, not an S3 address", path="entry_point")
+        yield ENTRY_NAME.finding("entry_point must be a local file, not an S3 address", path="entry_point")
         return
     local = source is None or not source.startswith("s3://")
-    # Without a source_dir the file is uploaded alone, under its last name.
+    # Without a source_dir only the file is uploaded, under its file name.
     name = entry if source is not None else PurePosixPath(entry).name
     if not _ENTRY.fullmatch(name) or name.startswith("/") or ".." in name.split("/"):
-        yield ENTRY_NAME.finding(f"{entry!r} is refused", path="entry_point")
+        yield ENTRY_NAME.finding(f"the toolkit rejects {entry!r}", path="entry_point")
         return
     if not local:
         if not str(source).endswith(".tar.gz"):
-            yield ENTRY_NAME.finding("source_dir in S3 is an archive, sourcedir.tar.gz", path="source_dir")
+            yield ENTRY_NAME.finding("source_dir in S3 must be a .tar.gz archive", path="source_dir")
         return
     folder = subject.folder if source is None else subject.folder / source
     if source is not None and not folder.is_dir():
-        yield ENTRY_MISSING.finding(f"{folder} is no folder", path="source_dir")
+        yield ENTRY_MISSING.finding(f"folder {folder} not found", path="source_dir")
     elif not (folder / entry).is_file():
         names = [path.name for path in folder.glob("*") if path.is_file()]
-        yield ENTRY_MISSING.finding(f"{folder / entry} is no file. {did_you_mean(entry, names)}", path="entry_point")
+        yield ENTRY_MISSING.finding(
+            f"file {folder / entry} not found. {did_you_mean(entry, names)}", path="entry_point"
+        )
 
 
 def _instances(subject: Subject) -> Iterator[Finding]:
     job = subject.job
     if job.instance_groups and job.instance_type:
-        yield WHERE.finding("instance_type and instance_groups are both there", path="instance_type")
+        yield WHERE.finding("instance_type and instance_groups are both given", path="instance_type")
     elif not subject.types:
-        yield WHERE.finding("neither instance_type nor instance_groups is there", path="instance_type")
+        yield WHERE.finding("neither instance_type nor instance_groups is given", path="instance_type")
     names = [group.name for group in job.instance_groups]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        yield WHERE.finding(f"two groups are called {name!r}", path="instance_groups")
+        yield WHERE.finding(f"two groups are named {name!r}", path="instance_groups")
     for path, name in subject.types:
         if name.startswith("local"):
             yield INSTANCE.finding(
@@ -237,7 +239,7 @@ def _instances(subject: Subject) -> Iterator[Finding]:
             yield INSTANCE.finding(unknown.message, path=path, remedy=unknown.remedy)
             continue
         if subject.launcher == "smddp" and name not in SMDDP_TYPES and kind.gpus:
-            yield SMDDP_TYPE.finding(f"{name} is none of {', '.join(SMDDP_TYPES)}", path=path)
+            yield SMDDP_TYPE.finding(f"{name} is not one of {', '.join(SMDDP_TYPES)}", path=path)
     if subject.launcher == "process" and not subject.compiler and not job.distribution and not job.instance_groups:
         several = subject.hosts > 1 or (subject.gpus or 0) > 1
         if several and subject.instances:
@@ -252,8 +254,8 @@ def _missing(subject: Subject) -> Iterator[Finding]:
     if not subject.generates:
         return
     if job.image is None:
-        remedy = "--image <address in ECR>: ./invoke push prints it."
-        yield INCOMPLETE.finding("image is missing: what SageMaker pulls", path="image", remedy=remedy)
+        remedy = "Add --image <address in ECR>; ./invoke push prints it."
+        yield INCOMPLETE.finding("image is missing", path="image", remedy=remedy)
     if job.role is None:
         yield INCOMPLETE.finding("role is missing", path="role", remedy="role: arn:aws:iam::<account>:role/<name>")
 
@@ -268,33 +270,33 @@ def _parameters(subject: Subject) -> Iterator[Finding]:
     for name, value in subject.job.hyperparameters.items():
         path = f"hyperparameters.{name}"
         if name.startswith("sagemaker_") and name != "sagemaker_s3_output":
-            yield RESERVED.finding(f"{name} is the toolkit's own", path=path)
+            yield RESERVED.finding(f"{name} is reserved by the toolkit", path=path)
         elif name == "mp_parameters":
             yield RESERVED.finding("mp_parameters come from distribution.smdistributed.modelparallel", path=path)
         if not _HYPERPARAMETER.fullmatch(name):
             yield HYPERPARAMETER_NAME.finding(f"{name!r}", path=path)
         if value is None:
-            yield NO_EFFECT.finding(f"{name} is null, which reaches the script as an empty text", path=path)
+            yield NO_EFFECT.finding(f"{name} is null, which reaches the script as an empty string", path=path)
 
 
 def _environment(subject: Subject) -> Iterator[Finding]:
-    said = subject.job.environment
-    level = said.get("SAGEMAKER_CONTAINER_LOG_LEVEL")
+    environment = subject.job.environment
+    level = environment.get("SAGEMAKER_CONTAINER_LOG_LEVEL")
     if level is not None and not level.lstrip("-").isdigit():
         yield ENVIRONMENT.finding(
-            f"SAGEMAKER_CONTAINER_LOG_LEVEL={level}: the toolkit reads a number and ends with an error",
+            f"SAGEMAKER_CONTAINER_LOG_LEVEL={level}: the toolkit expects a number and fails",
             path="environment.SAGEMAKER_CONTAINER_LOG_LEVEL",
-            remedy='A number, such as "20" for INFO.',
+            remedy='Use a number, such as "20" for INFO.',
         )
-    if "SAGEMAKER_SUBMIT_DIRECTORY" in said:
+    if "SAGEMAKER_SUBMIT_DIRECTORY" in environment:
         yield NO_EFFECT.finding(
-            "SAGEMAKER_SUBMIT_DIRECTORY is overwritten by the hyperparameter of that name",
+            "SAGEMAKER_SUBMIT_DIRECTORY is overwritten by the hyperparameter of the same name",
             path="environment.SAGEMAKER_SUBMIT_DIRECTORY",
         )
-    program = said.get("SAGEMAKER_PROGRAM")
+    program = environment.get("SAGEMAKER_PROGRAM")
     if program is not None and subject.job.entry_point is not None and program != subject.job.entry_point:
         yield ENVIRONMENT.finding(
-            f"SAGEMAKER_PROGRAM={program} wins over entry_point {subject.job.entry_point}",
+            f"SAGEMAKER_PROGRAM={program} overrides entry_point {subject.job.entry_point}",
             path="environment.SAGEMAKER_PROGRAM",
         )
 
@@ -302,20 +304,20 @@ def _environment(subject: Subject) -> Iterator[Finding]:
 def _spot(subject: Subject) -> Iterator[Finding]:
     job = subject.job
     if job.max_wait is not None and not job.spot:
-        yield SPOT.finding("max_wait without spot", path="max_wait", remedy="spot: true, or take max_wait out.")
+        yield SPOT.finding("max_wait without spot", path="max_wait", remedy="Add spot: true, or remove max_wait.")
     if not job.spot:
         return
     if job.max_wait is not None and job.max_wait < job.max_run:
         yield SPOT.finding(f"max_wait {job.max_wait} is shorter than max_run {job.max_run}", path="max_wait")
     if job.checkpoint is None:
-        yield SPOT_LOST.finding("spot is on", path="checkpoint")
+        yield SPOT_LOST.finding("spot is enabled without a checkpoint", path="checkpoint")
 
 
 def channel(name: str, given: object) -> Channel:
-    """An input channel as a record.
+    """Parse an input channel.
 
     Raises:
-        RequestError: it is none; the message says what is wrong.
+        RequestError: the channel is invalid.
     """
     if isinstance(given, str):
         given = {"s3_data": given}
@@ -330,7 +332,7 @@ def channel(name: str, given: object) -> Channel:
         first = wrong.errors()[0]
         raise RequestError(f"{name}.{'.'.join(str(p) for p in first['loc'])}: {first['msg']}") from None
     if not made.s3_data.startswith("s3://"):
-        raise RequestError(f"{name}: {made.s3_data!r} is no S3 address (s3://bucket/prefix)")
+        raise RequestError(f"{name}: {made.s3_data!r} is not an S3 address (s3://bucket/prefix)")
     return made
 
 
@@ -346,6 +348,6 @@ def _inputs(subject: Subject) -> Iterator[Finding]:
         groups = [group.name for group in job.instance_groups]
         for group in made.instance_groups:
             if group not in groups:
-                yield CHANNEL.finding(f"no instance group {group!r}. {did_you_mean(group, groups)}", path=path)
+                yield CHANNEL.finding(f"unknown instance group {group!r}. {did_you_mean(group, groups)}", path=path)
         if name in ("code", "sm_drivers") and (subject.sdk == 3 or (name == "code" and job.network_isolation)):
-            yield CHANNEL_NAME.finding(f"{name} is taken", path=path)
+            yield CHANNEL_NAME.finding(f"{name} is reserved", path=path)

@@ -1,4 +1,4 @@
-"""Processes per host, mpirun's options, and EFA: what reaches the launcher, and what it does with it."""
+"""Processes per host, mpirun's options, and EFA: what the launcher gets and what it does with it."""
 
 from __future__ import annotations
 
@@ -6,79 +6,80 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.estimator.rules_distribution import TRIED
+from trainwright.estimator.rules_distribution import SDK
 from trainwright.estimator.subject import Subject, enabled, part
+from trainwright.sagemaker.toolkit import TOOLKIT
 
-TOOLKIT = "sagemaker-training 5.1.4, mpi.py and smdataparallel.py"
+RUNNERS = f"{TOOLKIT}, mpi.py and smdataparallel.py"
 GUIDE = "AWS guide for launching a model-parallel job"
 TOO_MANY = Rule(
     code="TW230",
     severity="error",
     title="more processes per host than GPUs or NeuronCores",
-    source=f"{GUIDE}: one process per GPU; {TRIED} on the check: 16 on 8 GPUs is accepted, and fails when it starts",
-    remedy="processes_per_host: the number of GPUs of the instance type.",
+    source=f"{GUIDE}: one process per GPU; tried with {SDK}: 16 on 8 GPUs are accepted and only fail at the start",
+    remedy="Set processes_per_host to the number of GPUs of the instance type.",
 )
 TOO_FEW = Rule(
     code="TW231",
     severity="warning",
-    title="fewer processes per host than GPUs: the others are paid for and idle",
+    title="fewer processes per host than GPUs; the other GPUs are paid for but idle",
     source=f"{GUIDE}: one process per GPU",
-    remedy="processes_per_host: the number of GPUs of the instance type.",
+    remedy="Set processes_per_host to the number of GPUs of the instance type.",
 )
 REPEATED = Rule(
     code="TW232",
     severity="error",
-    title="an MCA parameter that mpirun gets twice, which Open MPI refuses even with the same value",
-    source=f"{TOOLKIT}; tried with Open MPI 4.1.4, also over two hosts",
-    remedy="Take it out: the toolkit sets it. Another value goes by the environment: -x OMPI_MCA_<name>=<value>.",
+    title="an MCA parameter that mpirun gets twice, which Open MPI rejects even with the same value",
+    source=f"{RUNNERS}; tried with Open MPI 4.1.4, also on two hosts",
+    remedy="Remove it, as the toolkit sets it. To change the value, use -x OMPI_MCA_<name>=<value>.",
 )
 QUOTED = Rule(
     code="TW233",
     severity="error",
-    title="quotes in custom_mpi_options: the toolkit splits the text at blanks and hands the quotes on",
-    source=f"{TOOLKIT}: str.split",
-    remedy="Write each option without blanks and quotes; pass texts with blanks through `environment`.",
+    title="quotes in custom_mpi_options; the toolkit splits at spaces and passes the quotes on",
+    source=f"{RUNNERS}: str.split",
+    remedy="Write each option without spaces and quotes; pass values with spaces through `environment`.",
 )
 NP = Rule(
     code="TW234",
     severity="warning",
-    title="custom_mpi_options sets the number of processes, and the toolkit has counted them already",
-    source="Open MPI 4.1.4, tried: the last -np wins; the toolkit goes on with its own number",
-    remedy="processes_per_host in place of -np.",
+    title="custom_mpi_options sets the number of processes, which the toolkit already counts",
+    source="Open MPI 4.1.4, tried: the last -np wins, but the toolkit keeps using its own number",
+    remedy="Use processes_per_host instead of -np.",
 )
 NO_EFA = Rule(
     code="TW235",
     severity="error",
     title="FI_PROVIDER=efa on an instance type without EFA: NCCL finds no network",
     source="aws/deep-learning-containers #2675; table of instance types",
-    remedy="Take FI_PROVIDER out, or an instance type with EFA.",
+    remedy="Remove FI_PROVIDER, or use an instance type with EFA.",
 )
 FORGOTTEN = Rule(
     code="TW236",
     severity="warning",
-    title="an EFA type for which the toolkit does not switch EFA on",
-    source="sagemaker-training 5.1.4, params.py: SM_EFA_NCCL_INSTANCES lacks 29 of 38 EFA types",
-    remedy="Give the options yourself, as the message has them.",
+    title="an instance type on which the toolkit does not enable EFA",
+    source=f"{TOOLKIT}, params.py: SM_EFA_NCCL_INSTANCES lacks 29 of 38 EFA types",
+    remedy="Set FI_PROVIDER=efa yourself.",
 )
 NO_RDMA = Rule(
     code="TW237",
     severity="warning",
     title="FI_EFA_USE_DEVICE_RDMA=1 on a type whose EFA has no GPUDirect RDMA",
-    source="AWS's EFA documentation; sagemaker-training 5.1.4, SM_EFA_RDMA_INSTANCES leaves p3dn out",
-    remedy="Take the option out.",
+    source=f"AWS's EFA documentation; {TOOLKIT}, SM_EFA_RDMA_INSTANCES omits p3dn",
+    remedy="Remove the option.",
 )
 TCP = Rule(
     code="TW238",
     severity="warning",
-    title="several hosts with EFA, and the image has no aws-ofi-nccl: NCCL uses TCP between them",
-    source="AWS guide for building containers with EFA; notices of the plan",
-    remedy="An image line with aws-ofi-nccl (./invoke list --json shows which), or a type without EFA.",
+    title="several hosts with EFA, but the image has no aws-ofi-nccl; NCCL uses TCP between them",
+    source="AWS guide for building containers with EFA; the plan's notices",
+    remedy="Use an image line with aws-ofi-nccl (./invoke list --json shows which), or a type without EFA.",
 )
 FORK_SAFE = Rule(
     code="TW239",
     severity="note",
-    title="MPI over EFA without RDMAV_FORK_SAFE=1: data loaders that fork may crash",
-    source=f"{GUIDE}; {TOOLKIT}: only the data parallel library's runner sets it",
+    title="MPI over EFA without RDMAV_FORK_SAFE=1; data loaders that fork may crash",
+    source=f"{GUIDE}; {RUNNERS}: only the data parallel library's runner sets it",
     remedy='custom_mpi_options: "-x RDMAV_FORK_SAFE=1"',
 )
 RULES = (TOO_MANY, TOO_FEW, REPEATED, QUOTED, NP, NO_EFA, FORGOTTEN, NO_RDMA, TCP, FORK_SAFE)
@@ -104,18 +105,18 @@ _OPTIONS = (
 
 
 def mca_keys(words: list[str]) -> list[str]:
-    """The MCA parameters in a list of mpirun's options, in their order."""
+    """Return the MCA parameters in a list of mpirun's options, in order."""
     return [words[n + 1] for n, word in enumerate(words[:-1]) if word in _MCA_FLAGS]
 
 
 def exported(words: list[str]) -> dict[str, str]:
-    """The variables that ``-x NAME=VALUE`` sets."""
+    """Return the variables that ``-x NAME=VALUE`` sets."""
     pairs = (words[n + 1].partition("=") for n, word in enumerate(words[:-1]) if word == "-x")
     return {name: value for name, _, value in pairs}
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     yield from _counts(subject)
     options: dict[str, list[str]] = {}
     for path in _OPTIONS:
@@ -135,7 +136,7 @@ def _counts(subject: Subject) -> Iterator[Finding]:
         return
     path = "distribution.mpi.processes_per_host"
     if count < 1:
-        yield TOO_MANY.finding(f"{count} processes; at least one is started", path=path, remedy="A number from 1 on.")
+        yield TOO_MANY.finding(f"{count} processes; at least one is needed", path=path, remedy="Use 1 or more.")
         return
     for _, kind, _ in subject.instances:
         most = kind.processes_per_host
@@ -144,13 +145,13 @@ def _counts(subject: Subject) -> Iterator[Finding]:
         what = "GPU" if kind.gpus else "NeuronCore"
         if count > most:
             yield TOO_MANY.finding(
-                f"{count} processes on each host, and {kind.name} has {most} {what}{'s' * (most > 1)}",
+                f"{count} processes per host, but {kind.name} has {most} {what}{'s' * (most > 1)}",
                 path=path,
                 remedy=f"processes_per_host: {most}",
             )
         elif count < most:
             yield TOO_FEW.finding(
-                f"{count} process{'es' * (count > 1)} on each host; {kind.name} has {most} {what}s",
+                f"{count} process{'es' * (count > 1)} per host, but {kind.name} has {most} {what}s",
                 path=path,
                 remedy=f"processes_per_host: {most}",
             )
@@ -159,27 +160,27 @@ def _counts(subject: Subject) -> Iterator[Finding]:
 def _words(text: str, path: str, sdk: int, defaults: tuple[str, ...]) -> Iterator[Finding]:
     words = text.split()
     if sdk == 2 and ('"' in text or "'" in text):
-        yield QUOTED.finding("there are quotes in it", path=path)
+        yield QUOTED.finding("it contains quotes", path=path)
     keys = mca_keys(words)
     for key in dict.fromkeys(keys):
         if key in defaults:
-            yield REPEATED.finding(
-                f"{key} is among what the toolkit passes itself", path=path, remedy=f"Take out: --mca {key} …"
-            )
+            yield REPEATED.finding(f"the toolkit already passes {key}", path=path, remedy=f"Remove --mca {key} …")
         elif keys.count(key) > 1:
-            yield REPEATED.finding(f"{key} is there {keys.count(key)} times", path=path, remedy="Keep one of them.")
+            yield REPEATED.finding(f"{key} is given {keys.count(key)} times", path=path, remedy="Keep one of them.")
     for word in words:
         if word in _COUNTS:
-            yield NP.finding(f"{word} is among the options", path=path)
+            yield NP.finding(f"the options contain {word}", path=path)
 
 
 def _efa(subject: Subject, options: Mapping[str, list[str]]) -> Iterator[Finding]:
     job = subject.job
-    said: dict[str, tuple[str, str]] = {name: (value, f"environment.{name}") for name, value in job.environment.items()}
+    variables: dict[str, tuple[str, str]] = {
+        name: (value, f"environment.{name}") for name, value in job.environment.items()
+    }
     for path, words in options.items():
-        said |= {name: (value, path) for name, value in exported(words).items()}
-    provider, provider_path = said.get("FI_PROVIDER", ("", ""))
-    rdma, rdma_path = said.get("FI_EFA_USE_DEVICE_RDMA", ("", ""))
+        variables |= {name: (value, path) for name, value in exported(words).items()}
+    provider, provider_path = variables.get("FI_PROVIDER", ("", ""))
+    rdma, rdma_path = variables.get("FI_EFA_USE_DEVICE_RDMA", ("", ""))
     several = subject.hosts > 1
     together = subject.launcher in ("mpi", "torchrun", "smddp", "xla")
     ofi = subject.image.has("aws-ofi-nccl") if subject.image else None
@@ -200,12 +201,12 @@ def _efa(subject: Subject, options: Mapping[str, list[str]]) -> Iterator[Finding
                 f"FI_PROVIDER is not set for {kind.name}", path=path, remedy=_efa_options(subject.launcher)
             )
         mpi = enabled(job.distribution, "mpi")
-        if mpi and provider != "efa" and "RDMAV_FORK_SAFE" not in said and kind.toolkit_efa:
+        if mpi and provider != "efa" and "RDMAV_FORK_SAFE" not in variables and kind.toolkit_efa:
             yield FORK_SAFE.finding(f"mpi on {kind.name}", path="distribution.mpi.custom_mpi_options")
 
 
 def _efa_options(launcher: Any) -> str:
-    """How a launcher's processes get the variables: mpirun hands on what -x names, torchrun's inherit."""
+    """Return how to set EFA's variables: mpirun passes on what -x names, torchrun's processes inherit them."""
     if launcher == "mpi":
         return 'custom_mpi_options: "-x FI_PROVIDER=efa -x NCCL_PROTO=simple -x RDMAV_FORK_SAFE=1"'
     return 'environment: {"FI_PROVIDER": "efa", "NCCL_PROTO": "simple"}'

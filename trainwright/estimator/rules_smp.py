@@ -1,4 +1,4 @@
-"""The model parallel library: what it needs beside it, its parameters by its version, degrees that fit the job."""
+"""The model parallel library: its launcher, its parameters by version, and degrees that fit the job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GUIDE = "AWS guide for launching a model-parallel job"
 NO_LAUNCHER = Rule(
     code="TW220",
     severity="error",
-    title="the model parallel library is on, and neither mpi nor torch_distributed starts its processes",
+    title="the model parallel library is enabled without mpi or torch_distributed",
     source=f"{GUIDE}; {TRIED}",
     remedy='Add "mpi": {"enabled": true, "processes_per_host": <GPUs>} (version 1) or "torch_distributed": '
     '{"enabled": true} (version 2).',
@@ -27,44 +27,44 @@ NO_LAUNCHER = Rule(
 NO_PARAMETERS = Rule(
     code="TW221",
     severity="error",
-    title="the model parallel library is on without parameters, so it stays off in silence",
+    title="the model parallel library is enabled without parameters, which silently disables it",
     source=TRIED,
-    remedy='"parameters": {"pipeline_parallel_degree": 2, "microbatches": 4, "ddp": true} or what fits your model.',
+    remedy='"parameters": {"pipeline_parallel_degree": 2, "microbatches": 4, "ddp": true}, or values for your model.',
 )
 NO_COUNT = Rule(
     code="TW222",
     severity="error",
     title="model parallelism over MPI without processes_per_host",
     source=f"{GUIDE}: mpi.enabled and processes_per_host are mandatory",
-    remedy="processes_per_host: the number of GPUs of the instance type.",
+    remedy="Set processes_per_host to the number of GPUs of the instance type.",
 )
 RENAMED = Rule(
     code="TW223",
     severity="error",
-    title="pipeline_parallel_degree or partitions, whichever the library in the image does not know",
-    source=f"{GUIDE}: pipeline_parallel_degree takes the place of partitions from version {PARTITIONS_RENAMED} on",
-    remedy="Use the name that the message gives.",
+    title="pipeline_parallel_degree or partitions, whichever the image's library does not know",
+    source=f"{GUIDE}: pipeline_parallel_degree replaces partitions from version {PARTITIONS_RENAMED} on",
+    remedy="Use the name in the message.",
 )
 UNKNOWN = Rule(
     code="TW224",
     severity="warning",
     title="a parameter that the model parallel library does not know",
     source=f"AWS's release notes and references of the library, 1.0 to 1.15 and 2; {TRIED}",
-    remedy="Correct the name, or silence it by taking it out.",
+    remedy="Correct or remove the parameter.",
 )
 TOO_NEW = Rule(
     code="TW225",
     severity="error",
-    title="a parameter of a later version of the model parallel library than the image's",
+    title="a parameter of a newer model parallel library than the image's",
     source="AWS's release notes of the library",
-    remedy="Take the parameter out, or an image with that version.",
+    remedy="Remove the parameter, or use an image with that version.",
 )
 VALUE = Rule(
     code="TW226",
     severity="error",
-    title="a parameter of the model parallel library has a value that it cannot have",
+    title="invalid value of a model parallel library parameter",
     source=f"{SDK} (validate_mp_config); degrees and types that it does not check: {TRIED}",
-    remedy="Give a value of the kind that the message names.",
+    remedy="Use a value as described in the message.",
 )
 DIVIDES = Rule(
     code="TW227",
@@ -78,7 +78,7 @@ SDK_BUG = Rule(
     severity="note",
     title="default_partition with pipeline_parallel_degree makes the SDK itself fail (KeyError: 'partitions')",
     source="tried with sagemaker 2.257.7 (validate_mp_config)",
-    remedy="Nothing to do: the code that is generated gives the hyperparameters themselves.",
+    remedy="Nothing to do; the generated code sets the hyperparameters directly.",
 )
 MICROBATCHES = Rule(
     code="TW229",
@@ -99,7 +99,7 @@ RULES = (
     SDK_BUG,
     MICROBATCHES,
 )
-# Version 1's parameters and since when they are there; "0": from the beginning.
+# Version 1's parameters and the version that added them; "0": the first.
 _FROM_THE_BEGINNING = (
     "partitions",
     "microbatches",
@@ -134,12 +134,12 @@ SINCE = {
     "fp16": "1.10",
     "sharded_data_parallel_degree": "1.11",
 }
-# Of version 1, without a version of their own; names beginning with sdp_ came with sharded data parallelism.
+# Parameters of version 1 whose first version is not known; sdp_ names came with sharded data parallelism.
 _OTHERS = ("bf16", "tensor_parallel_seed", "delayed_parameter_initialization", "trace_device")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     given = subject.job.distribution
     model = part(given, "smdistributed", "modelparallel")
     if not enabled(model):
@@ -147,7 +147,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     parameters = model.get("parameters")
     torchrun, mpi = enabled(given, "torch_distributed"), enabled(given, "mpi")
     if not torchrun and not mpi:
-        yield NO_LAUNCHER.finding("nothing starts its processes", path="distribution")
+        yield NO_LAUNCHER.finding("no launcher is enabled", path="distribution")
     if mpi and not torchrun and "processes_per_host" not in part(given, "mpi"):
         gpus = f"processes_per_host: {subject.gpus}" if subject.gpus else None
         yield NO_COUNT.finding("mpi has no processes_per_host", path="distribution.mpi.processes_per_host", remedy=gpus)
@@ -176,14 +176,14 @@ def _names(parameters: Mapping[str, Any], version: str | None, torchrun: bool) -
             continue
         since = "1.11" if name.startswith("sdp_") else SINCE.get(name, "0")
         if name not in ("partitions", "pipeline_parallel_degree") and version_key(version) < version_key(since):
-            yield TOO_NEW.finding(f"{name} came with {since}; the image has {version}", path=path)
+            yield TOO_NEW.finding(f"{name} needs {since}; the image has {version}", path=path)
     if second or version is None:
         return
     old = version_key(version) < version_key(PARTITIONS_RENAMED)
     wrong, right = ("partitions", "pipeline_parallel_degree")[:: -1 if old else 1]
     if wrong in parameters and right not in parameters:
         yield RENAMED.finding(
-            f"version {version} of the library, which the image has, calls {wrong} {right}",
+            f"{wrong} is called {right} in version {version} of the library, which the image has",
             path=f"{SMP_PARAMETERS}.{wrong}",
             remedy=f"{right}: {parameters[wrong]}",
         )
@@ -194,26 +194,26 @@ def _values(parameters: Mapping[str, Any]) -> Iterator[Finding]:
         right, words = SMP_VALUES.get(name, (lambda _: True, ""))
         if not right(value):
             yield VALUE.finding(
-                f"{name} is {words}, not {json.dumps(value, default=str)}", path=f"{SMP_PARAMETERS}.{name}"
+                f"{name} must be {words}, not {json.dumps(value, default=str)}", path=f"{SMP_PARAMETERS}.{name}"
             )
 
 
 def _version_one(parameters: Mapping[str, Any]) -> Iterator[Finding]:
-    """What the SDK refuses, or fails at itself."""
+    """Report what the SDK rejects, or fails on."""
     degree = parameters.get("partitions", parameters.get("pipeline_parallel_degree", 1))
     default = parameters.get("default_partition")
     path = f"{SMP_PARAMETERS}.default_partition"
     if parameters.get("auto_partition") is False and default is None:
         yield VALUE.finding("auto_partition: false needs default_partition", path=f"{SMP_PARAMETERS}.auto_partition")
     if default is not None and isinstance(degree, int) and not (isinstance(default, int) and 0 <= default < degree):
-        yield VALUE.finding(f"default_partition is a number from 0 to {degree - 1}, not {default}", path=path)
+        yield VALUE.finding(f"default_partition must be a number from 0 to {degree - 1}, not {default}", path=path)
     elif default is not None and "partitions" not in parameters:
         yield SDK_BUG.finding("sagemaker.pytorch.PyTorch would raise KeyError: 'partitions'", path=path)
     for name in ("ddp_port", "ddp_dist_backend"):
         if name in parameters and "ddp" not in parameters:
             yield VALUE.finding(f"{name} needs ddp", path=f"{SMP_PARAMETERS}.{name}")
     if parameters.get("ddp") is True and parameters.get("horovod") is True:
-        yield VALUE.finding("ddp and horovod are both on; take one", path=f"{SMP_PARAMETERS}.horovod")
+        yield VALUE.finding("ddp and horovod are both enabled; use one", path=f"{SMP_PARAMETERS}.horovod")
 
 
 def _fits(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
@@ -230,5 +230,5 @@ def _fits(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
     batch, micro = subject.job.batch, parameters.get("microbatches")
     if batch and batch.per_replica and isinstance(micro, int) and micro > 0 and batch.per_replica % micro:
         yield MICROBATCHES.finding(
-            f"{batch.per_replica} samples do not make {micro} equal microbatches", path="batch.per_replica"
+            f"{batch.per_replica} samples cannot be split into {micro} equal microbatches", path="batch.per_replica"
         )

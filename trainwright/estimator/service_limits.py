@@ -1,7 +1,7 @@
 """The service's own limits, from botocore's model of ``CreateTrainingJob``: lengths, numbers, patterns, choices.
 
-botocore itself checks types, required members and least values before it sends a request; patterns, greatest values
-and choices it leaves to the service, so that a job is refused only once it is sent.
+Before sending a request, botocore itself checks only types, required members and minimum values; patterns, maximum
+values and choices are left to the service, which rejects the job after it is sent.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from trainwright.estimator.subject import Subject
 LIMIT = Rule(
     code="TW290",
     severity="error",
-    title="a limit of the service: a length, a number, a pattern or a choice of CreateTrainingJob",
+    title="a value outside the service's limits: a length, number, pattern or choice of CreateTrainingJob",
     source="botocore's model of the SageMaker API",
-    remedy="Keep within the limit that the message names.",
+    remedy="Keep to the limit in the message.",
 )
 TOO_MANY_BYTES = Rule(
     code="TW291",
     severity="error",
-    title="a hyperparameter that is longer than the service takes, or goes over lines",
+    title="a hyperparameter that is too long for the service, or contains line breaks",
     source="botocore's model of the SageMaker API: 2500 characters without a line break",
-    remedy="Put it into a file of source_dir or into a channel, and pass its name.",
+    remedy="Put it in a file in source_dir or in a channel, and pass the file's name.",
 )
 RULES = (LIMIT, TOO_MANY_BYTES)
-# Member of the request → key of the job file, the longest first.
+# Member of the request → key of the job file, longest first.
 _KEYS = (
     ("AlgorithmSpecification.TrainingImage", "image"),
     ("AlgorithmSpecification.MetricDefinitions", "metrics"),
@@ -57,22 +57,22 @@ _KEYS = (
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     try:
         request = make_request(subject)
     except (RequestError, TypeError):
-        return  # other families say why: TypeError is a value that JSON does not have (TW278)
+        return  # other families report it; TypeError: a value that is not valid JSON (TW278)
     for where, message in violations(request, complete=subject.generates):
         rule = TOO_MANY_BYTES if where.startswith("HyperParameters.") and "value" in message else LIMIT
         yield rule.finding(message, path=job_key(where))
 
 
 def violations(request: dict[str, Any], *, complete: bool = True) -> list[tuple[str, str]]:
-    """Where a request goes beyond the service's model, and how.
+    """Return where a request violates the service's model, and how.
 
     Args:
-        request: of ``CreateTrainingJob``.
-        complete: whether a missing member is a fault.
+        request: for ``CreateTrainingJob``.
+        complete: whether to report missing members.
 
     Returns:
         Pairs of a path such as ``ResourceConfig.InstanceType`` and a message.
@@ -95,7 +95,7 @@ def violations(request: dict[str, Any], *, complete: bool = True) -> list[tuple[
 
 
 def job_key(where: str) -> str:
-    """The key of the job file that a member of the request comes from."""
+    """Return the key of the job file that a member of the request comes from."""
     for member, key in _KEYS:
         if where == member or where.startswith((f"{member}.", f"{member}[")):
             return key + where[len(member) :]
@@ -133,9 +133,9 @@ def _walk(value: Any, shape: Any, path: str) -> Iterator[tuple[str, str]]:
 def _range(number: int, shape: Any, path: str, unit: str) -> Iterator[tuple[str, str]]:
     least, most = shape.metadata.get("min"), shape.metadata.get("max")
     if most is not None and number > most:
-        yield path, f"{number} {unit}".rstrip() + f"; the service takes {most} at most"
+        yield path, f"{number} {unit}".rstrip() + f"; the service accepts at most {most}"
     if least is not None and number < least:
-        yield path, f"{number} {unit}".rstrip() + f"; the service wants {least} at least"
+        yield path, f"{number} {unit}".rstrip() + f"; the service requires at least {least}"
 
 
 def _text(value: Any, shape: Any) -> Iterator[str]:
@@ -143,18 +143,18 @@ def _text(value: Any, shape: Any) -> Iterator[str]:
         return
     rules = shape.metadata
     if len(value) > rules.get("max", len(value)):
-        yield f"has {len(value)} characters; the service takes {rules['max']} at most"
+        yield f"has {len(value)} characters; the service accepts at most {rules['max']}"
     elif len(value) < rules.get("min", 0):
-        yield f"has {len(value)} characters; the service wants {rules['min']} at least"
+        yield f"has {len(value)} characters; the service requires at least {rules['min']}"
     elif rules.get("enum") and value not in rules["enum"]:
         yield f"is {value!r}. {did_you_mean(value, rules['enum'])}"
     elif "pattern" in rules and not re.fullmatch(_python(rules["pattern"]), value):
         shown = value if len(value) <= 80 else f"{value[:77]}..."
-        yield f"is {shown!r}; the service wants {rules['pattern']}"
+        yield f"is {shown!r}; it must match {rules['pattern']}"
 
 
 def _python(pattern: str) -> str:
-    """A pattern in Python's dialect, which has no classes of Unicode properties."""
+    """Translate a pattern for Python, which has no Unicode property classes."""
     for theirs, ours in (("\\p{L}", "\\w"), ("\\p{Z}", "\\s"), ("\\p{N}", "\\d")):
         pattern = pattern.replace(theirs, ours)
     return pattern

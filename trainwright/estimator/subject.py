@@ -1,4 +1,4 @@
-"""What the rules look at: a job, what is known of its image, and what follows from both."""
+"""The subject of the rules: a job, what is known about its image, and what follows from both."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ SMP_PARAMETERS = f"{MODEL_PARALLEL}.parameters"
 
 
 def part(value: Any, *keys: str) -> Mapping[str, Any]:
-    """The table under a path of keys; an empty one where there is none, or something else stands there."""
+    """Return the table at a path of keys; empty if it is missing or not a table."""
     for key in keys:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
 
 
 def enabled(value: Any, *keys: str) -> bool:
-    """Whether the strategy under a path of keys is switched on, as the SDK understands it."""
+    """Return whether the strategy at a path of keys is enabled, as the SDK reads it."""
     return bool(part(value, *keys).get("enabled", False))
 
 
@@ -35,11 +35,11 @@ class Subject:
     """One job to check.
 
     Attributes:
-        job: as the file and the flags say.
-        image: what is known of its image; ``None``: nothing.
-        sdk: whose contract starts it.
-        folder: what relative paths of the job are relative to.
-        generates: something that starts the job is to be written, so it has to be complete.
+        job: from the file and flags.
+        image: what is known about its image; None: nothing.
+        sdk: the SDK whose contract applies.
+        folder: the base of the job's relative paths.
+        generates: code or a request will be generated, so the job must be complete.
     """
 
     job: Job
@@ -50,19 +50,19 @@ class Subject:
 
     @property
     def framework(self) -> Literal["pytorch", "tensorflow"] | None:
-        """Whose estimator and whose module of the toolkit start the script; ``None``: the image does not say."""
+        """The framework whose estimator and toolkit module start the script; None if unknown."""
         if self.image is not None and self.image.family is not None:
             return self.image.family
-        said = set(self.job.distribution)
-        if said & {"torch_distributed", "pytorchddp", "pytorchxla"}:
+        strategies = set(self.job.distribution)
+        if strategies & {"torch_distributed", "pytorchddp", "pytorchxla"}:
             return "pytorch"
-        if said & {"parameter_server", "multi_worker_mirrored_strategy"}:
+        if strategies & {"parameter_server", "multi_worker_mirrored_strategy"}:
             return "tensorflow"
         return None
 
     @property
     def launcher(self) -> Launcher:
-        """What starts the script."""
+        """The launcher that starts the script."""
         return self.job.launcher
 
     @cached_property
@@ -75,10 +75,10 @@ class Subject:
 
     @cached_property
     def instances(self) -> tuple[tuple[str, Instance, int], ...]:
-        """Key path, instance and count of the hosts on which the script is launched together.
+        """Key path, instance and count of the hosts that train together.
 
-        With instance groups these are the groups that ``distribution.instance_groups`` names, else all of them. Types
-        that SageMaker does not have are left out (TW262 says so), as are those of local mode.
+        With instance groups, the groups in ``distribution.instance_groups``, else all of them. Unknown types (reported
+        by TW262) and local mode are omitted.
         """
         found = []
         groups = self.job.instance_groups
@@ -95,59 +95,59 @@ class Subject:
 
     @property
     def listed_groups(self) -> tuple[Any, ...]:
-        """What ``distribution.instance_groups`` lists."""
+        """The entries of ``distribution.instance_groups``."""
         listed = self.job.distribution.get("instance_groups", ())
         return tuple(listed) if isinstance(listed, list | tuple) else ()
 
     @property
     def hosts(self) -> int:
-        """Hosts that take part in the distributed training."""
+        """Number of hosts in the distributed training."""
         return sum(count for _, _, count in self.instances) or self.job.hosts
 
     @property
     def processes_per_host(self) -> int | None:
-        """Processes on each host; ``None``: nobody knows, as no instance type is known.
+        """Processes per host; None if no instance type is known.
 
-        A launcher that is not MPI starts one process per GPU or NeuronCore, as does MPI without a number.
+        Launchers other than MPI start one process per GPU or NeuronCore, as does MPI without a number.
         """
         if self.launcher in ("process", "parameter-server", "mwms"):
             return 1
-        said = part(self.job.distribution, "mpi").get("processes_per_host")
-        if self.launcher == "mpi" and isinstance(said, int) and not isinstance(said, bool) and said > 0:
-            return said
+        count = part(self.job.distribution, "mpi").get("processes_per_host")
+        if self.launcher == "mpi" and isinstance(count, int) and not isinstance(count, bool) and count > 0:
+            return count
         return self.instances[0][1].processes_per_host if self.instances else None
 
     @property
     def world(self) -> int | None:
-        """Processes of the whole job."""
+        """Processes of the whole job; None if unknown."""
         each = self.processes_per_host
         return None if each is None else each * self.hosts
 
     @property
     def gpus(self) -> int | None:
-        """GPUs of one host."""
+        """GPUs per host; None if unknown."""
         return self.instances[0][1].gpus if self.instances else None
 
     @property
     def smp_parameters(self) -> Mapping[str, Any]:
-        """Parameters of the model parallel library; empty where it is off or they are in a file."""
+        """Parameters of the model parallel library; empty if it is disabled or they are in a file."""
         model = part(self.job.distribution, "smdistributed", "modelparallel")
         return part(model, "parameters") if model.get("enabled") else {}
 
     @property
     def smp_version(self) -> str | None:
-        """Version of the model parallel library in the image."""
+        """Version of the model parallel library in the image; None if missing or unknown."""
         found = self.image.version_of("smdistributed-modelparallel") if self.image else None
         return found if found and found[0].isdigit() else None
 
     @property
     def compiler(self) -> bool:
-        """The Training Compiler is asked for, in whichever words."""
-        asked = self.job.compiler is not None and self.job.compiler.enabled
-        return asked or enabled(self.job.distribution, "pytorchxla")
+        """Whether the Training Compiler is enabled, directly or by pytorchxla."""
+        direct = self.job.compiler is not None and self.job.compiler.enabled
+        return direct or enabled(self.job.distribution, "pytorchxla")
 
     def degree(self, name: str) -> int:
-        """A parallel degree of the model parallel library; 1 where it is off, not given or no number."""
+        """Return a parallel degree of the model parallel library; 1 if disabled, missing or invalid."""
         parameters = self.smp_parameters
         value = parameters.get(name)
         if name == "pipeline_parallel_degree" and value is None:

@@ -1,1 +1,1 @@
-"""A training script read for known mistakes before it costs a job; nothing of it is run."""
+"""Check a training script for known mistakes before it costs a job; the script is never run."""

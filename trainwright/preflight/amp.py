@@ -17,19 +17,19 @@ CLIP_SCALED = Rule(
     severity="error",
     title="gradients are clipped while they are still scaled",
     source=DOCS,
-    remedy="scaler.unscale_(optimizer) between backward and clip_grad_norm_.",
+    remedy="Call scaler.unscale_(optimizer) between backward and clip_grad_norm_.",
 )
 CLIP_LATE = Rule(
     code="TW131",
     severity="error",
     title="gradients are clipped or unscaled after the optimizer has used them",
     source=DOCS,
-    remedy="Order: backward, unscale_, clip, step, update.",
+    remedy="Use this order: backward, unscale_, clip, step, update.",
 )
 PLAIN_STEP = Rule(
     code="TW132",
     severity="error",
-    title="the loss is scaled, and the optimizer steps with scaled gradients",
+    title="the loss is scaled, but the optimizer steps with scaled gradients",
     source=DOCS,
     remedy="scaler.step(optimizer); scaler.update()",
 )
@@ -37,13 +37,13 @@ NO_UPDATE = Rule(
     code="TW133",
     severity="error",
     title="scaler.step without scaler.update",
-    source=f"{DOCS}: the scale would never be adapted",
-    remedy="scaler.update() after scaler.step(optimizer).",
+    source=f"{DOCS}: the scale would never be adjusted",
+    remedy="Call scaler.update() after scaler.step(optimizer).",
 )
 NOT_SCALED = Rule(
     code="TW134",
     severity="error",
-    title="scaler.step follows a backward of a loss that was not scaled",
+    title="scaler.step after backward on a loss that was not scaled",
     source=f"{DOCS}: step divides gradients by a scale that was never applied",
     remedy="scaler.scale(loss).backward()",
 )
@@ -51,15 +51,15 @@ REDUCE_LATE = Rule(
     code="TW135",
     severity="error",
     title="gradients are reduced after they were unscaled, clipped or used",
-    source=f"{GUIDE}: the all-reduce stands between backward and unscale",
-    remedy="Move the all-reduce right behind backward.",
+    source=f"{GUIDE}: the all-reduce belongs between backward and unscale",
+    remedy="Move the all-reduce right after backward.",
 )
 MARK_EARLY = Rule(
     code="TW136",
     severity="warning",
-    title="mark_step stands between backward and the update of the scaler",
+    title="mark_step is called between backward and scaler.update",
     source=f"{GUIDE}: update, then mark_step",
-    remedy="Move xm.mark_step() behind scaler.update().",
+    remedy="Move xm.mark_step() after scaler.update().",
 )
 RULES = (CLIP_SCALED, CLIP_LATE, PLAIN_STEP, NO_UPDATE, NOT_SCALED, REDUCE_LATE, MARK_EARLY)
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
@@ -67,7 +67,7 @@ REDUCES = ("all_reduce", "reduce_gradients")
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
-    """The rules of this family, for each function (or the top level of a file) that calls backward."""
+    """Check the rules of this family, for each function (or the top level of a file) that calls backward."""
     for calls in _regions(code):
         yield from _check(code, calls)
 
@@ -114,7 +114,7 @@ def _check(code: ScriptFacts, calls: list[Call]) -> Iterator[Finding]:
         yield from _late(unscale, backwards, scaler_steps)
     for step in plain_steps:
         scaled = [s for s in scaling if _after(s, step)]
-        # With unscale_ the gradients are what they should be: torch_xla's own examples reduce and step by hand then.
+        # After unscale_ the gradients are correct: torch_xla's own examples then reduce and step by hand.
         if scaled and not any(same_path(step, s) for s in scaler_steps) and not unscales:
             yield at(PLAIN_STEP, step, f"{step.receiver or 'xm'}.{step.last}(…) after scaler.scale(…).backward()")
     for step in scaler_steps:
@@ -128,7 +128,7 @@ def _check(code: ScriptFacts, calls: list[Call]) -> Iterator[Finding]:
 
 
 def _late(call: Call, backwards: list[Call], steps: list[Call]) -> Iterator[Finding]:
-    """That a call stands behind the step and no backward of the same pass comes between or after."""
+    """Report a call after the optimizer step, unless a backward of the same pass comes between or after."""
     loop = enclosing_loop(call.module, call.node)
     before = [s for s in steps if _after(s, call) and enclosing_loop(s.module, s.node) is loop]
     if not before or any(_after(s, call) for s in backwards if s.line > before[-1].line):

@@ -1,4 +1,4 @@
-"""Arguments: SageMaker passes each hyperparameter as ``--name value``, and every value is text."""
+"""Arguments: SageMaker passes each hyperparameter as ``--name value``, and every value is a string."""
 
 from __future__ import annotations
 
@@ -10,69 +10,68 @@ from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Call, at, reachable
+from trainwright.sagemaker.toolkit import TOOLKIT
 
-TOOLKIT = (
-    "sagemaker-training 5.1.4: hyperparameters become `--name value`, true becomes `True`, there are no bare flags"
-)
+ARGUMENTS = f"{TOOLKIT}: hyperparameters become `--name value`, true becomes `True`, there are no bare flags"
 BOOL = Rule(
     code="TW190",
     severity="error",
-    title="type=bool turns every text but the empty one into True, `False` included",
-    source=f"{TOOLKIT}; Python's documentation of argparse advises against type=bool",
+    title="type=bool turns every non-empty string into True, `False` included",
+    source=f"{ARGUMENTS}; Python's documentation of argparse advises against type=bool",
     remedy='type=lambda text: text.lower() == "true"',
 )
 FLAG = Rule(
     code="TW191",
     severity="note",
     title="a flag without a value cannot be set by a hyperparameter",
-    source=f"{TOOLKIT}, so argparse would stop at the value (an error where the job gives that hyperparameter)",
+    source=f"{ARGUMENTS}, so argparse stops at the value (an error if the job gives that hyperparameter)",
     remedy='type=lambda text: text.lower() == "true", default=False instead of action="store_true".',
 )
 LETTERS = Rule(
     code="TW192",
     severity="error",
-    title="type=list (or dict, tuple) takes a text apart into letters",
-    source=f"{TOOLKIT}; a list arrives as its text",
-    remedy="type=json.loads, or nargs with a value split by the script.",
+    title="type=list (or dict, tuple) splits a string into letters",
+    source=f"{ARGUMENTS}; a list arrives as a string",
+    remedy="Use type=json.loads, or let the script split the value.",
 )
 UNKNOWN = Rule(
     code="TW193",
     severity="error",
-    title="the job has a hyperparameter that the script's arguments do not know",
-    source=f"{TOOLKIT}; parse_args stops at an unknown argument",
-    remedy="Add the argument, correct the name, or parse_known_args.",
+    title="the job has a hyperparameter that the script does not accept",
+    source=f"{ARGUMENTS}; parse_args stops at an unknown argument",
+    remedy="Add the argument, correct the name, or use parse_known_args.",
 )
 MISSING = Rule(
     code="TW194",
     severity="error",
     title="the script needs an argument that the job does not pass",
-    source=TOOLKIT,
-    remedy="Give the hyperparameter in the job, or the argument a default.",
+    source=ARGUMENTS,
+    remedy="Add the hyperparameter to the job, or give the argument a default.",
 )
 UNTYPED = Rule(
     code="TW195",
     severity="warning",
-    title="an argument with a number as default has no type, so a hyperparameter arrives as text",
-    source=TOOLKIT,
-    remedy="type=int or type=float.",
+    title="an argument whose default is a number has no type, so a hyperparameter arrives as a string",
+    source=ARGUMENTS,
+    remedy="Add type=int or type=float.",
 )
 POSITIONAL = Rule(
     code="TW196",
     severity="error",
-    title="a positional argument: SageMaker passes none",
-    source=TOOLKIT,
+    title="a positional argument; SageMaker does not pass any",
+    source=ARGUMENTS,
     remedy='Make it an option: add_argument("--name", …).',
 )
 HYDRA = Rule(
     code="TW197",
     severity="warning",
-    title="Hydra wants name=value, SageMaker passes --name value",
-    source=f"{TOOLKIT}; aws/sagemaker-python-sdk #4247",
-    remedy="Start Hydra from a small script that turns SM_HPS into overrides, or give the job no hyperparameters.",
+    title="Hydra expects name=value, but SageMaker passes --name value",
+    source=f"{ARGUMENTS}; aws/sagemaker-python-sdk #4247",
+    remedy="Start Hydra from a small script that turns SM_HPS into overrides, or remove the job's hyperparameters.",
 )
 RULES = (BOOL, FLAG, LETTERS, UNKNOWN, MISSING, UNTYPED, POSITIONAL, HYDRA)
 FLAGS = ("store_true", "store_false", "store_const", "count")
-# Parsers that take their arguments from elsewhere as well; then nothing is known of the whole set.
+# Parsers that also take arguments from elsewhere; the full set is then unknown.
 OTHERS = (
     "HfArgumentParser",
     "click",
@@ -105,7 +104,7 @@ class Argument:
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     if _parses_its_own_list(code):
         return
     calls = (call for call in code.called("add_argument") if reachable(code, call))
@@ -119,16 +118,16 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _one(argument, given)
     main = next((c for c in code.called("hydra.main")), None)
     if main is not None:
-        # Without a job file nobody knows whether it has hyperparameters.
+        # Without a job file, its hyperparameters are unknown.
         severity: Severity = "error" if given else "note"
-        yield at(HYDRA, main, "the script is started by Hydra", severity=severity)
+        yield at(HYDRA, main, "Hydra starts the script", severity=severity)
     if entry is None or code.job is None or not parses or not arguments or code.mentions(*OTHERS):
         return
     yield from _whole(code, arguments, given)
 
 
 def _parses_its_own_list(code: ScriptFacts) -> bool:
-    """Every parser is given a list by the script, so the command line does not matter."""
+    """Return whether the script passes a list to every parser, so that the command line does not matter."""
     parsed = list(code.called("parse_args", "parse_known_args"))
     lists = [c.given("args", 0) for c in parsed]
     return bool(parsed) and all(given is not None and "argv" not in ast.unparse(given) for given in lists)
@@ -164,7 +163,7 @@ def _one(argument: Argument, given: dict[str, object]) -> Iterator[Finding]:
     if name in ("list", "dict", "tuple", "set") and call.given("nargs") is None:
         yield at(LETTERS, call, f"{shown} with type={name}")
     if argument.bare and in_job is not None:
-        yield at(FLAG, call, f"the job passes --{in_job} {given[in_job]}, and it takes no value", severity="error")
+        yield at(FLAG, call, f"the job passes --{in_job} {given[in_job]}, but it takes no value", severity="error")
     if argument.positional:
         if not argument.optional:
             yield at(POSITIONAL, call, f"{argument.names[0]} is positional")
@@ -178,7 +177,7 @@ def _one(argument: Argument, given: dict[str, object]) -> Iterator[Finding]:
 
 
 def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object]) -> Iterator[Finding]:
-    """The arguments against the job's hyperparameters."""
+    """Compare the arguments with the job's hyperparameters."""
     job, entry = code.job, code.script.entry
     assert job is not None and entry is not None
     names = {name for argument in arguments for name in argument.names}
@@ -190,8 +189,8 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
         for name in sorted(passed - names):
             if len(name) > 1 and sum(known.startswith(name) for known in names) == 1:
                 continue  # argparse completes an unambiguous beginning
-            near = nearest(name, names, 1)
-            hint = f"; the script has --{near[0]}" if near else ""
+            similar = nearest(name, names, 1)
+            hint = f"; the script has --{similar[0]}" if similar else ""
             what = "the model parallel library adds" if name == "mp_parameters" else "the job passes"
             yield at(UNKNOWN, strict, f"{what} --{name}{hint}")
     for argument in arguments:

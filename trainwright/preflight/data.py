@@ -1,4 +1,4 @@
-"""Data: the same shapes at every step, a part for each process, the same start on all of them."""
+"""Data: the same shapes at every step, a share for each process, and a common seed."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ XLA_GUIDE = "AWS guide for the SageMaker Training Compiler, best practices"
 PADDING = Rule(
     code="TW170",
     severity="warning",
-    title="batches are padded to their longest sample, so every shape is compiled anew",
+    title="batches are padded to their longest sample, so every new shape is compiled",
     source=f"{XLA_GUIDE}: padding to a fixed length",
-    remedy='padding="max_length" with max_length=… and truncation=True',
+    remedy='Use padding="max_length" with max_length=… and truncation=True.',
 )
 NO_SAMPLER = Rule(
     code="TW171",
     severity="warning",
-    title="several processes train, and each of them reads all of the data",
-    source="PyTorch's documentation of torch.utils.data: DistributedSampler gives each process its part",
+    title="several processes train, and each reads all of the data",
+    source="PyTorch's documentation of torch.utils.data: DistributedSampler gives each process its share",
     remedy="DataLoader(…, sampler=DistributedSampler(dataset))",
 )
 NO_DEVICE_LOADER = Rule(
     code="TW172",
     severity="warning",
     title="torch_xla on several devices without MpDeviceLoader",
-    source="AWS guide for the SageMaker Training Compiler: wrap the loader, which also marks the end of each step",
+    source="AWS guide for the SageMaker Training Compiler: wrap the loader; it also marks the end of each step",
     remedy="loader = pl.MpDeviceLoader(loader, xm.xla_device())",
 )
 NO_SEED = Rule(
     code="TW173",
     severity="warning",
-    title="several processes train, and no constant seed makes them start alike",
+    title="several processes train without a common seed",
     source="AWS guide for distributed training scripts: the same seed on all workers",
-    remedy="torch.manual_seed(args.seed) before the model is made.",
+    remedy="Call torch.manual_seed(args.seed) before the model is created.",
 )
 SAME_ORDER = Rule(
     code="TW174",
     severity="note",
-    title="set_epoch is never called, so every epoch has the same order",
+    title="set_epoch is never called, so every epoch uses the same order",
     source="PyTorch's documentation of DistributedSampler",
-    remedy="sampler.set_epoch(epoch) at the beginning of each epoch.",
+    remedy="Call sampler.set_epoch(epoch) at the start of each epoch.",
 )
 RULES = (PADDING, NO_SAMPLER, NO_DEVICE_LOADER, NO_SEED, SAME_ORDER)
 SPLITS = (
@@ -71,7 +71,7 @@ SEEDS = (
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     if code.xla:
         yield from _padding(code)
     if not code.distributed or code.managed or not code.cooperates:
@@ -82,7 +82,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield from _loaders(code, loaders)
     place = code.group or code.wraps or code.spawns or next(iter(code.backwards), None)
     seeded = code.mentions(*SEEDS) or code.mentions_like("seed_all|set_.*seed|seed_every|init_seed")
-    # DistributedDataParallel sends the first process's parameters to all, so the start is alike without a seed.
+    # DistributedDataParallel sends the first process's parameters to all, so they start alike without a seed.
     if training and place is not None and not seeded and code.wraps is None:
         yield at(NO_SEED, place, "nothing sets a seed")
 
@@ -117,7 +117,7 @@ def _loaders(code: ScriptFacts, loaders: list[Call]) -> Iterator[Finding]:
 
 
 def _by_hand(code: ScriptFacts) -> bool:
-    """Data divided without a sampler: an index, a file name or a seed made from the rank."""
+    """Return whether the data is divided without a sampler: by an index made from the rank."""
     for module in code.modules:
         for node in module.nodes:
             if not isinstance(node, ast.Subscript | ast.JoinedStr | ast.BinOp):

@@ -1,4 +1,4 @@
-"""What slows every step: fetching values from the device, printing, saving, looking for anomalies."""
+"""What slows down every step: fetching values from the device, printing, saving, anomaly detection."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from trainwright.preflight.saving import save_calls
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Call, TrainingStep, at, conditions, every_step
 
-GUIDE = "AWS guide for the SageMaker Training Compiler, best practices: avoid evaluation that is not needed"
+GUIDE = "AWS guide for the SageMaker Training Compiler, best practices: avoid unnecessary evaluation"
 ITEM = Rule(
     code="TW150",
     severity="note",
     title="a value is fetched from the device at every step",
     source=f"{GUIDE}; .item() and .cpu() wait for the device (with XLA, a warning: they also cut the graph)",
-    remedy="Add up on the device (loss.detach()) and fetch the sum every so many steps.",
+    remedy="Accumulate on the device (loss.detach()) and fetch the sum every few steps.",
 )
 PRINT = Rule(
     code="TW151",
     severity="note",
-    title="something is printed or logged at every step",
+    title="output is printed or logged at every step",
     source=f"{GUIDE}; every line also goes to CloudWatch (with XLA, a warning)",
     remedy="if step % log_interval == 0:",
 )
@@ -29,22 +29,22 @@ SAVE = Rule(
     code="TW152",
     severity="warning",
     title="a checkpoint is written at every step",
-    source=f"{GUIDE}: checkpoint per epoch or every so many steps",
+    source=f"{GUIDE}: checkpoint per epoch or every few hundred steps",
     remedy="Save once per epoch, or under `if step % save_interval == 0:`.",
 )
 EVERY_STEP = Rule(
     code="TW153",
     severity="warning",
-    title="the trainer is told to log, save or evaluate at every step",
+    title="the trainer is configured to log, save or evaluate at every step",
     source=GUIDE,
-    remedy="A number of steps that is worth the stop: 100 or more, or per epoch.",
+    remedy="Use a larger interval: 100 steps or more, or once per epoch.",
 )
 ANOMALY = Rule(
     code="TW154",
     severity="warning",
-    title="the search for anomalies, or the profiler, is switched on for the whole training",
-    source="PyTorch's documentation of torch.autograd: for debugging only, as it slows every step",
-    remedy="Switch it on by a flag, for a few steps.",
+    title="anomaly detection or the profiler is enabled for the whole training",
+    source="PyTorch's documentation of torch.autograd: for debugging only, as it slows down every step",
+    remedy="Enable it with a flag, for a few steps.",
 )
 RULES = (ITEM, PRINT, SAVE, EVERY_STEP, ANOMALY)
 FETCHES = ("item", "tolist", "numpy")
@@ -54,15 +54,15 @@ EACH = ("logging_steps", "save_steps", "eval_steps", "log_every_n_steps", "check
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     severity: Severity | None = "warning" if code.xla else None
-    told: set[ast.AST] = set()
+    reported: set[ast.AST] = set()
     for step in code.steps:
         if not step.looped:
             continue
         for rule, call, what in _each_step(code, step):
-            if call.node not in told:
-                told.add(call.node)
+            if call.node not in reported:
+                reported.add(call.node)
                 yield at(rule, call, f"{what} at every step", severity=None if rule is SAVE else severity)
     for call in code.calls:
         for keyword in call.node.keywords:
@@ -93,7 +93,7 @@ def _each_step(code: ScriptFacts, step: TrainingStep) -> Iterator[tuple[Rule, Ca
 
 
 def _of_tensor(call: Call, code: ScriptFacts) -> bool:
-    """Not numpy's own ``.item()`` or ``.tolist()``, nor a value that never was on the device."""
+    """Return whether the value may be on the device: not numpy's own ``.item()`` or ``.tolist()``."""
     text = call.receiver
     if call.last != "item":
         return "loss" in text.lower() or "output" in text.lower()
@@ -101,5 +101,5 @@ def _of_tensor(call: Call, code: ScriptFacts) -> bool:
 
 
 def _shows_something(call: Call) -> bool:
-    """A progress line that overwrites itself is meant to be there; an empty print is nothing."""
+    """Return whether a print has output; a progress line that overwrites itself is intended."""
     return bool(call.node.args) and call.constant("end") not in ("\r", "")

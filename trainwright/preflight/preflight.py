@@ -1,4 +1,4 @@
-"""The whole of ``preflight``: read, check every family, silence, and give one document."""
+"""``preflight``: read a script, check every family of rules, apply suppressions, return one document."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from trainwright.core import findings
+from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, FindingsDocument, Rule
 from trainwright.preflight import (
     amp,
@@ -47,7 +48,7 @@ CODES = findings.table(RULES)
 
 @contextmanager
 def _room_for_depth() -> Iterator[None]:
-    """Python's own writer of trees (``ast.unparse``) takes several calls per level of a tree."""
+    """Raise the recursion limit: ``ast.unparse`` makes several calls per level of a tree."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(max(limit, 20 * reader.DEEPEST))
     try:
@@ -57,7 +58,7 @@ def _room_for_depth() -> Iterator[None]:
 
 
 def examine(script: Script, job: Job | None = None, *, subject: str = "", strict: bool = False) -> FindingsDocument:
-    """Hold a script that was read against every rule."""
+    """Check a parsed script against every rule."""
     facts = ScriptFacts(script, job)
     found: list[Finding] = list(script.findings)
     with _room_for_depth():
@@ -77,19 +78,17 @@ def examine(script: Script, job: Job | None = None, *, subject: str = "", strict
 def preflight(
     entry_point: str, source_dir: str | None = None, job_file: str | None = None, *, strict: bool = False
 ) -> FindingsDocument:
-    """What a training script does wrong, as far as it can be seen without running it.
+    """Check a training script without running it.
 
     Args:
-        entry_point: the script, as for an estimator; empty: the job file names it.
-        source_dir: the folder that goes into the job.
-        job_file: the job file; it says which launcher starts the script, on what, with which hyperparameters.
+        entry_point: the script, as for an estimator; if empty, the job file names it.
+        source_dir: the folder that is uploaded with the job.
+        job_file: the job file; it names the launcher, instances and hyperparameters.
         strict: warnings count as errors.
 
     Raises:
-        RequestError: a file is missing, or the job file is wrong.
+        RequestError: a file is missing, or the job file is invalid.
     """
-    from trainwright.core.errors import RequestError
-
     job = load_job(Path(job_file)) if job_file else None
     if job is not None and job_file is not None:
         beside = Path(job_file).parent
@@ -97,6 +96,6 @@ def preflight(
         if not entry_point and job.entry_point:
             entry_point = job.entry_point if source_dir else str(beside / job.entry_point)
     if not entry_point:
-        raise RequestError("preflight needs a script", remedy="./invoke preflight --entry-point train.py")
+        raise RequestError("the script to check is missing", remedy="./invoke preflight --entry-point train.py")
     script = read_script(Path(entry_point), Path(source_dir) if source_dir else None)
     return examine(script, job, subject=entry_point, strict=strict)

@@ -1,4 +1,4 @@
-"""A training script and the files of its own that it imports, as syntax trees. Nothing is run or imported."""
+"""A training script and the files in its folder that it imports, as syntax trees. Nothing is run or imported."""
 
 from __future__ import annotations
 
@@ -14,25 +14,26 @@ from pathlib import Path
 
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
+from trainwright.sagemaker.toolkit import TOOLKIT
 
 UNREADABLE = Rule(
     code="TW100",
     severity="error",
-    title="the file is no Python that this interpreter can read",
+    title="the file is not valid Python for this interpreter",
     source="the parser of the Python that runs trainwright",
-    remedy="Correct the line; python -m py_compile FILE shows the same message.",
+    remedy="Fix the line; python -m py_compile FILE shows the same message.",
 )
 RELATIVE_IMPORT = Rule(
     code="TW101",
     severity="error",
-    title="the entry point imports relative to a package, and it is started as a plain script",
-    source="sagemaker-training 5.1.4 starts `python -- train.py`: a script has no parent package",
-    remedy="Write `from utils import …`: the folder of the script is on the path.",
+    title="the entry point uses a relative import, but is started as a plain script",
+    source=f"{TOOLKIT} starts `python -- train.py`: a script has no parent package",
+    remedy="Write `from utils import …`: the script's folder is on the path.",
 )
 RULES = (UNREADABLE, RELATIVE_IMPORT)
 MOST_FILES = 200
 DEEPEST = 400
-# Syntax that is newer than the interpreter that reads it is refused as well, so a finding names the version.
+# Syntax newer than this interpreter is rejected as well, so the finding names the version.
 _VERSION = ".".join(map(str, sys.version_info[:2]))
 
 
@@ -45,7 +46,7 @@ class Module:
         name: its path below the source folder, as findings name it.
         text: its content.
         tree: its syntax tree.
-        certain: the entry point always imports it, not only in some function or if something is installed.
+        certain: the entry point always imports it, not only in a function or under a condition.
     """
 
     path: Path
@@ -56,7 +57,7 @@ class Module:
 
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
-        """The node around each node."""
+        """The parent of each node."""
         return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
 
     @cached_property
@@ -77,27 +78,27 @@ class Module:
 
     @cached_property
     def comments(self) -> dict[int, str]:
-        """The comment of each line that has one."""
+        """The comment of each line, if any."""
         found: dict[int, str] = {}
         try:
             for token in tokenize.generate_tokens(io.StringIO(self.text).readline):
                 if token.type == tokenize.COMMENT:
                     found[token.start[0]] = token.string
         except (tokenize.TokenError, SyntaxError):
-            # The parser is more generous than the tokenizer in rare cases; what was read so far holds.
+            # In rare cases the parser accepts more than the tokenizer; keep what was read so far.
             pass
         return found
 
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
-        """Every node, in the order of the text where nodes have a place."""
+        """Every node that has a position, in source order."""
         placed = [node for node in ast.walk(self.tree) if hasattr(node, "lineno")]
         return tuple(sorted(placed, key=lambda n: (n.lineno, n.col_offset)))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """An entry point and what it imports of its own folder; ``findings`` are of files that could not be read."""
+    """An entry point and what it imports from its own folder; ``findings`` are about files that cannot be read."""
 
     modules: tuple[Module, ...]
     findings: tuple[Finding, ...] = ()
@@ -106,15 +107,15 @@ class Script:
 
     @property
     def entry(self) -> Module | None:
-        """The entry point, where it could be read."""
+        """The entry point; None if it cannot be read."""
         return self.modules[0] if self.modules and self.files and self.modules[0].name == self.files[0] else None
 
 
 def parse_module(path: Path, name: str, text: str | bytes, *, certain: bool = True) -> Module | Finding:
-    """A file's tree, or the finding that it has none."""
+    """Return a file as a syntax tree, or the finding that it cannot be parsed."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # an invalid escape sequence in somebody's string is not our matter
+            warnings.simplefilter("ignore")  # an invalid escape sequence in the script is not checked
             if isinstance(text, bytes):
                 encoding, _ = tokenize.detect_encoding(io.BytesIO(text).readline)
                 text = text.decode(encoding).replace("\r\n", "\n").replace("\r", "\n")
@@ -122,19 +123,19 @@ def parse_module(path: Path, name: str, text: str | bytes, *, certain: bool = Tr
             _check_depth(tree)
     except SyntaxError as wrong:
         line = wrong.lineno if wrong.lineno and wrong.lineno > 0 else None
-        return UNREADABLE.finding(f"no valid Python {_VERSION}: {wrong.msg}", path=name, line=line)
+        return UNREADABLE.finding(f"not valid Python {_VERSION}: {wrong.msg}", path=name, line=line)
     except (ValueError, LookupError) as wrong:
-        return UNREADABLE.finding(f"no valid Python {_VERSION}: {wrong}", path=name)
+        return UNREADABLE.finding(f"not valid Python {_VERSION}: {wrong}", path=name)
     except (RecursionError, MemoryError):
-        return UNREADABLE.finding("nested too deeply to be read", path=name)
+        return UNREADABLE.finding("nested too deeply", path=name)
     return Module(path, name, text, tree, certain)
 
 
 def _check_depth(tree: ast.Module, most: int = DEEPEST) -> None:
-    """Refuse a tree that is so deep that a walk over it might not end well.
+    """Reject a tree that is too deep to walk safely.
 
     Raises:
-        RecursionError: it is.
+        RecursionError: the tree is too deep.
     """
     level: list[ast.AST] = [tree]
     for _ in range(most):
@@ -145,14 +146,14 @@ def _check_depth(tree: ast.Module, most: int = DEEPEST) -> None:
 
 
 def read_script(entry_point: Path, source_dir: Path | None = None) -> Script:
-    """Read a training script and, transitively, the files of its own folder that it imports.
+    """Read a training script and, transitively, the files in its own folder that it imports.
 
     Args:
-        entry_point: the script; relative to ``source_dir`` where that is given, as in the SDK.
-        source_dir: the folder that goes into the job; by default the script's own.
+        entry_point: the script; relative to ``source_dir`` if that is given, as in the SDK.
+        source_dir: the folder that is uploaded with the job; by default the script's own.
 
     Raises:
-        RequestError: a file or folder is missing, or the entry point is no Python file.
+        RequestError: a file or folder is missing, or the entry point is not a Python file.
     """
     if source_dir is not None and not source_dir.is_dir():
         raise RequestError(f"--source-dir {source_dir}: no such folder", remedy="Name the folder of the script.")
@@ -160,14 +161,14 @@ def read_script(entry_point: Path, source_dir: Path | None = None) -> Script:
     if source_dir is not None and not entry.is_absolute() and (source_dir / entry).is_file():
         entry = source_dir / entry
     if not entry.is_file():
-        near = sorted(p.name for p in entry.parent.glob("*.py")) if entry.parent.is_dir() else []
+        scripts = sorted(p.name for p in entry.parent.glob("*.py")) if entry.parent.is_dir() else []
         raise RequestError(
             f"--entry-point {entry_point}: no such file",
-            remedy=f"There are {', '.join(near[:8])}." if near else "Name the training script.",
+            remedy=f"The folder contains {', '.join(scripts[:8])}." if scripts else "Name the training script.",
         )
     if entry.suffix != ".py":
         raise RequestError(
-            f"--entry-point {entry_point}: preflight reads Python files", remedy="Name the script that it starts."
+            f"--entry-point {entry_point}: not a Python file", remedy="Name the Python script that it starts."
         )
     root = (source_dir or entry.parent).resolve()
     entry = entry.resolve()
@@ -176,7 +177,7 @@ def read_script(entry_point: Path, source_dir: Path | None = None) -> Script:
     files: list[str] = []
     waiting, seen = {entry: True}, {entry}
     while waiting and len(files) < MOST_FILES:
-        # What is imported in any case comes first, so that it counts as that wherever else it is imported.
+        # Unconditional imports come first, so that a file imported both ways counts as certain.
         path = next((p for p, certain in waiting.items() if certain), next(iter(waiting)))
         certain = waiting.pop(path)
         name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
@@ -208,7 +209,7 @@ def _relative_imports(entry: Module) -> Iterator[Finding]:
 
 
 def _imported(module: Module, roots: list[Path]) -> Iterator[tuple[ast.AST, Path]]:
-    """The files below ``roots`` that a module imports, with the import, in the order of the text."""
+    """Yield the files below ``roots`` that a module imports, with the import node, in source order."""
     for node in module.nodes:
         if isinstance(node, ast.Import):
             for name in node.names:
@@ -228,7 +229,7 @@ def _imported(module: Module, roots: list[Path]) -> Iterator[tuple[ast.AST, Path
 
 
 def _is_file(path: Path) -> bool:
-    """Whether a module's name leads to a file; one that is too long for the file system leads to none."""
+    """Return whether a path is a file; a name too long for the file system is not."""
     try:
         return path.is_file()
     except OSError:
@@ -236,7 +237,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _find(dotted: str, roots: list[Path]) -> Iterator[Path]:
-    """The file of a module and the ``__init__`` files of the packages around it, where they lie below a root."""
+    """Yield the file of a module and the ``__init__`` files of its packages, if they are below a root."""
     parts = dotted.split(".")
     for root in roots:
         whole = root.joinpath(*parts)

@@ -1,4 +1,4 @@
-"""Where a script looks for its data and puts its results: SageMaker's folders, not somebody's machine."""
+"""Where a script reads its data and writes its results: SageMaker's folders, not those of one machine."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Call, ancestors, at
 
-CONTRACT = "SageMaker's container contract: inputs lie in SM_CHANNEL_<NAME>, results go to SM_MODEL_DIR"
-SOMEBODYS = Rule(
+CONTRACT = "SageMaker's container contract: inputs are in SM_CHANNEL_<NAME>, results go to SM_MODEL_DIR"
+OTHER_MACHINE = Rule(
     code="TW180",
     severity="warning",
-    title="a path of somebody's machine, which the container does not have",
+    title="a path from another machine, which does not exist in the container",
     source=CONTRACT,
-    remedy='os.environ["SM_CHANNEL_TRAINING"], or a hyperparameter.',
+    remedy='Use os.environ["SM_CHANNEL_TRAINING"], or a hyperparameter.',
 )
 FIXED = Rule(
     code="TW181",
     severity="note",
-    title="a folder of SageMaker is written out although a variable names it",
+    title="a SageMaker folder is hard-coded although a variable names it",
     source=CONTRACT,
-    remedy='os.environ.get("SM_MODEL_DIR", "…"): the script then runs elsewhere, too.',
+    remedy='Use os.environ.get("SM_MODEL_DIR", "…"), so that the script also runs elsewhere.',
 )
-RULES = (SOMEBODYS, FIXED)
+RULES = (OTHER_MACHINE, FIXED)
 MACHINE = re.compile(
     r"^(/home/|/Users/|/root/|/mnt/|/media/|/data\d*/|/datasets?/|/scratch|/workspace/|/content/|/kaggle/|~/(?!\.)|[A-Za-z]:[\\/])"
 )
@@ -56,24 +56,24 @@ READS = (
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     known = code.job.hyperparameters if code.job else {}
     for module, node in code.texts:
         text = str(node.value)
         if MACHINE.match(text) and "\n" not in text and " " not in text.strip() and _is_path(module, node):
             flag = _flag(module, node)
             if flag is not None and flag in known:
-                continue  # the job gives another value
+                continue  # the job sets another value
             severity: Severity | None = "note" if flag is not None else None
             what = f"{text[:60]!r}" + (f" is the default of --{flag}" if flag else "")
-            yield at(SOMEBODYS, (module, node), what, severity=severity)
+            yield at(OTHER_MACHINE, (module, node), what, severity=severity)
         for folder, variable in FOLDERS.items():
             if text.startswith(folder) and not code.says(f"^{variable.split('<')[0]}") and _flag(module, node) is None:
                 yield at(FIXED, (module, node), f"{text[:60]!r} is ${variable}")
 
 
 def _flag(module: Module, node: ast.AST) -> str | None:
-    """The name of the argument whose default a constant is."""
+    """Return the name of the argument whose default is this constant."""
     for outer in ancestors(module, node):
         if isinstance(outer, ast.Call) and isinstance(outer.func, ast.Attribute) and outer.func.attr == "add_argument":
             names = [str(a.value) for a in outer.args if isinstance(a, ast.Constant)]
@@ -82,7 +82,7 @@ def _flag(module: Module, node: ast.AST) -> str | None:
 
 
 def _is_path(module: Module, node: ast.AST) -> bool:
-    """It is used as a path: given to something that reads or writes, a default of a flag, or assigned to a name."""
+    """Return whether the constant is used as a path: read or written, the default of a flag, or assigned."""
     if _flag(module, node) is not None:
         parent = module.parents.get(node)
         return isinstance(parent, ast.keyword) and parent.arg == "default"

@@ -12,7 +12,7 @@ from trainwright.preflight.syntax import Call, at, of_one_rank, reachable
 TORCH_SAVE = Rule(
     code="TW140",
     severity="warning",
-    title="torch.save of tensors that live on an XLA device",
+    title="torch.save of tensors on an XLA device",
     source="AWS guide for the SageMaker Training Compiler: checkpoints are written with xm.save",
     remedy="xm.save(model.state_dict(), path): it moves the tensors to the CPU and writes on one process.",
 )
@@ -20,28 +20,28 @@ ALL_RANKS = Rule(
     code="TW141",
     severity="warning",
     title="every process writes the same file",
-    source="PyTorch's DDP tutorial: save on one rank, as several writers may leave a broken file",
+    source="PyTorch's DDP tutorial: save on one rank, as several writers may corrupt the file",
     remedy="if dist.get_rank() == 0: around it (or a name with the rank in it).",
 )
 NOT_KEPT = Rule(
     code="TW142",
     severity="warning",
-    title="a file is saved into the working folder, which ends with the container",
+    title="a file is saved in the working folder, which is lost with the container",
     source="SageMaker's container contract: only SM_MODEL_DIR, SM_OUTPUT_DATA_DIR and the checkpoint folder are kept",
     remedy='os.path.join(os.environ["SM_MODEL_DIR"], …)',
 )
 NO_CHECKPOINT = Rule(
     code="TW143",
     severity="warning",
-    title="the job may be interrupted or asks for checkpoints, and the script does not know their folder",
+    title="the job may be interrupted or uses checkpoints, but the script does not use their folder",
     source="SageMaker copies one folder (/opt/ml/checkpoints unless the job says otherwise) to S3 while a job runs",
-    remedy="Save to that folder, and load from it at the start; or give the path as a hyperparameter.",
+    remedy="Save to that folder and load from it at the start, or pass the path as a hyperparameter.",
 )
 NOTHING_SAVED = Rule(
     code="TW144",
     severity="warning",
-    title="the script trains and saves nothing",
-    source="SageMaker's container contract: a job's result is what lies in SM_MODEL_DIR at its end",
+    title="the script trains but saves nothing",
+    source="SageMaker's container contract: a job's result is what SM_MODEL_DIR contains at the end",
     remedy='torch.save(model.state_dict(), os.path.join(os.environ["SM_MODEL_DIR"], "model.pt")) on one process.',
 )
 RULES = (TORCH_SAVE, ALL_RANKS, NOT_KEPT, NO_CHECKPOINT, NOTHING_SAVED)
@@ -50,7 +50,7 @@ SAVERS = ("save", "save_pretrained", "save_model", "save_checkpoint", "save_stat
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     saves = [call for call in code.called("torch.save") if reachable(code, call)]
     for call in saves:
         text = ast.unparse(call.node)
@@ -68,7 +68,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _checkpoints(code)
     trains = [c for c in code.backwards if c.module is code.script.entry]
     if trains and not code.managed and not code.mentions(*SAVERS) and not code.mentions_like("save|checkpoint|ckpt"):
-        yield at(NOTHING_SAVED, trains[0], "nothing in the files that were read saves a model")
+        yield at(NOTHING_SAVED, trains[0], "no file that was read saves a model")
 
 
 def _several(code: ScriptFacts) -> bool:
@@ -85,7 +85,7 @@ def _several(code: ScriptFacts) -> bool:
 
 
 def _relative(target: ast.expr) -> bool:
-    """A constant file name (or an f-string that begins as one) without a folder that the job might choose."""
+    """Return whether the target is a constant relative file name (or an f-string that starts with one)."""
     if isinstance(target, ast.JoinedStr) and target.values and isinstance(target.values[0], ast.Constant):
         text = str(target.values[0].value)
     elif isinstance(target, ast.Constant) and isinstance(target.value, str):
@@ -105,10 +105,10 @@ def _checkpoints(code: ScriptFacts) -> Iterator[Finding]:
     given = [*job.hyperparameters.values(), *job.environment.values()]
     if not code.says("^" + folder.rstrip("/")) and not any(str(value).startswith(folder) for value in given):
         why = "spot instances" if job.spot else "checkpoint"
-        yield at(NO_CHECKPOINT, (entry, entry.tree), f"the job has {why}, and nothing names {folder}")
+        yield at(NO_CHECKPOINT, (entry, entry.tree), f"the job has {why}, but the script never uses {folder}")
 
 
 def save_calls(calls: list[Call]) -> list[Call]:
-    """Calls that write a whole model or checkpoint."""
+    """Return the calls that write a whole model or checkpoint."""
     names = ("save_pretrained", "save_checkpoint", "save_state", "save_model")
     return [c for c in calls if c.name in ("torch.save", "torch_xla.core.xla_model.save") or c.last in names]

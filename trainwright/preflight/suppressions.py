@@ -1,4 +1,4 @@
-"""``# trainwright: ignore[TW150] why`` at a line, or on a line of its own above it, silences findings there."""
+"""``# trainwright: ignore[TW150] reason`` on a line, or on its own line above, silences findings there."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from trainwright.core.errors import did_you_mean
 from trainwright.core.findings import Finding, Rule, Silenced
 from trainwright.preflight.reader import Module
 
-SOURCE = "this program's own rule: a silenced line says why, for whoever reads it next"
+SOURCE = "Trainwright's own rule: a silenced line gives a reason for its next reader"
 NO_REASON = Rule(
     code="TW102",
     severity="warning",
-    title="a comment that would silence a finding gives no reason, or no code that there is; it silences nothing",
+    title="a suppression comment without a reason or with an unknown code; it silences nothing",
     source=SOURCE,
     remedy="# trainwright: ignore[TW150] the loss decides whether to stop",
 )
 UNUSED = Rule(
     code="TW103",
     severity="note",
-    title="a comment silences a finding that is not there",
+    title="a suppression comment that silences nothing",
     source=SOURCE,
     remedy="Remove the comment.",
 )
@@ -32,7 +32,7 @@ COMMENT = re.compile(r"#\s*trainwright\s*:\s*ignore(?P<codes>\[[^\]]*\])?(?P<rea
 
 @dataclass(frozen=True)
 class Suppression:
-    """A comment: the lines that it speaks of, the codes, the reason."""
+    """A suppression comment: the lines it applies to, the codes, the reason."""
 
     module: Module
     line: int
@@ -42,7 +42,7 @@ class Suppression:
 
 
 def _statement(module: Module, line: int) -> range:
-    """The lines of the smallest statement at a line; of a compound one, its head."""
+    """Return the lines of the smallest statement at a line; of a compound statement, its head."""
     best = range(line, line + 1)
     smallest: int | None = None
     for node in ast.walk(module.tree):
@@ -76,30 +76,36 @@ def _comments(module: Module) -> Iterator[Suppression]:
 def silence(
     modules: Sequence[Module], findings: Sequence[Finding], known: Sequence[str]
 ) -> tuple[list[Finding], list[Silenced]]:
-    """Take out what comments silence; add what is wrong with the comments.
+    """Remove the findings that comments silence, and report invalid comments.
 
     Args:
-        modules: the files, whose comments are read.
+        modules: the files with the comments.
         findings: what the rules found.
-        known: every code that there is.
+        known: every valid code.
     """
     kept = list(findings)
     silenced: list[Silenced] = []
     for module in modules:
-        for ignore in _comments(module):
-            strange = [code for code in ignore.codes if code not in known]
-            if not ignore.reason or not ignore.codes or strange:
-                lacks = "no code" if not ignore.codes else "no reason"
-                said = f"{strange[0]}: no such code. {did_you_mean(strange[0], known)}" if strange else lacks
-                kept.append(NO_REASON.finding(said, path=module.name, line=ignore.line))
+        for suppression in _comments(module):
+            unknown = [code for code in suppression.codes if code not in known]
+            if not suppression.reason or not suppression.codes or unknown:
+                message = "no code" if not suppression.codes else "no reason"
+                if unknown:
+                    message = f"unknown code {unknown[0]}. {did_you_mean(unknown[0], known)}"
+                kept.append(NO_REASON.finding(message, path=module.name, line=suppression.line))
                 continue
-            for code in ignore.codes:
-                met = [f for f in kept if f.code == code and f.path == module.name and f.line in ignore.lines]
-                if not met:
-                    kept.append(UNUSED.finding(f"no {code} here", path=module.name, line=ignore.line))
-                for finding in met:
+            for code in suppression.codes:
+                matching = [f for f in kept if f.code == code and f.path == module.name and f.line in suppression.lines]
+                if not matching:
+                    kept.append(UNUSED.finding(f"no {code} here", path=module.name, line=suppression.line))
+                for finding in matching:
                     kept.remove(finding)
                     silenced.append(
-                        Silenced(code=code, path=module.name, line=finding.line or ignore.line, reason=ignore.reason)
+                        Silenced(
+                            code=code,
+                            path=module.name,
+                            line=finding.line or suppression.line,
+                            reason=suppression.reason,
+                        )
                     )
     return kept, silenced

@@ -11,11 +11,11 @@ from functools import cached_property
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.reader import Module, Script
 
-# What a script's own beginning is called.
+# Names of a script's main function.
 MAIN = ("main", "train", "fit", "run", "_mp_fn")
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
-# Conditions that choose the process, not the step: code below them still runs at every step.
+# Conditions that select the process, not the step: code under them still runs at every step.
 RANK = re.compile(r"rank|is_main|is_master|is_local_main|is_primary|world_process_zero|ordinal|main_process", re.I)
 
 
@@ -24,9 +24,9 @@ class Call:
     """A call in a script.
 
     Attributes:
-        module: where it is.
-        node: its syntax tree.
-        name: what is called, with imported names spelled out: ``torch.save``; ``?`` stands for an expression.
+        module: the file.
+        node: the syntax tree.
+        name: the function, with imported names resolved: ``torch.save``; ``?`` stands for an expression.
     """
 
     module: Module
@@ -40,16 +40,16 @@ class Call:
 
     @property
     def receiver(self) -> str:
-        """What a method is called on, as it stands in the script; empty for a plain function."""
+        """The object whose method is called, as written in the script; empty for a plain function."""
         return ast.unparse(self.node.func.value) if isinstance(self.node.func, ast.Attribute) else ""
 
     @property
     def line(self) -> int:
-        """Its line."""
+        """The line number."""
         return self.node.lineno
 
     def given(self, keyword: str, position: int | None = None) -> ast.expr | None:
-        """The argument of that name, or at that position (from 0)."""
+        """Return the argument with this name or position (from 0); None if missing."""
         for each in self.node.keywords:
             if each.arg == keyword:
                 return each.value
@@ -59,7 +59,7 @@ class Call:
         return None
 
     def constant(self, keyword: str, position: int | None = None) -> object:
-        """The value of a constant argument; ``None`` where it is absent or no constant."""
+        """Return the value of a constant argument; None if it is missing or not a constant."""
         value = self.given(keyword, position)
         return value.value if isinstance(value, ast.Constant) else None
 
@@ -69,9 +69,9 @@ class TrainingStep:
     """The code of one training step: the innermost loop around ``backward``, or a function that such a loop calls.
 
     Attributes:
-        module: where it is.
+        module: the file.
         node: the loop or function.
-        looped: it is known to run once per batch.
+        looped: whether it is known to run once per batch.
     """
 
     module: Module
@@ -80,10 +80,10 @@ class TrainingStep:
 
 
 class ScriptCode:
-    """A script's trees with an index of what is in them.
+    """The syntax trees of a script, indexed.
 
     Args:
-        script: as it was read.
+        script: the parsed script.
     """
 
     def __init__(self, script: Script) -> None:
@@ -93,7 +93,7 @@ class ScriptCode:
 
     @cached_property
     def calls(self) -> tuple[Call, ...]:
-        """Every call, file by file, in the order of the text."""
+        """Every call, file by file, in source order."""
         return tuple(
             Call(module, node, qualified(module, node.func))
             for module in self.modules
@@ -114,14 +114,14 @@ class ScriptCode:
                     words.add(node.arg)
                 elif isinstance(node, Function | ast.ClassDef):
                     words.add(node.name)
-            # An import alone is no use: only names that occur stand for what they were imported from.
+            # An import alone is not a use: only names that occur count as what they were imported from.
             names = {node.id for node in module.nodes if isinstance(node, ast.Name)}
             words.update(part for name, origin in module.aliases.items() if name in names for part in origin.split("."))
         return frozenset(words)
 
     @cached_property
     def texts(self) -> tuple[tuple[Module, ast.Constant], ...]:
-        """Every text constant that is no docstring."""
+        """Every string constant that is not a docstring."""
         found = []
         for module in self.modules:
             for node in module.nodes:
@@ -132,21 +132,21 @@ class ScriptCode:
         return tuple(found)
 
     def mentions(self, *words: str) -> bool:
-        """One of these names is used anywhere: as a name, an attribute or a keyword, imported under whatever name."""
+        """Return whether one of these names is used: as a name, attribute or keyword, imported under any name."""
         return any(word in self._words for word in words)
 
     def mentions_like(self, pattern: str) -> bool:
-        """A name that is used anywhere holds the pattern (case does not matter)."""
+        """Return whether a name that is used matches the pattern, ignoring case."""
         found = re.compile(pattern, re.I)
         return any(found.search(word) for word in self._words)
 
     def says(self, pattern: str) -> bool:
-        """A text constant holds the pattern."""
+        """Return whether a string constant matches the pattern."""
         found = re.compile(pattern)
         return any(found.search(str(node.value)) for _, node in self.texts)
 
     def called(self, *names: str) -> Iterator[Call]:
-        """Calls by their whole name (with a dot in it) or by their last part."""
+        """Yield calls by full name (with a dot in it) or by last part."""
         whole = {name for name in names if "." in name}
         last = {name for name in names if "." not in name}
         for call in self.calls:
@@ -154,11 +154,11 @@ class ScriptCode:
                 yield call
 
     def imports(self, *packages: str, certain: bool = False) -> ast.AST | None:
-        """The first import of one of these packages (or of what is below them).
+        """Return the first import of one of these packages or their submodules; None if not imported.
 
         Args:
-            certain: only an import at the top level of a file that is itself imported in any case, and below no
-                ``if`` and in no ``try`` (in the entry point its main function may hold it, too).
+            certain: only count unconditional imports: at the top level of a file that is always imported (or in the
+                main function of the entry point), outside of ``if`` and ``try``.
         """
         for index, module in enumerate(self.modules):
             if certain and not module.certain:
@@ -181,7 +181,7 @@ class ScriptCode:
 
     @cached_property
     def _rank_names(self) -> frozenset[str]:
-        """Names that were given a value with the rank in it: ``args.save_logs`` of ``… and is_master(args)``."""
+        """Names assigned a value that depends on the rank: ``args.save_logs`` in ``… and is_master(args)``."""
         names: set[str] = set()
         for module in self.modules:
             for node in module.nodes:
@@ -194,13 +194,13 @@ class ScriptCode:
         return frozenset(names)
 
     def only_of_rank(self, test: ast.expr) -> bool:
-        """A condition asks which process this is, and nothing else: `step % 10 == 0 and rank == 0` asks more."""
+        """Return whether a condition depends on the rank alone: `step % 10 == 0 and rank == 0` does not."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             return all(self.only_of_rank(value) for value in test.values)
         return self.of_rank(test)
 
     def of_rank(self, test: ast.expr) -> bool:
-        """A condition asks which process this is."""
+        """Return whether a condition depends on the rank."""
         if test not in self._of_rank:
             names = (ast.unparse(node) for node in ast.walk(test) if isinstance(node, ast.Name | ast.Attribute))
             found = bool(RANK.search(ast.unparse(test))) or any(name in self._rank_names for name in names)
@@ -209,7 +209,7 @@ class ScriptCode:
 
     @cached_property
     def backwards(self) -> tuple[Call, ...]:
-        """Calls of ``….backward(…)`` that are a step of training, not a gradient rule of a layer."""
+        """Calls of ``….backward(…)`` that are part of a training step, not the gradient of a custom layer."""
         found = []
         for call in self.called("backward"):
             function = enclosing_function(call.module, call.node)
@@ -221,14 +221,14 @@ class ScriptCode:
 
     @cached_property
     def steps(self) -> tuple[TrainingStep, ...]:
-        """The code that runs once per batch, as far as it can be seen."""
+        """The code that is known to run once per batch."""
         found: dict[ast.AST, TrainingStep] = {}
         for call in self.backwards:
             self._add_step(found, call.module, call.node, depth=3)
         return tuple(found.values())
 
     def _add_step(self, found: dict[ast.AST, TrainingStep], module: Module, node: ast.AST, depth: int) -> bool:
-        """Add the step around a node; whether it is in a loop."""
+        """Add the step around a node; return whether it is in a loop."""
         loop = enclosing_loop(module, node)
         if loop is not None:
             found[loop] = TrainingStep(module, loop, True)
@@ -240,14 +240,14 @@ class ScriptCode:
             found[function] = TrainingStep(module, function, True)
             return True
         callers = [c for c in self.called(function.name) if c.node is not node]
-        # A function inside a function may be handed on (`scaler.step(opt, closure)`); then nothing is known.
+        # A nested function may be passed on (`scaler.step(opt, closure)`); then its caller is unknown.
         looped = [self._add_step(found, c.module, c.node, depth - 1) for c in callers if _plain(c)]
         if any(looped):
             found[function] = TrainingStep(module, function, True)
         return any(looped)
 
     def within(self, region: ast.AST) -> list[Call]:
-        """The calls inside a loop or function, without those of functions defined in it."""
+        """Return the calls inside a loop or function, except in functions defined in it."""
         return [c for c in self.calls if any(n is region for n in _until_function(c.module, c.node, region))]
 
 
@@ -267,7 +267,7 @@ def _until_function(module: Module, node: ast.AST, region: ast.AST) -> Iterator[
 
 
 def ancestors(module: Module, node: ast.AST) -> Iterator[ast.AST]:
-    """The nodes around a node, the nearest first."""
+    """Yield the nodes around a node, innermost first."""
     parents = module.parents
     while node in parents:
         node = parents[node]
@@ -275,7 +275,7 @@ def ancestors(module: Module, node: ast.AST) -> Iterator[ast.AST]:
 
 
 def qualified(module: Module, node: ast.AST) -> str:
-    """A dotted name with its imported beginning spelled out; ``?`` stands for what is no name."""
+    """Return a dotted name with its import resolved; ``?`` stands for other expressions."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)
@@ -285,12 +285,12 @@ def qualified(module: Module, node: ast.AST) -> str:
 
 
 def enclosing_function(module: Module, node: ast.AST) -> Function | None:
-    """The function around a node."""
+    """Return the function around a node; None at module level."""
     return next((n for n in ancestors(module, node) if isinstance(n, Function)), None)
 
 
 def enclosing_loop(module: Module, node: ast.AST) -> Loop | None:
-    """The innermost loop around a node, in the same function."""
+    """Return the innermost loop around a node in the same function; None if there is none."""
     inner = node
     for outer in ancestors(module, node):
         if isinstance(outer, Function | ast.Lambda | ast.ClassDef):
@@ -302,7 +302,7 @@ def enclosing_loop(module: Module, node: ast.AST) -> Loop | None:
 
 
 def conditions(module: Module, node: ast.AST, until: ast.AST | None = None) -> list[tuple[ast.expr, bool]]:
-    """What has to hold for a node to run: tests with the side on which it is; up to ``until`` or the function."""
+    """Return the conditions for a node to run, each with the branch it is on; up to ``until`` or the function."""
     found: list[tuple[ast.expr, bool]] = []
     inner = node
     for outer in ancestors(module, node):
@@ -321,27 +321,27 @@ def conditions(module: Module, node: ast.AST, until: ast.AST | None = None) -> l
 
 
 def same_path(first: Call, second: Call) -> bool:
-    """Both can run in one pass: no condition stands on one side for the first and on the other for the second."""
+    """Return whether both calls can run in one pass: no condition has them on opposite branches."""
     one = {ast.unparse(test): side for test, side in conditions(first.module, first.node)}
     other = {ast.unparse(test): side for test, side in conditions(second.module, second.node)}
     return all(one[test] == side for test, side in other.items() if test in one)
 
 
 def is_optimizer(receiver: str) -> bool:
-    """What ``step`` is called on is an optimizer by its name, not a scheduler of one."""
+    """Return whether the name suggests an optimizer, not its scheduler."""
     name = receiver.lower()
     return "opt" in name and "sched" not in name
 
 
 def every_step(code: ScriptCode, step: TrainingStep, call: Call) -> bool:
-    """The call runs at each step: inside the step nothing but the choice of a process stands before it."""
+    """Return whether the call runs at every step: only conditions on the rank apply to it."""
     return all(code.only_of_rank(test) for test, _ in conditions(call.module, call.node, step.node))
 
 
 def reachable(code: ScriptCode, call: Call, depth: int = 3) -> bool:
-    """A call of the entry point, or of an imported file where something that runs calls its function.
+    """Return whether a call is in the entry point, or in an imported function that is called from there.
 
-    What an imported file does in its own main part, or in functions that nobody calls, is no part of the training.
+    The main part of an imported file, and functions that are never called, are not part of the training.
     """
     if call.module is code.script.entry:
         return True
@@ -355,13 +355,13 @@ def reachable(code: ScriptCode, call: Call, depth: int = 3) -> bool:
 
 
 def of_one_rank(code: ScriptCode, call: Call, depth: int = 2) -> bool:
-    """Only one process runs the call, as far as can be seen: a condition on the rank, or each caller has one.
+    """Return whether only one process runs the call: it, or each of its callers, has a condition on the rank.
 
-    True as well where a function has no caller in the files: then nothing is known.
+    Also true for an imported function without a known caller.
     """
     around = [test for test, _ in conditions(call.module, call.node)]
     imported = call.module is not code.script.entry
-    # The main part of a file that is only imported does not run at all.
+    # The main part of an imported file does not run.
     if any(code.of_rank(test) or (imported and "__name__" in ast.unparse(test)) for test in around):
         return True
     function = enclosing_function(call.module, call.node)
@@ -388,12 +388,12 @@ def at(
     severity: Severity | None = None,
     remedy: str | None = None,
 ) -> Finding:
-    """A finding at a call or a node."""
+    """Return a finding at a call or node."""
     module, node = (where.module, where.node) if isinstance(where, Call) else where
     line = getattr(node, "lineno", None)
     return rule.finding(message, path=module.name, line=line, severity=severity, remedy=remedy)
 
 
 def first(calls: Iterable[Call]) -> Call | None:
-    """The first of some calls."""
+    """Return the first call; None if there is none."""
     return next(iter(calls), None)

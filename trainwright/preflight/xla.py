@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import Call, TrainingStep, at, conditions, enclosing_loop, is_optimizer, same_path
+from trainwright.sagemaker.toolkit import TOOLKIT
 
 GUIDE = "AWS guide for the SageMaker Training Compiler"
-LAUNCHER = "sagemaker-training 5.1.4, PyTorch/XLA runner: python -m torch_xla.distributed.xla_spawn SCRIPT"
+LAUNCHER = f"{TOOLKIT}, PyTorch/XLA runner: python -m torch_xla.distributed.xla_spawn SCRIPT"
 NO_MP_FN = Rule(
     code="TW110",
     severity="error",
@@ -21,7 +22,7 @@ NO_MP_FN = Rule(
 NO_MARK_STEP = Rule(
     code="TW111",
     severity="error",
-    title="the optimizer steps, and nothing tells XLA that the step is over",
+    title="the optimizer steps, but nothing marks the end of the step for XLA",
     source=f"{GUIDE}: the graph grows over all steps until something marks the end of one",
     remedy="xm.mark_step() after optimizer.step() (or xm.optimizer_step(optimizer), or a loop over an MpDeviceLoader).",
 )
@@ -29,29 +30,29 @@ EARLY_PRINT = Rule(
     code="TW112",
     severity="warning",
     title="a value of the step is printed, logged or fetched before mark_step",
-    source=f"{GUIDE}: looking at a tensor before the barrier cuts the graph in two and compiles both",
-    remedy="Move it behind xm.mark_step(), or hand it to xm.add_step_closure.",
+    source=f"{GUIDE}: reading a tensor before the barrier splits the graph in two and compiles both",
+    remedy="Move it after xm.mark_step(), or pass it to xm.add_step_closure.",
 )
 CUDA_DEVICE = Rule(
     code="TW113",
     severity="error",
-    title="the script is written for torch_xla and moves things to the CUDA device",
-    source=f"{GUIDE}: model and data belong on xm.xla_device(); on `cuda` they bypass XLA or fail beside its tensors",
-    remedy="device = xm.xla_device(), and .to(device).",
+    title="the script is written for torch_xla but moves tensors to the CUDA device",
+    source=f"{GUIDE}: model and data belong on xm.xla_device(); on `cuda` they bypass XLA or fail next to its tensors",
+    remedy="Use device = xm.xla_device() and .to(device).",
 )
 NO_REDUCE = Rule(
     code="TW114",
     severity="error",
-    title="several XLA devices train, and their gradients are never reduced",
-    source=f"{GUIDE}: each replica would train on its own part of the data, for itself",
-    remedy="xm.optimizer_step(optimizer), or xm.reduce_gradients(optimizer) before optimizer.step().",
+    title="several XLA devices train, but their gradients are never reduced",
+    source=f"{GUIDE}: each replica would train alone on its share of the data",
+    remedy="Call xm.optimizer_step(optimizer), or xm.reduce_gradients(optimizer) before optimizer.step().",
 )
 SPAWN_ARGUMENTS = Rule(
     code="TW115",
     severity="error",
     title="`_mp_fn` does not take exactly the index of the process",
     source=f"{LAUNCHER}, which calls _mp_fn(index)",
-    remedy="def _mp_fn(index): with no further required parameter.",
+    remedy="Define it as `def _mp_fn(index):`, with no other required parameter.",
 )
 RULES = (NO_MP_FN, NO_MARK_STEP, EARLY_PRINT, CUDA_DEVICE, NO_REDUCE, SPAWN_ARGUMENTS)
 
@@ -60,7 +61,7 @@ LOGGING = ("print", "master_print", "info", "debug", "warning", "log", "add_scal
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
-    """The rules of this family."""
+    """Check the rules of this family."""
     yield from _mp_fn(code)
     if not code.torch_xla:
         return
@@ -83,7 +84,7 @@ def _mp_fn(code: ScriptFacts) -> Iterator[Finding]:
         if not takes or needs:
             yield at(SPAWN_ARGUMENTS, (entry, functions[-1]), "the launcher calls _mp_fn(index)")
     elif "_mp_fn" not in entry.aliases and not _assigned(entry.tree, "_mp_fn"):
-        yield at(NO_MP_FN, (entry, entry.tree), "the job starts the script with xla_spawn, and it has no _mp_fn(index)")
+        yield at(NO_MP_FN, (entry, entry.tree), "the job starts the script with xla_spawn, but it has no _mp_fn(index)")
 
 
 def _assigned(tree: ast.Module, name: str) -> bool:
@@ -96,7 +97,7 @@ def _assigned(tree: ast.Module, name: str) -> bool:
 
 
 def optimizer_steps(code: ScriptFacts) -> list[Call]:
-    """Calls of an optimizer's own ``step``."""
+    """Return the calls of an optimizer's own ``step``."""
     return [c for c in code.called("step") if is_optimizer(c.receiver) and not c.name.startswith("torch_xla")]
 
 
@@ -111,7 +112,7 @@ def _barriers(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _before_barrier(code: ScriptFacts, step: TrainingStep) -> Iterator[Finding]:
-    """What looks at the loss after ``backward`` and before ``mark_step``, in one step."""
+    """Report what reads the loss after ``backward`` and before ``mark_step`` in one step."""
     inside = code.within(step.node)
     starts = [c for c in inside if c in code.backwards]
     marks = [c for c in inside if c.last == "mark_step" or c.name == "torch_xla.sync"]
@@ -121,9 +122,11 @@ def _before_barrier(code: ScriptFacts, step: TrainingStep) -> Iterator[Finding]:
         if not starts[0].line < call.line < marks[-1].line or not any(same_path(call, mark) for mark in marks):
             continue
         if any(starts[0].line < mark.line < call.line for mark in marks):
-            continue  # there is a barrier between the step and this
+            continue  # a barrier separates it from the step
         if call.last in LOGGING and _shows_loss(call):
-            yield at(EARLY_PRINT, call, f"{call.last}(…) of the step's values before mark_step (line {marks[-1].line})")
+            yield at(
+                EARLY_PRINT, call, f"{call.last}(…) uses the step's values before mark_step (line {marks[-1].line})"
+            )
 
 
 def _shows_loss(call: Call) -> bool:
@@ -156,5 +159,5 @@ def _gradients(code: ScriptFacts) -> Iterator[Finding]:
     steps = optimizer_steps(code)
     if steps and not reduces and code.backwards:
         yield at(
-            NO_REDUCE, steps[0], f"{steps[0].receiver}.step() on several XLA devices, and nothing reduces gradients"
+            NO_REDUCE, steps[0], f"{steps[0].receiver}.step() on several XLA devices, but nothing reduces gradients"
         )

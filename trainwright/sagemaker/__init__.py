@@ -1,1 +1,1 @@
-"""What SageMaker is: instance types, AWS's containers, launchers, job files, and how its jobs fail."""
+"""Facts about SageMaker: instance types, AWS's containers, launchers, job files, and how its jobs fail."""

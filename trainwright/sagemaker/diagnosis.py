@@ -1,6 +1,6 @@
-"""``diagnose``: names the cause of a failed job from its log.
+"""``diagnose``: find the cause of a failed job in its log.
 
-What is known lies in ``causes.yaml``, as data. What is not known stays "unknown", with the lines that matter.
+The known causes are data in ``causes.yaml``. Without a known cause the result is "unknown", with the relevant lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PATH = Path(__file__).with_name("causes.yaml")
 SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"
 MOST_EVIDENCE, MOST_MATTERS, LONGEST_LINE = 3, 20, 4000
 _TAIL = 5
-# Colours; what mpirun, the toolkit, CloudWatch and docker compose write in front of a line.
+# Colours, and the prefixes of mpirun, the toolkit, CloudWatch and docker compose.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
 _PREFIX = re.compile(
     r"^(?:\s*\[\d+,(?:mpirank:)?\d+(?:,algo-\d+)?\]\s*<std(?:out|err)>:?|\s*\[\d+,\d+\]<std(?:out|err)>:"
@@ -38,13 +38,13 @@ _MATTERS = re.compile(
 
 
 class KnownCause(Record):
-    """A known cause: patterns that show it, what it is, how it is mended, how that is known."""
+    """A known cause: its patterns, a description, the fix, and the source."""
 
     id: str = Field(pattern=r"^[a-z0-9-]+$")
     rank: int = Field(ge=1, le=3, description="3 the cause, 2 likely, 1 a consequence")
     patterns: tuple[str, ...] = Field(min_length=1)
-    at_least: int = Field(default=1, ge=1, description="lines that must show it: a retry or two is healthy")
-    at_the_end: bool = Field(default=False, description="only where it is the last line of the log")
+    at_least: int = Field(default=1, ge=1, description="lines that must show it; a retry or two is normal")
+    at_the_end: bool = Field(default=False, description="only if it is the last line of the log")
     cause: str
     remedy: str
     source: str
@@ -57,7 +57,7 @@ class KnownCause(Record):
 
 
 class KnownRehearsalCause(Record):
-    """A cause that a rehearsed job shows: the pattern is looked for in all that one host wrote, line ends included."""
+    """A cause in a rehearsed job; the pattern is searched in the whole output of a host, line ends included."""
 
     id: str = Field(pattern=r"^[a-z0-9-]+$")
     pattern: str
@@ -72,21 +72,21 @@ class KnownRehearsalCause(Record):
 
 
 class CauseBook(Record):
-    """``causes.yaml``: the one catalogue of what programs say when a job fails."""
+    """``causes.yaml``: the catalogue of messages of failed jobs."""
 
     causes: tuple[KnownCause, ...]
     rehearsal: tuple[KnownRehearsalCause, ...] = ()
 
 
 class LogLine(Record):
-    """A line of the log, as it stands there (without colours)."""
+    """A line of the log, without colours."""
 
     line: int = Field(ge=1)
     text: str
 
 
 class Diagnosed(Record):
-    """A cause that the log shows."""
+    """A cause found in the log."""
 
     id: str
     certainty: Literal["cause", "likely", "consequence"]
@@ -98,7 +98,7 @@ class Diagnosed(Record):
 
 
 class DiagnosisDocument(Record):
-    """``diagnose --json``. ``unknown``: no cause was found; ``matters`` then holds the lines to look at."""
+    """``diagnose --json``. ``unknown``: no cause was found; ``matters`` then has the lines to look at."""
 
     schema_: Literal["trainwright/diagnosis/1"] = Field(alias="schema")
     log: str
@@ -122,10 +122,10 @@ class _Seen:
 
 @cache
 def load_book(path: Path = PATH) -> CauseBook:
-    """The known causes.
+    """Return the known causes.
 
     Raises:
-        RequestError: the file is malformed, or a pattern is not a regular expression.
+        RequestError: the file is invalid, or a pattern is not a regular expression.
     """
     book = parse_record(CauseBook, read_yaml(path), path.name)
     patterns = [(cause.id, pattern) for cause in book.causes for pattern in cause.patterns]
@@ -138,17 +138,17 @@ def load_book(path: Path = PATH) -> CauseBook:
 
 
 def load_causes(path: Path = PATH) -> tuple[KnownCause, ...]:
-    """The causes that show in single lines of a log; raises as :func:`load_book`."""
+    """Return the causes that are found in single lines of a log; raises as :func:`load_book`."""
     return load_book(path).causes
 
 
 def clean(line: str) -> str:
-    """A line without colours and control characters."""
+    """Return a line without colours and control characters."""
     return _ESCAPES.sub("", line.rstrip("\r\n").rsplit("\r", 1)[-1])[:LONGEST_LINE]
 
 
 def bare(line: str) -> str:
-    """A cleaned line without what launchers and CloudWatch write in front of it."""
+    """Return a cleaned line without the prefixes of launchers and CloudWatch."""
     for _ in range(3):
         shorter = _PREFIX.sub("", line, count=1)
         if shorter == line:
@@ -158,15 +158,15 @@ def bare(line: str) -> str:
 
 
 def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[KnownCause] | None = None) -> DiagnosisDocument:
-    """Name the causes that a log shows, the likeliest first.
+    """Find the known causes in a log, likeliest first.
 
     Args:
         lines: the log.
         log: its name, for the document.
         causes: the known causes; by default the shipped ones.
 
-    A cause before a likely one before a consequence; among equals the one that the log shows first, as what follows it
-    is often only its effect.
+    Causes come before likely causes, and these before consequences; among equals the earliest in the log comes first,
+    as later ones are often its effects.
     """
     book = [(cause, [re.compile(p) for p in cause.patterns]) for cause in (causes or load_causes())]
     seen: dict[str, _Seen] = {}
@@ -177,19 +177,19 @@ def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[KnownCause] 
         text = clean(raw)
         if not text.strip():
             continue
-        told = bare(text)
+        message = bare(text)
         for cause, patterns in book:
-            match = next((m for p in patterns if (m := p.search(told))), None)
+            match = next((m for p in patterns if (m := p.search(message))), None)
             if match is None:
                 continue
-            met = seen.setdefault(cause.id, _Seen())
-            met.count += 1
-            met.last = total
-            met.groups |= {k: v.strip() for k, v in match.groupdict().items() if v}
-            if len(met.evidence) < MOST_EVIDENCE:
-                met.evidence.append(LogLine(line=total, text=text))
+            matched = seen.setdefault(cause.id, _Seen())
+            matched.count += 1
+            matched.last = total
+            matched.groups |= {k: v.strip() for k, v in match.groupdict().items() if v}
+            if len(matched.evidence) < MOST_EVIDENCE:
+                matched.evidence.append(LogLine(line=total, text=text))
         here = LogLine(line=total, text=text)
-        if _MATTERS.search(told) and len(matters) < 500:
+        if _MATTERS.search(message) and len(matters) < 500:
             matters.append(here)
         tail = [*tail[-(_TAIL - 1) :], here]
     end = tail[-1].line if tail else 0
@@ -197,7 +197,7 @@ def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[KnownCause] 
     found = [_diagnosed(c, seen[c.id]) for c in shown if not c.at_the_end or seen[c.id].last >= end]
     ranks = {cause.id: cause.rank for cause, _ in book}
     found.sort(key=lambda d: (-ranks[d.id], d.evidence[0].line))
-    # The loader's general cause says less than a special one about the same line.
+    # A specific cause replaces the general one of the loader for the same line.
     special = {e.line for d in found if d.id != "library" for e in d.evidence}
     found = [d for d in found if d.id != "library" or not {e.line for e in d.evidence} <= special]
     unknown = not any(d.certainty != "consequence" for d in found)
@@ -224,9 +224,9 @@ def _diagnosed(cause: KnownCause, seen: _Seen) -> Diagnosed:
 
 
 def filled(text: str, groups: Mapping[str, str]) -> str:
-    """``{name}`` filled with what a pattern caught; without it, the words around it stay readable.
+    """Replace ``{name}`` with what a pattern matched; if nothing, the text stays readable.
 
-    Only a plain name in braces is a place to fill: a remedy may hold a dict or a shell's braces.
+    Only a plain name in braces is replaced: a remedy may contain a dict or a shell's braces.
     """
     names = {name for _, name, _, _ in string.Formatter().parse(_only_names(text)) if name}
     for name in names:
@@ -241,7 +241,7 @@ def _only_names(text: str) -> str:
 
 
 def _chosen(matters: Sequence[LogLine], tail: Sequence[LogLine]) -> tuple[LogLine, ...]:
-    """The lines to look at: the first and the last that speak of an error, and the end of the log."""
+    """Return the lines to look at: the first and last that mention an error, and the end of the log."""
     half = MOST_MATTERS // 2
     kept = [*matters[:half], *matters[half:][-(MOST_MATTERS - half - len(tail)) :], *tail]
     return tuple(sorted({each.line: each for each in kept}.values(), key=lambda each: each.line))
@@ -251,7 +251,7 @@ def diagnose_file(log: str) -> DiagnosisDocument:
     """Diagnose a file, or standard input for ``-``.
 
     Raises:
-        RequestError: no such file, or the log is empty.
+        RequestError: the file is missing or empty.
     """
     if log == "-":
         found = diagnose((raw.decode("utf-8", "replace") for raw in sys.stdin.buffer), log)
@@ -267,16 +267,16 @@ def diagnose_file(log: str) -> DiagnosisDocument:
 
 
 def diagnosis_text(found: DiagnosisDocument) -> str:
-    """The diagnosis for a person."""
+    """Return the diagnosis as text."""
     lines: list[str] = []
     for number, each in enumerate(found.causes, 1):
         lines.append(f"{number}. {each.cause} [{each.certainty}, {each.id}]")
         lines += [f"   {e.line}: {e.text[:200]}" for e in each.evidence]
         if each.count > len(each.evidence):
             lines.append(f"   … and {each.count - len(each.evidence)} more lines")
-        lines.append(f"   mend: {each.remedy}")
-        lines.append(f"   why:  {each.source}")
+        lines.append(f"   fix: {each.remedy}")
+        lines.append(f"   why: {each.source}")
     if found.unknown:
-        lines.append("unknown: no known cause is in this log. The lines that matter:")
+        lines.append("unknown: no known cause found in this log. Relevant lines:")
         lines += [f"   {e.line}: {e.text[:200]}" for e in found.matters]
     return "\n".join(lines)

@@ -1,7 +1,7 @@
-"""An estimator's ``distribution`` argument: what SageMaker SDK 2 makes of it, and which launcher that selects.
+"""An estimator's ``distribution``: the hyperparameters that SageMaker SDK 2 makes of it, and the launcher they select.
 
-The SDK turns it into hyperparameters and drops what it does not know without a word; here every key is known or an
-error. Rules and names were read in sagemaker 2.257.7 (``estimator.py``, ``pytorch/estimator.py``, ``fw_utils.py``), the
+The SDK turns it into hyperparameters and silently drops what it does not know; here an unknown key is an error. Rules
+and names are from sagemaker 2.257.7 (``estimator.py``, ``pytorch/estimator.py``, ``fw_utils.py``), the
 order of the launchers in sagemaker-pytorch-training 3.0.0 and sagemaker-tensorflow-training 20.4.1 (``training.py``).
 """
 
@@ -26,7 +26,7 @@ XLA = "sagemaker_pytorch_xla_multi_worker_enabled"
 PARAMETER_SERVER = "sagemaker_parameter_server_enabled"
 MWMS = "sagemaker_multi_worker_mirrored_strategy_enabled"
 
-# The first that is enabled is taken. The toolkit without a framework's module knows MPI alone.
+# The first enabled one wins. The toolkit without a framework's module supports only MPI.
 PRECEDENCE: dict[str, tuple[tuple[str, Launcher], ...]] = {
     "pytorch": (
         (MPI, "mpi"),
@@ -37,28 +37,28 @@ PRECEDENCE: dict[str, tuple[tuple[str, Launcher], ...]] = {
     ),
     "tensorflow": ((PARAMETER_SERVER, "parameter-server"), (MWMS, "mwms"), (MPI, "mpi"), (SMDDP, "smddp")),
 }
-# These start one process on each host, whatever is asked for.
-# TensorFlow's own: the toolkit sets TF_CONFIG, and the script makes the strategy.
+# TensorFlow's own strategies: the toolkit sets TF_CONFIG, and the script creates the strategy.
 BY_TF_CONFIG: tuple[Launcher, ...] = ("mwms", "parameter-server")
+# These always start one process per host.
 ONE_PER_HOST: frozenset[Launcher] = frozenset({"process", *BY_TF_CONFIG})
 
 
 @dataclass(frozen=True)
 class Key:
-    """What may stand under a key: the type of the value, in words, and the frameworks that know it."""
+    """A key: the type of its value, also in words, and the frameworks that support it."""
 
     kind: type
     words: str
     frameworks: tuple[str, ...] = ("pytorch", "tensorflow")
 
     def takes(self, value: object) -> bool:
-        """Whether a value is of this kind; ``true`` is no number here."""
+        """Return whether a value has this type; a boolean is not a number."""
         right = isinstance(value, Mapping if self.kind is dict else self.kind)
         return right and not (self.kind is int and isinstance(value, bool))
 
 
 _ENABLED = {"enabled": Key(bool, "true or false")}
-_MPI_OPTIONS = {"custom_mpi_options": Key(str, "a text of mpirun's options")}
+_MPI_OPTIONS = {"custom_mpi_options": Key(str, "a string of mpirun options")}
 _TABLE = 'a table such as {"enabled": true}'
 STRATEGIES = {
     "smdistributed": Key(dict, "a table with dataparallel or modelparallel"),
@@ -80,7 +80,7 @@ INNER: dict[str, dict[str, Key]] = {
         ("torch_distributed", "pytorchxla", "parameter_server", "multi_worker_mirrored_strategy"), _ENABLED
     ),
 }
-# Words that people use for a key and that are not near enough to it.
+# Names that people use for a key, too different from it for a spelling suggestion.
 MEANT = {
     "torchxla": "pytorchxla",
     "torchrun": "torch_distributed",
@@ -104,23 +104,23 @@ def compile_distribution(
     entry_point: str | None = None,
     smp_version: str | None = None,
 ) -> dict[str, str]:
-    """The hyperparameters of a ``distribution``, as SDK 2's framework estimators write them.
+    """Return the hyperparameters of a ``distribution``, as SDK 2's framework estimators write them.
 
     Args:
-        distribution: as for ``PyTorch(distribution=…)``; groups of instances by name. Nothing: one process per host.
+        distribution: as for ``PyTorch(distribution=…)``; instance groups by name. None: one process per host.
         framework: ``pytorch`` or ``tensorflow``.
         instance_type: such as ``ml.p4d.24xlarge``.
-        processes_per_host: overrides the number; the toolkit takes it for every launcher, though the SDK writes it for
-            MPI alone.
-        entry_point: the script, where it is known; torchrun starts ``.py`` files only.
-        smp_version: version of the model parallel library in the image; decides which parameters it knows.
+        processes_per_host: overrides the number; the toolkit uses it for every launcher, although the SDK only writes
+            it for MPI.
+        entry_point: the script, if known; torchrun only starts ``.py`` files.
+        smp_version: version of the model parallel library in the image, if known; decides which parameters are valid.
 
     Returns:
         Name to JSON-encoded value.
 
     Raises:
-        RequestError: an unknown key (with the nearest known one), a value of the wrong kind, or a set that the SDK
-            refuses or that would silently do something else than it says.
+        RequestError: a key is unknown (names the nearest one), a value has the wrong type, or the SDK would reject the
+            combination or silently ignore a part of it.
     """
     checked = _checked(distribution or {}, framework, instance_type, entry_point, smp_version)
     values = _hyperparameters(checked, framework, instance_type)
@@ -131,12 +131,12 @@ def compile_distribution(
 
 
 def launcher_of(distribution: Mapping[str, Any] | None, framework: str = "pytorch", hosts: int = 2) -> Launcher:
-    """How the framework's module starts the script.
+    """Return the launcher with which the framework's module starts the script.
 
     Args:
         distribution: as for :func:`compile_distribution`.
         framework: ``pytorch`` or ``tensorflow``.
-        hosts: of the job; parameter servers are for more than one.
+        hosts: number of hosts; parameter servers need more than one.
 
     Raises:
         RequestError: as :func:`compile_distribution`.
@@ -145,9 +145,9 @@ def launcher_of(distribution: Mapping[str, Any] | None, framework: str = "pytorc
 
 
 def launcher_named(distribution: Mapping[str, Any]) -> Launcher:
-    """As :func:`launcher_of` for several hosts, for one who reports himself what is wrong with a ``distribution``.
+    """Return the launcher like :func:`launcher_of` for several hosts, but ignore errors in the ``distribution``.
 
-    What is not as it should be is passed over. A strategy that one framework alone knows says which one is meant.
+    A strategy that only one framework supports selects that framework.
     """
     given: dict[str, Any] = {key: value for key, value in distribution.items() if isinstance(value, Mapping)}
     libraries = {key: value for key, value in given.get("smdistributed", {}).items() if isinstance(value, Mapping)}
@@ -160,7 +160,7 @@ def launcher_named(distribution: Mapping[str, Any]) -> Launcher:
 
 
 def _first(given: Mapping[str, Any], framework: str, hosts: int) -> Launcher:
-    """The launcher that the framework's module takes first of those that are on."""
+    """Return the first enabled launcher in the order of the framework's module."""
     values = _hyperparameters(given, framework, "")
     for name, launcher in PRECEDENCE[framework]:
         if values.get(name) is True and not (name == PARAMETER_SERVER and hosts == 1):
@@ -169,31 +169,31 @@ def _first(given: Mapping[str, Any], framework: str, hosts: int) -> Launcher:
 
 
 def processes_per_host(distribution: Mapping[str, Any] | None) -> int | None:
-    """The number of processes per host that a ``distribution`` asks for; nothing: the toolkit decides."""
+    """Return the processes per host in a ``distribution``; None: the toolkit decides."""
     mpi = (distribution or {}).get("mpi")
     number = mpi.get("processes_per_host") if isinstance(mpi, Mapping) else None
     return number if isinstance(number, int) and not isinstance(number, bool) and number > 0 else None
 
 
 def framework_of(distribution: Mapping[str, Any] | None) -> str | None:
-    """The framework whose estimator alone knows a strategy of a ``distribution``; nothing where several do."""
+    """Return the framework if only one supports a strategy in the ``distribution``, else None."""
     alone = [STRATEGIES[name].frameworks for name in distribution or {} if name in STRATEGIES]
     return next((names[0] for names in alone if len(names) == 1), None)
 
 
 def ranks_per_host(launcher: Launcher, asked: int | None, devices: int) -> int:
-    """How many processes a launcher starts on a host.
+    """Return how many processes a launcher starts on a host.
 
     Args:
-        launcher: of the job.
-        asked: what the job asks for; ``None``: one for each device.
-        devices: what the toolkit takes then: GPUs or NeuronCores, at least 1.
+        launcher: the launcher.
+        asked: the number in the job; None: one per device.
+        devices: number of GPUs or NeuronCores, at least 1.
     """
     return 1 if launcher in ONE_PER_HOST else asked or devices
 
 
 def needs_framework_module(launcher: Launcher) -> bool:
-    """Whether only the framework's module knows the launcher; sagemaker-training alone starts one process instead."""
+    """Return whether the launcher needs the framework's module; sagemaker-training alone starts one process instead."""
     return launcher not in ("process", "mpi")
 
 
@@ -222,7 +222,7 @@ def _general(given: Mapping[str, Any], instance_type: str) -> dict[str, Any]:
     if "smdistributed" in given:
         model, data = (given["smdistributed"].get(key, {}) for key in ("modelparallel", "dataparallel"))
         if model.get("enabled", False) and model.get("parameters"):
-            # Without the prefix of the others: the script gets it, too, as --mp_parameters.
+            # No sagemaker_ prefix: the script gets it as well, as --mp_parameters.
             values["mp_parameters"] = model["parameters"]
         values[SMDDP] = data.get("enabled", False)
         values["sagemaker_instance_type"] = instance_type
@@ -233,17 +233,19 @@ def _general(given: Mapping[str, Any], instance_type: str) -> dict[str, Any]:
     return values
 
 
-# --- what is refused ------------------------------------------------------------------------------------------------
+# --- validation ----------------------------------------------------------------------------------------------------
 
 
 def _checked(
     given: Mapping[str, Any], framework: str, instance_type: str, entry_point: str | None, smp_version: str | None
 ) -> dict[str, Any]:
-    """The distribution with ``pytorchddp`` rewritten as the SDK does, once it is known to hold together."""
+    """Validate the distribution, and return it with ``pytorchddp`` rewritten as the SDK does."""
     if framework not in PRECEDENCE:
-        raise RequestError(f"no distribution is known for {framework}", remedy=did_you_mean(framework, PRECEDENCE))
+        raise RequestError(
+            f"unknown framework {framework!r} for a distribution", remedy=did_you_mean(framework, PRECEDENCE)
+        )
     if not isinstance(given, Mapping):
-        raise RequestError('distribution is a table, such as {"torch_distributed": {"enabled": true}}')
+        raise RequestError('distribution must be a table, such as {"torch_distributed": {"enabled": true}}')
     _check_keys(given, STRATEGIES, "distribution", framework)
     for name, keys in INNER.items():
         outer, _, inner = name.partition(".")
@@ -254,7 +256,7 @@ def _checked(
     checked = dict(given)
     if "pytorchddp" in checked:
         if "smdistributed" in checked:
-            raise RequestError("distribution has pytorchddp and smdistributed; name one of them")
+            raise RequestError("distribution has both pytorchddp and smdistributed; keep one of them")
         checked["smdistributed"] = {"dataparallel": checked.pop("pytorchddp")}
     _check_smdistributed(checked, framework, instance_type, smp_version)
     _check_together(checked, instance_type, entry_point)
@@ -267,19 +269,19 @@ def _check_keys(part: Mapping[str, Any], keys: Mapping[str, Key], where: str, fr
         if name not in keys:
             meant = MEANT.get(name)
             hint = f"Did you mean {meant}?" if meant in keys else did_you_mean(name, known)
-            raise RequestError(f"{where}: unknown key {name!r}; the SDK would drop it without a word", remedy=hint)
+            raise RequestError(f"{where}: unknown key {name!r}; the SDK would silently drop it", remedy=hint)
         if name not in known:
             raise RequestError(
                 f"{where}: {name} is for {' and '.join(keys[name].frameworks)}; a {framework} image ignores it",
-                remedy=f"Known for {framework}: {', '.join(sorted(known))}.",
+                remedy=f"Valid for {framework}: {', '.join(sorted(known))}.",
             )
         if not keys[name].takes(value):
-            raise RequestError(f"{where}.{name} is {keys[name].words}, not {json.dumps(value, default=str)}")
+            raise RequestError(f"{where}.{name} must be {keys[name].words}, not {json.dumps(value, default=str)}")
 
 
 def _positive(where: str, number: int) -> None:
     if number < 1:
-        raise RequestError(f"{where} is {number}; at least one process is started on a host")
+        raise RequestError(f"{where} is {number}; it must be at least 1")
 
 
 def _enabled(given: Mapping[str, Any], *path: str) -> bool:
@@ -290,13 +292,13 @@ def _enabled(given: Mapping[str, Any], *path: str) -> bool:
 
 
 def _check_together(given: Mapping[str, Any], instance_type: str, entry_point: str | None) -> None:
-    """Sets of strategies of which one would win in silence, and those that the SDK refuses."""
+    """Reject combinations of which one strategy would silently win, or that the SDK rejects."""
     torchrun, mpi = _enabled(given, "torch_distributed"), _enabled(given, "mpi")
     smddp = _enabled(given, "smdistributed", "dataparallel")
     others = [name for name in given if name != "instance_groups"]
     if re.match(r"ml[._]trn", instance_type) and others not in ([], ["torch_distributed"]):
         raise RequestError(
-            f"{instance_type}: Trainium knows torch_distributed alone, not {', '.join(others)}",
+            f"{instance_type}: Trainium supports only torch_distributed, not {', '.join(others)}",
             remedy='--distribution \'{"torch_distributed": {"enabled": true}}\'',
         )
     for a, b, names, winner in (
@@ -305,20 +307,18 @@ def _check_together(given: Mapping[str, Any], instance_type: str, entry_point: s
         (torchrun, smddp, "torch_distributed and smdistributed.dataparallel", "the container takes torchrun"),
     ):
         if a and b:
-            raise RequestError(f"distribution has {names}, and {winner} without a word", remedy="Name one of them.")
+            raise RequestError(f"distribution has {names}, and {winner} silently", remedy="Keep one of them.")
     if _enabled(given, "multi_worker_mirrored_strategy") and any(
         name in given for name in ("smdistributed", "parameter_server")
     ):
-        raise RequestError("multi_worker_mirrored_strategy goes with neither smdistributed nor parameter_server")
+        raise RequestError("multi_worker_mirrored_strategy cannot be combined with smdistributed or parameter_server")
     if torchrun and entry_point is not None and not entry_point.endswith(".py"):
-        raise RequestError(f"torch_distributed starts Python programs (*.py) only, not {entry_point}")
+        raise RequestError(f"torch_distributed only starts Python files (*.py), not {entry_point}")
     groups = given.get("instance_groups", [])
     if not all(isinstance(name, str) for name in groups):
-        raise RequestError("distribution.instance_groups is a list of names of instance groups")
+        raise RequestError("distribution.instance_groups must be a list of names")
     if groups and not (mpi or smddp):
-        raise RequestError(
-            "distribution has instance_groups, but neither mpi nor smdistributed.dataparallel, which alone heed them"
-        )
+        raise RequestError("distribution.instance_groups needs mpi or smdistributed.dataparallel")
 
 
 def _check_smdistributed(given: Mapping[str, Any], framework: str, instance_type: str, smp_version: str | None) -> None:
@@ -326,14 +326,11 @@ def _check_smdistributed(given: Mapping[str, Any], framework: str, instance_type
         return
     names = list(given["smdistributed"])
     if len(names) != 1:
-        raise RequestError(
-            "distribution.smdistributed has either dataparallel or modelparallel"
-            + (", not both" if names else ", not nothing")
-        )
+        raise RequestError("distribution.smdistributed needs exactly one of dataparallel and modelparallel")
     torchrun = _enabled(given, "torch_distributed")
     if "p5.48xlarge" in instance_type and not torchrun:
         raise RequestError(
-            f"the SDK refuses smdistributed on {instance_type} without torch_distributed",
+            f"the SDK rejects smdistributed on {instance_type} without torch_distributed",
             remedy='Add "torch_distributed": {"enabled": true}.',
         )
     model = given["smdistributed"].get("modelparallel", {})
@@ -341,7 +338,7 @@ def _check_smdistributed(given: Mapping[str, Any], framework: str, instance_type
         return
     if not model.get("parameters"):
         raise RequestError(
-            "distribution.smdistributed.modelparallel is enabled without parameters: the library stays off in silence"
+            "distribution.smdistributed.modelparallel is enabled without parameters, which silently disables it"
         )
     if not (torchrun or _enabled(given, "mpi")):
         raise RequestError(
@@ -350,5 +347,5 @@ def _check_smdistributed(given: Mapping[str, Any], framework: str, instance_type
             '"torch_distributed": {"enabled": true} (SMP 2).',
         )
     if framework == "pytorch" and not torchrun and "processes_per_host" not in given["mpi"]:
-        raise RequestError("modelparallel over mpi needs distribution.mpi.processes_per_host, one process per GPU")
+        raise RequestError("modelparallel over mpi needs distribution.mpi.processes_per_host (one process per GPU)")
     check_smp(model["parameters"], smp_version)

@@ -1,8 +1,8 @@
-"""Which AWS Deep Learning Container exists where: SageMaker training images, to be extended with ``--base dlc``.
+"""AWS Deep Learning Containers: the SageMaker training images that ``--base dlc`` extends, and their regions.
 
-The facts lie in ``dlc.json``, which ``devtools/refresh_dlc.py`` makes; its ``provenance`` names for each table the
-package and version, or the repository, commit and date. Read at first use, not at import. That a table names an image
-is no proof that the registry still has it: nothing here asks a registry.
+The facts are in ``dlc.json``, which ``devtools/refresh_dlc.py`` writes; its ``provenance`` names the package and
+version, or the repository, commit and date, of each table. It is read at first use, not at import. An image in the
+table may no longer be in the registry: nothing here contacts a registry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trainwright.sagemaker.instances import PublishedFile
 PATH = Path(__file__).with_name("dlc.json")
 GALLERY = "public.ecr.aws/deep-learning-containers"
 SMP = "smdistributed-modelparallel"
-# A repository of AWS's registry and what its images are called here. PyTorch changed its repository with 2.11.
+# Repository in AWS's registry → framework. PyTorch changed its repository with 2.11.
 FRAMEWORKS = {
     "pytorch-training": "pytorch",
     "pytorch": "pytorch",
@@ -43,20 +43,20 @@ DlcStatus = Literal["supported", "end-of-support", "unknown"]
 
 
 class PublishedImage(Record):
-    """A published training image. A field is null where no source says."""
+    """A published training image. A field is null if no source gives it."""
 
     repository: str
     version: str = Field(description="of the framework")
     transformers: str | None = Field(description="of the Hugging Face library; null in other images")
     device: Literal["gpu", "cpu"]
-    cuda: str | None = Field(pattern=r"^cu\d{3}$", description="null: a CPU image, or no source says")
-    python: str | None = Field(pattern=r"^py[23]\d*$", description="py2 and py3 stand for whatever AWS took")
+    cuda: str | None = Field(pattern=r"^cu\d{3}$", description="null: a CPU image, or unknown")
+    python: str | None = Field(pattern=r"^py[23]\d*$", description="py2 and py3: the minor version is unknown")
     os: str | None
     tag: str
-    gallery: bool = Field(description="also in the public gallery, without an account")
+    gallery: bool = Field(description="also in the public gallery, which needs no account")
     released: date | None
     end_of_patch: date | None = Field(description="the last day on which AWS patches it")
-    regions: str | None = Field(description="key of the table region_sets; null: no source lists its regions")
+    regions: str | None = Field(description="key of the table region_sets; null: unknown")
     evidence: tuple[str, ...] = Field(min_length=1)
 
     @property
@@ -66,7 +66,7 @@ class PublishedImage(Record):
 
 
 class Unpublished(Record):
-    """AWS's repository can build it, but no source names a published SageMaker image of it."""
+    """An image with a Dockerfile in AWS's repository that no source lists as published for SageMaker."""
 
     repository: str
     version: str
@@ -75,7 +75,7 @@ class Unpublished(Record):
 
 
 class Claim(Record):
-    """What one source says of one image; ``source`` is ``documents``, ``facts`` or ``sagemaker-core``."""
+    """What one source says about one image; ``source`` is ``documents``, ``facts`` or ``sagemaker-core``."""
 
     source: str
     repository: str
@@ -93,7 +93,7 @@ class Claim(Record):
 
 
 class Support(Record):
-    """From when to when AWS patches the images of a framework's minor version."""
+    """The period in which AWS patches the images of a framework's minor version."""
 
     repository: str
     version: str = Field(pattern=r"^\d+\.\d+$")
@@ -103,21 +103,21 @@ class Support(Record):
 
 
 class Snapshot(Record):
-    """A state of a repository that rows were read from."""
+    """The state of a repository that entries were read from."""
 
     repository: str
     branch: str | None = None
-    commit: str | None = Field(default=None, description="null: each row's evidence names its own")
+    commit: str | None = Field(default=None, description="null: the evidence of each entry names its own")
     date: date
     content: str = ""
 
 
 class DlcCorrection(Record):
-    """A value of a source that is known to be wrong, and what stands in its place."""
+    """A value in a source that is known to be wrong, and its replacement."""
 
     source: str
     repository: str
-    tag: str = Field(description="the image, as the source names it")
+    tag: str = Field(description="the image, as named in the source")
     field: str
     says: str
     taken: str | None
@@ -135,7 +135,7 @@ class DlcProvenance(Record):
 
 
 class Recorded(Record):
-    """What was read out of documents that no package holds; a refresh carries it over."""
+    """What was read from documents that no package contains; a refresh keeps it."""
 
     claims: tuple[Claim, ...]
     support: tuple[Support, ...]
@@ -155,7 +155,7 @@ class DlcTable(Record):
 
 
 class DlcImage(Record):
-    """An image that can stand in a ``FROM`` line."""
+    """An image for a ``FROM`` line."""
 
     uri: str
     account: str | None = Field(description="null in the public gallery")
@@ -173,22 +173,22 @@ class DlcImage(Record):
 
 
 def registry_of(repository: str) -> Literal["dlc", "smp"]:
-    """The table of accounts that a repository is in: SMP v2 has one of its own."""
+    """Return the table of accounts for a repository: SMP v2 has its own."""
     return "smp" if repository == SMP else "dlc"
 
 
 def read_table(path: Path) -> DlcTable:
-    """The table in a file.
+    """Read the table in a file.
 
     Raises:
-        RequestError: the file is missing or no table of images.
+        RequestError: the file is missing or invalid.
     """
-    return parse_record(DlcTable, read_json(path, remedy="./invoke refresh-dlc makes it."), path.name)
+    return parse_record(DlcTable, read_json(path, remedy="Run ./invoke refresh-dlc to create it."), path.name)
 
 
 @cache
 def load_dlc() -> DlcTable:
-    """The shipped table with its provenance, read once.
+    """Return the shipped table with its provenance; it is read once.
 
     Raises:
         RequestError: the installation is damaged.
@@ -208,21 +208,21 @@ def dlc_image(
     today: date | None = None,
     table: DlcTable | None = None,
 ) -> DlcImage:
-    """The one image that is meant.
+    """Return the one image that fits.
 
     Args:
         framework: a value of :data:`FRAMEWORKS`.
-        version: of the framework; ``2.8`` stands for the newest ``2.8.x``.
-        cuda: ``cu113``, ``11.3`` or ``cpu``; ``None``: the GPU image, where there is one alone.
-        python: ``py38`` or ``3.8``; ``None``: whatever it has, where that is one.
-        region: AWS region of the registry; not with ``gallery``, else required.
-        gallery: from the public gallery, which needs no account.
-        transformers: which version of the Hugging Face library, where several images differ in that alone.
-        today: the day on which ``status`` is true; the current one unless given.
-        table: the shipped one unless given.
+        version: version of the framework; ``2.8`` means the newest ``2.8.x``.
+        cuda: ``cu113``, ``11.3`` or ``cpu``; None: the only GPU image.
+        python: ``py38`` or ``3.8``; None: the only Python version.
+        region: AWS region of the registry; required unless ``gallery``.
+        gallery: use the public gallery, which needs no account.
+        transformers: version of the Hugging Face library, if images differ only in that.
+        today: the date for ``status``; by default the current one.
+        table: by default the shipped one.
 
     Raises:
-        RequestError: nothing fits (``details["nearest"]`` has what comes near), or more than one image fits.
+        RequestError: no image fits (``details["nearest"]`` has the nearest ones), or several do.
     """
     table = table or load_dlc()
     names = sorted({each.framework for each in table.images})
@@ -234,8 +234,8 @@ def dlc_image(
     title = f"{framework} {wanted_version}"
     images = _by_cuda(images, cuda, title, table)
     if python is not None:
-        said = _spelled(_PYTHON, "py", python, "--python", "py310 or 3.10")
-        images = _only(images, lambda each: each.python, said, f"{title} has no image with Python {python}")
+        wanted_python = _spelled(_PYTHON, "py", python, "--python", "py310 or 3.10")
+        images = _only(images, lambda each: each.python, wanted_python, f"{title} has no image with Python {python}")
     if transformers is not None:
         nothing = f"{title} has no image with transformers {transformers}"
         images = _only(images, lambda each: each.transformers, transformers, nothing)
@@ -249,13 +249,13 @@ def _located(image: PublishedImage, table: DlcTable, region: str | None, gallery
     evidence = image.evidence
     if gallery:
         if region is not None:
-            raise RequestError("the public gallery has no regions", remedy="Leave out the region, or the gallery.")
+            raise RequestError("the public gallery has no regions", remedy="Remove the region or the gallery.")
         host = GALLERY
     else:
         account = _account(image, table, region)
         host = f"{account}.dkr.ecr.{region}.{table.domains[str(region)]}"
         if image.regions is None:
-            evidence = (*evidence, "no source lists the regions of this image; the account is the region's")
+            evidence = (*evidence, "the regions of this image are unknown; the account is that of the region")
     name = f"{image.repository}:{image.tag}"
     facts = image.model_dump(include={"repository", "tag", "version", "transformers", "os", "cuda", "python"})
     status: DlcStatus = "unknown"
@@ -278,7 +278,7 @@ def _account(image: PublishedImage, table: DlcTable, region: str | None) -> str:
         raise RequestError("the registry's region is missing", remedy="Name the region, such as us-west-2.")
     everywhere = {name for regions in table.accounts.values() for name in regions}
     if region not in everywhere:
-        raise _unknown(f"AWS has no Deep Learning Containers in a region {region!r}", region, everywhere)
+        raise _unknown(f"AWS has no Deep Learning Containers in region {region!r}", region, everywhere)
     there = set(accounts if image.regions is None else table.region_sets[image.regions])
     if region not in there:
         what = f"{image.repository}:{image.tag} is not published in {region}"
@@ -286,25 +286,25 @@ def _account(image: PublishedImage, table: DlcTable, region: str | None) -> str:
     return accounts[region]
 
 
-# --- picking --------------------------------------------------------------------------------------------------------
+# --- selection -------------------------------------------------------------------------------------------------------
 
 
 def _full_version(version: str, images: Sequence[PublishedImage]) -> str:
-    """The version itself, or the newest one that begins with it."""
+    """Return the version itself, or the newest one that starts with it."""
     known = sorted({each.version for each in images}, key=Version)
     fitting = [each for each in known if each == version or each.startswith(f"{version}.")]
     if fitting and version:
         return fitting[-1]
-    near = neighbours(version, known)
+    similar = neighbours(version, known)
     raise RequestError(
-        f"AWS has no {images[0].framework} {version!r} training image. The nearest: {', '.join(near)}.",
-        remedy=f"Name one of: {', '.join(known)}.",
-        nearest=near,
+        f"AWS has no {images[0].framework} {version!r} training image. The nearest: {', '.join(similar)}.",
+        remedy=f"Use one of: {', '.join(known)}.",
+        nearest=similar,
     )
 
 
 def neighbours(version: str, known: Sequence[str]) -> list[str]:
-    """The known versions right below and right above (``known`` goes up); the most similar words for no version."""
+    """Return the next lower and higher known version (``known`` is ascending), or the most similar names."""
     try:
         wanted = Version(version)
     except InvalidVersion:
@@ -327,14 +327,14 @@ def _by_cuda(images: Sequence[PublishedImage], cuda: str | None, title: str, tab
     if all(each.cuda is None for each in gpu):
         tags = " and ".join(each.tag for each in gpu)
         raise RequestError(
-            f"{title} is published as {tags}, but no source says which CUDA version that holds",
-            remedy="Ask without a CUDA version and look into the image, or take a version whose CUDA is known.",
+            f"{title} is published as {tags}, but its CUDA version is unknown",
+            remedy="Omit the CUDA version and check it in the image, or use a version whose CUDA is known.",
             nearest=[],
         )
     repositories = {each.repository for each in gpu}
     for each in table.unpublished:
         if each.repository in repositories and each.version == gpu[0].version and each.cuda == wanted:
-            what = f"AWS wrote a Dockerfile for {title} with {wanted}, but no source names a SageMaker image of it"
+            what = f"AWS has a Dockerfile for {title} with {wanted}, but no source lists a SageMaker image of it"
             raise _unknown(f"{what} ({'; '.join(each.evidence)})", wanted, {one.cuda for one in gpu if one.cuda})
     return _only(gpu, lambda each: each.cuda, wanted, f"{title} has no image with {wanted}")
 
@@ -348,8 +348,8 @@ def _in_gallery(images: Sequence[PublishedImage], title: str, table: DlcTable) -
     near = neighbours(images[0].version, sorted(known, key=Version)) if known else []
     hint = f"The nearest there: {', '.join(near)}." if near else f"It has no {framework} image."
     raise RequestError(
-        f"no source says that {title} is in the public gallery. {hint}",
-        remedy="Name a region to take it from AWS's private registry.",
+        f"{title} is not known to be in the public gallery. {hint}",
+        remedy="Name a region to use AWS's private registry.",
         nearest=near,
     )
 
@@ -364,7 +364,7 @@ def _single(images: Sequence[PublishedImage], title: str) -> PublishedImage:
     ]
     raise RequestError(
         f"{len(images)} images of {title} fit; they differ in {' and '.join(differing)}",
-        remedy="Name which.",
+        remedy="Specify which one.",
         nearest=[each.tag for each in images],
     )
 
@@ -372,7 +372,7 @@ def _single(images: Sequence[PublishedImage], title: str) -> PublishedImage:
 def _only(
     images: Sequence[PublishedImage], of: Callable[[PublishedImage], str | None], wanted: str, nothing: str
 ) -> list[PublishedImage]:
-    """The images that have a value; an error that lists the values there are where none has it."""
+    """Return the images with a value; if there are none, raise an error that lists the valid values."""
     fitting = [each for each in images if of(each) == wanted]
     if fitting:
         return fitting
@@ -382,11 +382,11 @@ def _only(
 def _spelled(pattern: re.Pattern[str], prefix: str, word: str, flag: str, examples: str) -> str:
     found = pattern.fullmatch(word.strip())
     if found is None:
-        raise RequestError(f"{flag} {word!r} is not understood", remedy=f"Write it as {examples}.", nearest=[])
+        raise RequestError(f"{flag} {word!r} is invalid", remedy=f"Write it as {examples}.", nearest=[])
     return prefix + "".join(found.groups())
 
 
 def _unknown(what: str, word: str, known: Iterable[str]) -> RequestError:
     names = sorted(known)
     near = nearest(word, names) or names
-    return RequestError(f"{what}. {did_you_mean(word, names)}".strip(), remedy="Name one that exists.", nearest=near)
+    return RequestError(f"{what}. {did_you_mean(word, names)}".strip(), remedy="Use a valid one.", nearest=near)

@@ -1,7 +1,7 @@
-"""What SageMaker's training instance types hold: GPUs, Neuron devices, EFA interfaces, vCPUs, memory.
+"""SageMaker's training instance types: GPUs, Neuron devices, EFA interfaces, vCPUs, memory.
 
-The facts lie in ``instances.json``, which ``devtools/refresh_instances.py`` makes from published packages; its
-``provenance`` names the packages, their versions and every value that was corrected. Read at first use, not at import.
+The facts are in ``instances.json``, which ``devtools/refresh_instances.py`` writes from published packages; its
+``provenance`` names the packages, their versions and every corrected value. It is read at first use, not at import.
 """
 
 from __future__ import annotations
@@ -20,31 +20,29 @@ from trainwright.core.records import Record, parse_record, read_json
 PATH = Path(__file__).with_name("instances.json")
 SCHEMA = "trainwright/instances/1"
 
-# Trainium 2 offers its NeuronCores in pairs. The toolkit does not ask neuron-ls there, but has this number in its code
+# Trainium 2 groups its NeuronCores in pairs. The toolkit does not run neuron-ls there but has this number in its code
 # (sagemaker-training 5.1.4, environment.num_neurons).
 LOGICAL_CORES = {"ml.trn2.48xlarge": 64}
 
 
 class Instance(Record):
-    """A training instance type. Counts are per instance (= per host of a job)."""
+    """A training instance type. Counts are per instance, that is, per host of a job."""
 
     name: str = Field(description="as SageMaker writes it: ml.p4d.24xlarge")
     gpus: int = Field(ge=0)
-    gpu: str | None = Field(
-        description="the GPU's name as EC2 gives it, such as A100; null: none, or no source names it"
-    )
-    gpu_memory_gib: float | None = Field(description="GiB of one GPU, two decimals; null: no GPU, or no source says")
+    gpu: str | None = Field(description="EC2's name of the GPU, such as A100; null: none or unknown")
+    gpu_memory_gib: float | None = Field(description="GiB of one GPU, two decimals; null: no GPU, or unknown")
     neuron_devices: int = Field(ge=0, description="Trainium devices")
-    neuron_cores: int = Field(ge=0, description="physical NeuronCores of all devices together")
-    efa: int = Field(ge=0, description="the most EFA interfaces that the instance can have")
+    neuron_cores: int = Field(ge=0, description="physical NeuronCores of all devices")
+    efa: int = Field(ge=0, description="maximum number of EFA interfaces")
     vcpus: int = Field(gt=0)
     memory_gib: float = Field(gt=0, description="GiB of main memory")
-    architecture: Literal["x86_64", "arm64"] = Field(description="what the image must be built for")
-    # The toolkit sets FI_PROVIDER=efa (mpirun and torchrun; SMDDP's runner sets it on every type) for a list of types
-    # in its code, and FI_EFA_USE_DEVICE_RDMA=1 for a shorter one. EFA types outside of it need the user's own setting.
-    toolkit_efa: bool = Field(description="sagemaker-training sets FI_PROVIDER=efa for this type by itself")
-    toolkit_rdma: bool = Field(description="sagemaker-training sets FI_EFA_USE_DEVICE_RDMA=1 for this type by itself")
-    sources: tuple[str, ...] = Field(description="keys of provenance.sources that have facts about this type")
+    architecture: Literal["x86_64", "arm64"] = Field(description="architecture of the image")
+    # The toolkit sets FI_PROVIDER=efa (mpirun and torchrun; SMDDP's runner always sets it) for a list of types in its
+    # code, and FI_EFA_USE_DEVICE_RDMA=1 for a shorter list. Users must set them for other EFA types.
+    toolkit_efa: bool = Field(description="sagemaker-training sets FI_PROVIDER=efa for this type")
+    toolkit_rdma: bool = Field(description="sagemaker-training sets FI_EFA_USE_DEVICE_RDMA=1 for this type")
+    sources: tuple[str, ...] = Field(description="keys of provenance.sources with facts about this type")
 
     @property
     def family(self) -> str:
@@ -53,16 +51,16 @@ class Instance(Record):
 
     @property
     def accelerator(self) -> Literal["gpu", "neuron"] | None:
-        """What kind of accelerator it has; ``None``: CPUs alone."""
+        """The kind of accelerator; None: CPUs only."""
         if self.gpus:
             return "gpu"
         return "neuron" if self.neuron_devices else None
 
     @property
     def processes_per_host(self) -> int:
-        """What the training toolkit starts per host unless told: one process per GPU, else per NeuronCore, else one.
+        """The training toolkit's default: one process per GPU, else per NeuronCore, else one.
 
-        Source: sagemaker-training 5.1.4, ``runner.py`` and ``environment.py`` (which ask nvidia-smi and neuron-ls).
+        Source: sagemaker-training 5.1.4, ``runner.py`` and ``environment.py`` (which run nvidia-smi and neuron-ls).
         """
         return self.gpus or LOGICAL_CORES.get(self.name) or self.neuron_cores or 1
 
@@ -74,17 +72,15 @@ class PublishedFile(Record):
     version: str
     file: str = Field(description="the wheel or source archive on the package index")
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
-    member: str = Field(description="the file in it that was read")
-    gives: tuple[str, ...] = Field(
-        description="the fields of an instance that it speaks of; name: which types are valid"
-    )
+    member: str = Field(description="the file in it")
+    gives: tuple[str, ...] = Field(description="the fields that it has; name: the valid types")
 
 
 class InstanceCorrection(Record):
-    """A value of a source that is known to be wrong or missing, and what stands in its place."""
+    """A value in a source that is known to be wrong or missing, and its replacement."""
 
     source: str
-    instances: tuple[str, ...] = Field(description="as the source writes them")
+    instances: tuple[str, ...] = Field(description="as named in the source")
     field: str
     says: str | int | float | None = Field(description="what the source says; null: nothing")
     taken: str | int | float
@@ -92,7 +88,7 @@ class InstanceCorrection(Record):
 
 
 class InstanceProvenance(Record):
-    """Where the facts come from. Where several sources have a fact, they agree once ``corrections`` are made."""
+    """The sources of the facts. If several have the same fact, they agree after the ``corrections``."""
 
     made_by: str
     sources: Mapping[str, PublishedFile]
@@ -108,22 +104,22 @@ class InstanceTable(Record):
 
 
 def read_table(path: Path) -> InstanceTable:
-    """The table in a file.
+    """Read the table in a file.
 
     Raises:
-        RequestError: the file is missing or no table of instances.
+        RequestError: the file is missing or invalid.
     """
-    data = read_json(path, remedy="./invoke refresh-instances makes it.")
+    data = read_json(path, remedy="Run ./invoke refresh-instances to create it.")
     try:
         named = {name: {"name": name, **facts} for name, facts in data["instances"].items()}
     except (KeyError, TypeError, AttributeError) as broken:
-        raise RequestError(f"{path}: no table of instances: {type(broken).__name__}: {broken}") from None
+        raise RequestError(f"{path}: invalid table of instances: {type(broken).__name__}: {broken}") from None
     return parse_record(InstanceTable, {**data, "instances": named}, path.name)
 
 
 @cache
 def shipped_table() -> InstanceTable:
-    """The shipped table with its provenance, read once.
+    """Return the shipped table with its provenance; it is read once.
 
     Raises:
         RequestError: the installation is damaged.
@@ -132,7 +128,7 @@ def shipped_table() -> InstanceTable:
 
 
 def load_instances() -> Mapping[str, Instance]:
-    """Every instance type that SageMaker accepts for training, by name; read once.
+    """Return every instance type that SageMaker accepts for training, by name.
 
     Raises:
         RequestError: the installation is damaged.
@@ -141,22 +137,22 @@ def load_instances() -> Mapping[str, Instance]:
 
 
 def instance(name: str) -> Instance:
-    """The instance type ``name``, such as ``ml.p4d.24xlarge``.
+    """Return the instance type ``name``, such as ``ml.p4d.24xlarge``.
 
     Raises:
-        RequestError: SageMaker has no such training instance type; ``details["nearest"]`` holds the most similar names.
+        RequestError: the training instance type is unknown; ``details["nearest"]`` has the most similar names.
     """
     known = shipped_table().instances
     if name in known:
         return known[name]
-    # EC2's name of a type and the toolkit's own spelling (ml_p3_8xlarge) mean one type, not three similar ones.
+    # EC2's name of a type and the toolkit's spelling (ml_p3_8xlarge) mean the same type.
     meant = name.strip().lower().replace("_", ".")
     meant = meant if meant.startswith("ml.") else f"ml.{meant}"
-    near = [meant] if meant in known else nearest(meant, known)
+    similar = [meant] if meant in known else nearest(meant, known)
     families = sorted({each.family for each in known.values()})
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"The families are {', '.join(families)}."
+    hint = f"Did you mean {' or '.join(similar)}?" if similar else f"The families are {', '.join(families)}."
     raise RequestError(
         f"{name!r} is not a training instance type of SageMaker. {hint}",
-        remedy="Name one of the valid types. If AWS has added it lately: ./invoke refresh-instances",
-        nearest=near,
+        remedy="Use one of the valid types. For a type that AWS added recently, run ./invoke refresh-instances.",
+        nearest=similar,
     )

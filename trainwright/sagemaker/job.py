@@ -1,7 +1,7 @@
-"""The job file: what a training job is to be, as ``preflight`` and ``estimator`` read it.
+"""The job file, a description of a training job that ``preflight`` and ``estimator`` read.
 
-Unknown keys are refused with the nearest valid one, here and in ``distribution``; what a distribution then starts in a
-container is a matter of the training toolkit (sagemaker-training 5.1.4, sagemaker-pytorch-training 3.0.0).
+Unknown keys are errors that name the nearest valid one, here and in ``distribution``; what a distribution starts in a
+container depends on the training toolkit (sagemaker-training 5.1.4, sagemaker-pytorch-training 3.0.0).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Scalar = str | int | float | bool | None
 
 
 class Model(Record):
-    """What is trained, for the comparison with a GPU's memory."""
+    """The model, for the comparison with a GPU's memory."""
 
-    parameters: float = Field(gt=0, description="how many the model has: 7.0e9")
+    parameters: float = Field(gt=0, description="number of parameters: 7.0e9")
     optimizer: Literal["adam", "momentum", "sgd"] = "adam"
 
 
@@ -90,16 +90,14 @@ class Batch(Record):
     per_replica: int | None = Field(default=None, ge=1)
     micro: int | None = Field(default=None, ge=1)
     samples: int | None = Field(default=None, ge=1, description="in the training set")
-    learning_rate: float | None = Field(default=None, gt=0, description="that was found for `tuned_for`")
+    learning_rate: float | None = Field(default=None, gt=0, description="found for the batch `tuned_for`")
     tuned_for: int | None = Field(default=None, ge=1, description="the global batch that learning_rate was found for")
 
 
 class Job(Record):
     """A training job."""
 
-    image: str | None = Field(
-        default=None, description="where SageMaker pulls it from; for checks, a local tag will do"
-    )
+    image: str | None = Field(default=None, description="address in ECR; a local tag is enough for checks")
     plan: PlanRequest | None = None
     entry_point: str | None = None
     source_dir: str | None = None
@@ -117,40 +115,40 @@ class Job(Record):
     compiler: Compiler | None = None
     batch: Batch | None = None
     model: Model | None = None
-    name: str | None = Field(default=None, description="what the job's name begins with (default: the repository's)")
+    name: str | None = Field(default=None, description="prefix of the job's name (default: the repository's name)")
     output: str | None = Field(default=None, description="S3 address for models and code (default: the SDK's bucket)")
-    volume_gb: int = Field(default=30, ge=1, le=MOST, description="GB of the disk of each instance")
-    max_run: int = Field(default=86400, ge=1, le=MOST, description="seconds that the job may run")
+    volume_gb: int = Field(default=30, ge=1, le=MOST, description="disk size of each instance in GB")
+    max_run: int = Field(default=86400, ge=1, le=MOST, description="maximum run time in seconds")
     max_wait: int | None = Field(
-        default=None, ge=1, le=MOST, description="seconds from its request to its end, with spot"
+        default=None, ge=1, le=MOST, description="maximum seconds from request to end, with spot"
     )
     subnets: tuple[str, ...] = ()
     security_group_ids: tuple[str, ...] = ()
     network_isolation: bool = False
     tags: dict[str, str] = {}
-    metrics: dict[str, str] = Field(default={}, description="name of a metric: regular expression for the log")
+    metrics: dict[str, str] = Field(default={}, description="metric name: regular expression for the log")
 
     @property
     def launcher(self) -> Launcher:
-        """What starts the script in the container."""
+        """The launcher that starts the script in the container."""
         return launcher_named(self.distribution)
 
     @property
     def model_parallel(self) -> bool:
-        """SageMaker's model parallel library is switched on."""
+        """Whether SageMaker's model parallel library is enabled."""
         return _enabled(_part(self.distribution, "smdistributed", "modelparallel"))
 
     @property
     def hosts(self) -> int:
-        """Instances of the job, all groups together."""
+        """Number of instances, all groups together."""
         return sum(group.instance_count for group in self.instance_groups) or self.instance_count
 
     @property
     def processes_per_host(self) -> int | None:
-        """Processes that the launcher starts on each host; ``None``: no instance type is given, so nobody knows.
+        """Processes that the launcher starts on each host; None without an instance type.
 
         Raises:
-            RequestError: SageMaker has no such instance type.
+            RequestError: the instance type is unknown.
         """
         launcher, asked = self.launcher, processes_per_host(self.distribution)
         if asked is not None or launcher in ONE_PER_HOST:
@@ -161,37 +159,37 @@ class Job(Record):
 
     @property
     def gpus(self) -> int | None:
-        """GPUs of one host; ``None``: no instance type is given.
+        """GPUs per host; None without an instance type.
 
         Raises:
-            RequestError: SageMaker has no such instance type.
+            RequestError: the instance type is unknown.
         """
         name = self.instance_type
         return None if name is None or name.startswith("local") else instance(name).gpus
 
 
 def read_job(path: Path) -> Job:
-    """The job in a YAML or JSON file; its ``distribution`` is not looked at.
+    """Read the job in a YAML or JSON file without checking its ``distribution``.
 
     Raises:
-        RequestError: no such file; an unknown key (with the nearest valid one); a value of the wrong type.
+        RequestError: the file is missing, a key is unknown (names the nearest one), or a value has the wrong type.
     """
     return parse_record(Job, read_yaml(path) or {}, str(path))
 
 
 def load_job(path: Path) -> Job:
-    """The job in a YAML or JSON file, with a ``distribution`` whose keys are known.
+    """Read the job in a YAML or JSON file, and check the keys of its ``distribution``.
 
     Raises:
-        RequestError: no such file; an unknown key (with the nearest valid one); a value of the wrong type.
+        RequestError: the file is missing, a key is unknown (names the nearest one), or a value has the wrong type.
     """
     job = read_job(path)
     for key in job.distribution:
         if key not in STRATEGIES:
-            hint = "It is pytorchxla." if key == "torchxla" else did_you_mean(key, STRATEGIES)
+            hint = "Did you mean pytorchxla?" if key == "torchxla" else did_you_mean(key, STRATEGIES)
             raise RequestError(
                 f"{path}: unknown key 'distribution.{key}'. {hint}",
-                remedy="The SDK ignores a key that it does not know, so the job would run as a single process.",
+                remedy="Correct the key. The SDK ignores unknown keys, so the job would run as a single process.",
             )
     libraries = job.distribution.get("smdistributed", {})
     for key in libraries if isinstance(libraries, Mapping) else ():

@@ -1,9 +1,9 @@
-"""SageMaker SDK 3's way into a container: the channels ``code`` and ``sm_drivers``, and the command that it runs.
+"""How SageMaker SDK 3 starts a container: the channels ``code`` and ``sm_drivers``, and the command.
 
-``ModelTrainer`` does not call ``train``. It uploads programs of its own (the drivers) as a channel, and a shell script
-that it makes from templates; the container's entry point is replaced by that script. Drivers and templates are taken
-from the SDK's own wheels, by their sha256, into the cache. What is written here follows ``model_trainer.py`` of
-sagemaker-train 1.27.0 (``create_training_job``, ``_prepare_train_script``).
+``ModelTrainer`` does not call ``train``. It uploads its own programs (the drivers) and a shell script made from
+templates as a channel, and replaces the container's entry point with that script. Drivers and templates are extracted
+from the SDK's wheels, pinned by sha256, into the cache. This module follows ``model_trainer.py`` of sagemaker-train
+1.27.0 (``create_training_job``, ``_prepare_train_script``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from trainwright.core.errors import RequestError, SourceError, did_you_mean
 from trainwright.core.paths import cache_dir, locked
 from trainwright.core.runner import run
 
-# The two wheels of SDK 3.27.0 that hold what goes into a container: package, version, file, sha256.
+# The two wheels of SDK 3.27.0 with the files for a container: package, version, file, sha256.
 WHEELS = (
     (
         "sagemaker-train",
@@ -49,10 +49,9 @@ CHANNELS = ("code", "sm_drivers")
 _SCRIPT = "/opt/ml/input/data/sm_drivers/sm_train.sh"
 ENTRY_POINT = "/bin/bash"
 ARGUMENTS = ("-c", f"chmod +x {_SCRIPT} && {_SCRIPT}")
-# SourceCode.ignore_patterns where the user names none.
+# Default of SourceCode.ignore_patterns.
 IGNORED = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpoints")
 
-Say = Callable[[str], None]
 DriverKind = Literal["MPI", "Torchrun"]
 SMP_FIELDS = (
     "hybrid_shard_degree",
@@ -74,40 +73,40 @@ _SCRIPTS: dict[DriverKind, str] = {"MPI": "mpi_driver.py", "Torchrun": "torchrun
 
 @dataclass(frozen=True)
 class Driver:
-    """``ModelTrainer(distributed=…)``: the class's name (nothing: one process per host) and its fields."""
+    """``ModelTrainer(distributed=…)``: the name of the class (None: one process per host) and its fields."""
 
     kind: DriverKind | None = None
     fields: Mapping[str, Any] | None = None
 
     @property
     def launcher(self) -> Literal["process", "mpi", "torchrun"]:
-        """What starts the ranks."""
+        """The launcher that starts the processes."""
         return "process" if self.kind is None else "mpi" if self.kind == "MPI" else "torchrun"
 
     @property
     def processes_per_host(self) -> int | None:
-        """As asked; nothing: the driver counts GPUs, then Neuron cores, else takes one."""
+        """The number in the driver's fields; None: one per GPU, else per NeuronCore, else one."""
         count = (self.fields or {}).get("process_count_per_node")
         return count if isinstance(count, int) else None
 
     @property
     def ranks_asked(self) -> int | None:
-        """The last ``-np`` (or ``-n``) among the user's own options of mpirun, which wins over the driver's."""
+        """The last ``-np`` (or ``-n``) in the user's mpirun options, which overrides the driver's; None if missing."""
         options: Sequence[str] = (self.fields or {}).get("mpi_additional_options") or ()
-        asked = [options[n + 1] for n, word in enumerate(options[:-1]) if word in ("-np", "--np", "-n", "--n")]
-        return int(asked[-1]) if asked and asked[-1].isdigit() else None
+        counts = [options[n + 1] for n, word in enumerate(options[:-1]) if word in ("-np", "--np", "-n", "--n")]
+        return int(counts[-1]) if counts and counts[-1].isdigit() else None
 
 
 def driver_of(distribution: Mapping[str, Any] | None, processes_per_host: int | None = None) -> Driver:
-    """The driver that a ``distribution`` stands for, in the words of SDK 3 or of SDK 2.
+    """Return the driver for a ``distribution`` in the form of SDK 3 or SDK 2.
 
     Args:
-        distribution: ``{"Torchrun": {…}}`` or ``{"MPI": {…}}`` with the fields of SDK 3's classes (lower case will do),
-            or SDK 2's ``torch_distributed`` and ``mpi``.
+        distribution: ``{"Torchrun": {…}}`` or ``{"MPI": {…}}`` with the fields of SDK 3's classes (case is ignored), or
+            SDK 2's ``torch_distributed`` and ``mpi``.
         processes_per_host: overrides the number in it.
 
     Raises:
-        RequestError: something that SDK 3 has no driver for, or an unknown field.
+        RequestError: SDK 3 has no driver for it, or a field is unknown.
     """
     given = {name: part for name, part in (distribution or {}).items() if _wanted(part)}
     model = _model(given.pop("smdistributed", {})) if "torch_distributed" in given else {}
@@ -117,11 +116,11 @@ def driver_of(distribution: Mapping[str, Any] | None, processes_per_host: int | 
     for name in given:
         if name.lower() not in names:
             raise RequestError(
-                f"distribution: SDK 3 has no driver for {name}; it knows Torchrun and MPI",
-                remedy=did_you_mean(name, ["MPI", "Torchrun"]) + " With --sdk 2 the distributions of SDK 2 can be had.",
+                f"distribution: SDK 3 has no driver for {name}; it supports Torchrun and MPI",
+                remedy=did_you_mean(name, ["MPI", "Torchrun"]) + " Use --sdk 2 for the distributions of SDK 2.",
             )
     if len(given) > 1:
-        raise RequestError(f"distribution: SDK 3 takes one driver, not {' and '.join(given)}")
+        raise RequestError(f"distribution: SDK 3 accepts one driver, not {' and '.join(given)}")
     (name, part), kind = next(iter(given.items())), names[next(iter(given)).lower()]
     fields = dict.fromkeys(_FIELDS[kind]) | _translated(kind, part)
     if model.get("enabled"):
@@ -138,22 +137,26 @@ def driver_of(distribution: Mapping[str, Any] | None, processes_per_host: int | 
         fields["process_count_per_node"] = processes_per_host
     count = fields["process_count_per_node"]
     if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 1):
-        raise RequestError(f"distribution.{name}: the number of processes is a whole number from 1 on, not {count!r}")
+        raise RequestError(
+            f"distribution.{name}: the number of processes must be a whole number, at least 1, not {count!r}"
+        )
     options = fields.get("mpi_additional_options")
     if options is not None and not (isinstance(options, list) and all(isinstance(word, str) for word in options)):
-        raise RequestError(f'distribution.{name}.mpi_additional_options is a list of words, such as ["-np", "4"]')
+        raise RequestError(
+            f'distribution.{name}.mpi_additional_options must be a list of strings, such as ["-np", "4"]'
+        )
     return Driver(kind, fields)
 
 
 def hyperparameters(values: Mapping[str, Any], driver: Driver | None = None) -> dict[str, str]:
-    """What SDK 3 sends as hyperparameters: texts as they are, everything else as JSON (its ``safe_serialize``)."""
+    """Return hyperparameters as SDK 3 sends them: strings unchanged, all else as JSON (its ``safe_serialize``)."""
     smp = ((driver.fields or {}).get("smp") if driver else None) or {}
     model = {"mp_parameters": {name: value for name, value in smp.items() if value is not None}} if smp else {}
     return {name: value if isinstance(value, str) else json.dumps(value) for name, value in {**values, **model}.items()}
 
 
 class Submitted(Protocol):
-    """What of a job the SDK writes into its channels."""
+    """The part of a job that the SDK writes into its channels."""
 
     @property
     def distribution(self) -> Mapping[str, Any] | None: ...
@@ -166,26 +169,26 @@ class Submitted(Protocol):
 
 
 def write_channels(
-    job: Submitted, data: Path, entry_point: str, files: Mapping[str, Path], *, say: Say | None = None
+    job: Submitted, data: Path, entry_point: str, files: Mapping[str, Path], *, say: Callable[[str], None] | None = None
 ) -> list[str]:
     """Fill the two channels that the SDK adds to a job.
 
     Args:
-        job: what is rehearsed; its distribution, processes per host and requirements count here.
+        job: the job; its distribution, processes per host and requirements are used.
         data: the host's ``input/data``.
         entry_point: relative to the source folder.
-        files: the code, name in the source folder to file of this machine.
-        say: told of a download.
+        files: the code: name in the source folder → local file.
+        say: progress callback.
 
     Returns:
         The names of the channels.
 
     Raises:
-        RequestError: SDK 3 refuses the entry point or the distribution.
-        SourceError: the drivers cannot be had.
+        RequestError: SDK 3 rejects the entry point or the distribution.
+        SourceError: the drivers cannot be downloaded.
     """
     if not entry_point.endswith((".py", ".sh")):
-        raise RequestError(f"SDK 3 starts .py and .sh files only, not {entry_point}")
+        raise RequestError(f"SDK 3 only starts .py and .sh files, not {entry_point}")
     driver = driver_of(job.distribution, job.processes_per_host)
     code, drivers = (data / name for name in CHANNELS)
     code.mkdir(parents=True, exist_ok=True)
@@ -216,7 +219,7 @@ def write_channels(
 
 
 def train_script(kit: Path, driver: Driver, requirements: str | None) -> str:
-    """The shell script that takes the place of ``train``, from the SDK's own templates."""
+    """Return the shell script that replaces ``train``, from the SDK's templates."""
     templates: dict[str, str] = json.loads((kit / "templates.json").read_text())
     install = templates["INSTALL_REQUIREMENTS"].format(requirements_file=requirements) if requirements else ""
     if driver.kind is None:
@@ -234,11 +237,11 @@ def train_script(kit: Path, driver: Driver, requirements: str | None) -> str:
 # --- the SDK's own files --------------------------------------------------------------------------------------------
 
 
-def fetch_drivers(say: Say | None = None) -> Path:
-    """The folder with the SDK's drivers (``drivers/``) and templates (``templates.json``), downloaded at first use.
+def fetch_drivers(say: Callable[[str], None] | None = None) -> Path:
+    """Return the folder with the SDK's drivers (``drivers/``) and templates (``templates.json``); download it once.
 
     Raises:
-        SourceError: the package index does not have the wheels, or not with the expected content.
+        SourceError: the wheels cannot be downloaded, or have an unexpected sha256.
     """
     folder = cache_dir() / "sdk3" / f"{WHEELS[0][1]}-{WHEELS[0][3][:8]}"
     with locked(folder):
@@ -255,7 +258,7 @@ def fetch_drivers(say: Say | None = None) -> Path:
 
 
 def _download(work: Path) -> list[Path]:
-    """pip brings the wheels, as it knows the index of this machine; the content is held to the pins once more here."""
+    """Download the wheels with pip, which knows this machine's index, and check their sha256 again."""
     (work / "pins.txt").write_text(
         "".join(f"{name}=={version} --hash=sha256:{sha}\n" for name, version, _, sha in WHEELS)
     )
@@ -266,7 +269,7 @@ def _download(work: Path) -> list[Path]:
     if not done.ok:
         raise SourceError(
             f"the drivers of SageMaker SDK 3 ({names}) could not be downloaded: {done.tail(3)}",
-            remedy="pip download must find them: pip config list shows the index. --sdk 2 needs no download.",
+            remedy="Check the index that pip uses (pip config list). --sdk 2 needs no download.",
         )
     found = [work / file for _, _, file, _ in WHEELS]
     for path, (*_, expected) in zip(found, WHEELS, strict=True):
@@ -276,7 +279,7 @@ def _download(work: Path) -> list[Path]:
 
 
 def _unpack(wheels: Sequence[Path], folder: Path) -> None:
-    """Take the drivers, the installer of requirements (from sagemaker-core) and the templates out of the wheels."""
+    """Extract the drivers, the requirements installer (from sagemaker-core) and the templates from the wheels."""
     train, core = wheels
     drivers = folder / "drivers"
     with zipfile.ZipFile(train) as archive:
@@ -292,7 +295,7 @@ def _unpack(wheels: Sequence[Path], folder: Path) -> None:
 
 
 def _texts(module: str) -> dict[str, str]:
-    """The texts that a module assigns to names; it is parsed, not run."""
+    """Return the string constants of a module, which is parsed, not run."""
     found = {}
     for statement in ast.parse(module).body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
@@ -303,22 +306,24 @@ def _texts(module: str) -> dict[str, str]:
 
 
 def _wanted(part: Any) -> bool:
-    """SDK 2's way to switch a strategy off."""
+    """Return whether a strategy is enabled; SDK 2 disables it with ``enabled: false``."""
     if not isinstance(part, Mapping):
-        raise RequestError('distribution is a table of tables, such as {"Torchrun": {"process_count_per_node": 2}}')
+        raise RequestError(
+            'distribution must be a table of tables, such as {"Torchrun": {"process_count_per_node": 2}}'
+        )
     return part.get("enabled") is not False
 
 
 def _model(libraries: Mapping[str, Any]) -> Mapping[str, Any]:
-    """SDK 2's table of the model parallel library."""
+    """Return SDK 2's table of the model parallel library."""
     model = libraries.get("modelparallel", {})
     if not isinstance(model, Mapping) or not isinstance(model.get("parameters", {}), Mapping):
-        raise RequestError("distribution.smdistributed.modelparallel is a table, and so are its parameters")
+        raise RequestError("distribution.smdistributed.modelparallel and its parameters must be tables")
     return model
 
 
 def _translated(kind: DriverKind, part: Mapping[str, Any]) -> dict[str, Any]:
-    """SDK 2's fields in SDK 3's words."""
+    """Translate SDK 2's fields to SDK 3's."""
     fields = {name: value for name, value in part.items() if name != "enabled"}
     if "processes_per_host" in fields:
         fields["process_count_per_node"] = fields.pop("processes_per_host")
@@ -327,5 +332,5 @@ def _translated(kind: DriverKind, part: Mapping[str, Any]) -> dict[str, Any]:
         try:
             fields["mpi_additional_options"] = shlex.split(text) or None
         except (ValueError, AttributeError) as wrong:
-            raise RequestError(f"distribution.mpi.custom_mpi_options is a text of options: {wrong}") from None
+            raise RequestError(f"distribution.mpi.custom_mpi_options must be a string of options: {wrong}") from None
     return fields

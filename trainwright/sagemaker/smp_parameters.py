@@ -1,4 +1,4 @@
-"""The parameters of SageMaker's model parallel library, as sagemaker 2.257.7 (``fw_utils.py``) checks them."""
+"""Parameters of SageMaker's model parallel library, as sagemaker 2.257.7 (``fw_utils.py``) validates them."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def _choice(*values: Any) -> tuple[Callable[[Any], bool], str]:
 def _whole(least: int) -> tuple[Callable[[Any], bool], str]:
     return (
         lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
-        f"a whole number from {least} on",
+        f"a whole number, at least {least}",
     )
 
 
-# What the SDK checks of SMP's parameters (fw_utils.validate_mp_config), and the degrees, which it does not.
+# What the SDK validates (fw_utils.validate_mp_config), and the degrees, which it does not.
 SMP_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "pipeline": _choice("simple", "interleaved", "_only_forward"),
     "placement_strategy": _choice("spread", "cluster"),
@@ -55,30 +55,30 @@ SMP_VALUES: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def check_smp(parameters: Mapping[str, Any], version: str | None) -> None:
-    """Refuse what the SDK or the library would refuse.
+    """Reject parameters that the SDK or the library would reject.
 
     Args:
-        parameters: of ``distribution.smdistributed.modelparallel``.
-        version: of the library in the image; ``None``: not known.
+        parameters: those of ``distribution.smdistributed.modelparallel``.
+        version: version of the library in the image; None: unknown.
 
     Raises:
-        RequestError: a value or a combination of them is wrong, or a name is that of another version.
+        RequestError: a value or combination is invalid, or a name belongs to another version.
     """
     where = "distribution.smdistributed.modelparallel.parameters"
     for name, value in parameters.items():
         right, words = SMP_VALUES.get(name, (lambda _: True, ""))
         if not right(value):
-            raise RequestError(f"{where}.{name} is {words}, not {json.dumps(value, default=str)}")
+            raise RequestError(f"{where}.{name} must be {words}, not {json.dumps(value, default=str)}")
     if parameters.get("auto_partition") is False and "default_partition" not in parameters:
-        raise RequestError(f"{where}: auto_partition false needs default_partition")
+        raise RequestError(f"{where}: auto_partition: false needs default_partition")
     partitions = parameters.get("partitions", parameters.get("pipeline_parallel_degree"))
     if "default_partition" in parameters and parameters["default_partition"] >= (partitions or 1):
-        raise RequestError(f"{where}.default_partition is smaller than the number of partitions")
+        raise RequestError(f"{where}.default_partition must be less than the number of partitions")
     for name in ("ddp_port", "ddp_dist_backend"):
         if name in parameters and "ddp" not in parameters:
             raise RequestError(f"{where}.{name} needs ddp")
     if parameters.get("ddp") and parameters.get("horovod"):
-        raise RequestError(f"{where} enables ddp and horovod; SMP takes one of them")
+        raise RequestError(f"{where} enables both ddp and horovod; keep one of them")
     if version is None:
         return
     old = version_key(version) < version_key(PARTITIONS_RENAMED)
@@ -86,6 +86,4 @@ def check_smp(parameters: Mapping[str, Any], version: str | None) -> None:
         ("pipeline_parallel_degree", "partitions") if old else ("partitions", "pipeline_parallel_degree")
     )
     if wrong in parameters and right_name not in parameters:
-        raise RequestError(
-            f"{where}: SMP {version} in the image does not know {wrong}", remedy=f"Its name there is {right_name}."
-        )
+        raise RequestError(f"{where}: SMP {version} in the image has no parameter {wrong}", remedy=f"Use {right_name}.")

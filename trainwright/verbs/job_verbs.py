@@ -138,7 +138,7 @@ def preflight(
 
 @verb(positional=["log"], help={"log": "the log of a failed job, or - for standard input", "json": JSON_HELP})
 def diagnose(c: Context, log: str, json: bool = False) -> None:
-    """Name the cause of a failed job from its log, and the mend."""
+    """Name the cause of a failed job from its log, and the fix."""
     from trainwright.sagemaker import diagnosis
 
     found = diagnosis.diagnose_file(log)

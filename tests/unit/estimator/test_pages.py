@@ -29,7 +29,7 @@ def test_what_the_page_on_the_compiler_names_exists():
 
 def test_every_leaf_of_the_tree_says_what_checks_it():
     page = (ROOT / "docs" / "training-compiler.md").read_text()
-    tree = page[page.index("## It learns something else") : page.index("## Not checked")]
+    tree = page[page.index("## The compiled job learns something different") : page.index("## What is not checked")]
     entries = re.split(r"\n(?= *(?:-|\d+\.) )", tree)[1:]
     depth = [len(entry) - len(entry.lstrip()) for entry in entries]
     leaves = [e for n, e in enumerate(entries) if n + 1 == len(entries) or depth[n + 1] <= depth[n]]

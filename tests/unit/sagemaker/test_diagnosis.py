@@ -299,7 +299,7 @@ def test_verb_reads_a_file(tmp_path):
     log.write_text("CUDA out of memory\n")
     done = invoke("diagnose", str(log))
     assert done.returncode == 0
-    assert b"gpu-memory" in done.stdout and b"mend:" in done.stdout
+    assert b"gpu-memory" in done.stdout and b"fix:" in done.stdout
 
 
 @pytest.mark.parametrize("content", [None, ""])

@@ -164,22 +164,22 @@ def test_an_unknown_key_is_refused_with_the_nearest_one(distribution, meant):
 @pytest.mark.parametrize(
     ("distribution", "words"),
     [
-        ({"mpi": {"enabled": "yes"}}, "enabled is true or false"),
+        ({"mpi": {"enabled": "yes"}}, "enabled must be true or false"),
         ({"mpi": {"enabled": True, "processes_per_host": "8"}}, "a whole number"),
         ({"mpi": {"enabled": True, "processes_per_host": True}}, "a whole number"),
-        ({"mpi": {"enabled": True, "processes_per_host": 0}}, "at least one process"),
-        ({"mpi": {"enabled": True, "custom_mpi_options": ["-x", "A"]}}, "a text of mpirun's options"),
+        ({"mpi": {"enabled": True, "processes_per_host": 0}}, "must be at least 1"),
+        ({"mpi": {"enabled": True, "custom_mpi_options": ["-x", "A"]}}, "a string of mpirun options"),
         ({"mpi": True}, "a table"),
         ({"torch_distributed": ON, "mpi": ON}, "the SDK drops mpi"),
         ({"mpi": ON, "smdistributed": {"dataparallel": ON}}, "the container takes mpi"),
         ({"torch_distributed": ON, "smdistributed": {"dataparallel": ON}}, "the container takes torchrun"),
-        ({"pytorchddp": ON, "smdistributed": {"dataparallel": ON}}, "name one of them"),
-        ({"smdistributed": {}}, "either dataparallel or modelparallel"),
-        ({"smdistributed": {"dataparallel": ON, "modelparallel": ON}}, "not both"),
+        ({"pytorchddp": ON, "smdistributed": {"dataparallel": ON}}, "both pytorchddp and smdistributed"),
+        ({"smdistributed": {}}, "exactly one of dataparallel and modelparallel"),
+        ({"smdistributed": {"dataparallel": ON, "modelparallel": ON}}, "exactly one of dataparallel and modelparallel"),
         (modelparallel(SMP), "needs a launcher"),
-        (modelparallel({}, mpi={"enabled": True, "processes_per_host": 8}), "stays off in silence"),
+        (modelparallel({}, mpi={"enabled": True, "processes_per_host": 8}), "enabled without parameters"),
         (modelparallel(SMP, mpi=ON), "one process per GPU"),
-        ({"torch_distributed": ON, "instance_groups": ["gpu"]}, "which alone heed them"),
+        ({"torch_distributed": ON, "instance_groups": ["gpu"]}, "needs mpi or smdistributed.dataparallel"),
         ({"mpi": ON, "instance_groups": [1]}, "a list of names"),
     ],
 )
@@ -191,13 +191,13 @@ def test_what_would_do_something_else_than_it_says_is_refused(distribution, word
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"partitions": 0}, "partitions is a whole number from 1 on"),
-        ({"tensor_parallel_degree": "2"}, "tensor_parallel_degree is a whole number"),
-        ({"pipeline": "fast"}, "pipeline is "),
-        ({"ddp": 1}, "ddp is true or false"),
+        ({"partitions": 0}, "partitions must be a whole number, at least 1"),
+        ({"tensor_parallel_degree": "2"}, "tensor_parallel_degree must be a whole number"),
+        ({"pipeline": "fast"}, "pipeline must be "),
+        ({"ddp": 1}, "ddp must be true or false"),
         ({"memory_weight": 2}, "a number from 0 to 1"),
         ({"auto_partition": False, "partitions": 2}, "needs default_partition"),
-        ({"auto_partition": False, "default_partition": 2, "partitions": 2}, "smaller than the number of partitions"),
+        ({"auto_partition": False, "default_partition": 2, "partitions": 2}, "less than the number of partitions"),
         ({"ddp_port": 1234}, "ddp_port needs ddp"),
         ({"ddp": True, "horovod": True}, "one of them"),
     ],
@@ -214,19 +214,19 @@ def test_parameters_of_model_parallelism_are_checked(parameters, words):
 def test_the_library_in_the_image_decides_the_name_of_the_degree(version, right, wrong):
     mpi = {"enabled": True, "processes_per_host": 8}
     assert compiled(modelparallel({right: 2}, mpi=mpi), smp_version=version)["mp_parameters"] == {right: 2}
-    with pytest.raises(RequestError, match=f"does not know {wrong}") as refused:
+    with pytest.raises(RequestError, match=f"has no parameter {wrong}") as refused:
         compiled(modelparallel({wrong: 2}, mpi=mpi), smp_version=version)
     assert right in refused.value.remedy
 
 
 def test_trainium_knows_torchrun_alone():
     assert compiled(TORCHRUN, instance_type="ml.trn1.32xlarge")["sagemaker_torch_distributed_enabled"] is True
-    with pytest.raises(RequestError, match="Trainium knows torch_distributed alone, not mpi"):
+    with pytest.raises(RequestError, match="Trainium supports only torch_distributed, not mpi"):
         compiled({"mpi": ON}, instance_type="ml.trn1.32xlarge")
 
 
 def test_p5_needs_torchrun_for_smdistributed():
-    with pytest.raises(RequestError, match=r"refuses smdistributed on ml\.p5\.48xlarge"):
+    with pytest.raises(RequestError, match=r"rejects smdistributed on ml\.p5\.48xlarge"):
         compiled({"smdistributed": {"dataparallel": ON}}, instance_type="ml.p5.48xlarge")
 
 

@@ -204,14 +204,14 @@ def test_a_region_that_lacks_this_very_image() -> None:
 
 def test_cuda_that_no_source_knows() -> None:
     with pytest.raises(
-        RequestError, match=r"1\.12\.0 is published as 1\.12\.0-gpu-py38, but no source says which CUDA"
+        RequestError, match=r"1\.12\.0 is published as 1\.12\.0-gpu-py38, but its CUDA version is unknown"
     ):
         dlc_image(framework="pytorch", version="1.12.0", cuda="cu113", region=WEST)
     assert dlc_image(framework="pytorch", version="1.12.0", region=WEST).cuda is None
 
 
 def test_a_dockerfile_that_was_never_published() -> None:
-    with pytest.raises(RequestError, match=r"wrote a Dockerfile for pytorch 1\.11\.0 with cu115.*@1bd45be77856.*cu113"):
+    with pytest.raises(RequestError, match=r"has a Dockerfile for pytorch 1\.11\.0 with cu115.*@1bd45be77856.*cu113"):
         dlc_image(framework="pytorch", version="1.11.0", cuda="cu115", region=WEST)
 
 
@@ -231,7 +231,7 @@ def test_what_is_ambiguous_is_asked(framework: str, version: str, differ: str) -
 def test_words_that_cannot_be_read() -> None:
     wrongs: list[dict[str, Any]] = [{"cuda": "yes"}, {"python": "snake"}]
     for wrong in wrongs:
-        with pytest.raises(RequestError, match="not understood"):
+        with pytest.raises(RequestError, match="is invalid"):
             dlc_image(framework="pytorch", version="2.8.0", region=WEST, **wrong)
 
 
@@ -246,9 +246,10 @@ def test_the_status_follows_the_day() -> None:
 
 def test_an_image_whose_regions_nobody_lists_says_so() -> None:
     image = dlc_image(framework="tensorflow", version="2.11.1", region=WEST)
-    assert "no source lists the regions" in image.evidence[-1]
+    assert "the regions of this image are unknown" in image.evidence[-1]
     assert (
-        "no source lists the regions" not in dlc_image(framework="pytorch", version="2.8.0", region=WEST).evidence[-1]
+        "the regions of this image are unknown"
+        not in dlc_image(framework="pytorch", version="2.8.0", region=WEST).evidence[-1]
     )
 
 

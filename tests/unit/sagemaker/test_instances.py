@@ -401,7 +401,11 @@ class Index:
         member, content = self._content(package, version)
         file = f"{package.replace('-', '_')}-{version}"
         if package == "sagemaker-training":
-            with tarfile.open(folder / f"{file}.tar.gz", "w:gz") as sdist:
+            with (
+                # gzip writes the time into its header; the same archive made a second later must be the same file.
+                gzip.GzipFile(folder / f"{file}.tar.gz", "wb", mtime=0) as packed,
+                tarfile.open(fileobj=packed, mode="w") as sdist,
+            ):
                 info = tarfile.TarInfo(f"{file}/{member}")
                 info.size = len(content)
                 sdist.addfile(info, io.BytesIO(content))
