@@ -9,20 +9,57 @@ from pathlib import Path
 
 from devtools.infra import infra_template
 from trainwright.build.render import render_dockerfile
+from trainwright.build.store import BuildRecord, BuiltDocument
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.image_line import Line
+from trainwright.catalog.listing import ListDocument
 from trainwright.core.errors import RequestError
-from trainwright.core.findings import rules_markdown
+from trainwright.core.findings import FindingsDocument, rules_markdown
 from trainwright.core.owned import write_atomically
+from trainwright.core.records import Record
+from trainwright.doctor.doctor import DoctorDocument
 from trainwright.estimator.check import RULES as JOB_RULES
-from trainwright.pipeline.files import default_files
+from trainwright.estimator.run import EstimatorDocument
+from trainwright.lock.documents import LockDocument, MirrorDocument
+from trainwright.pipeline.files import PipelineDocument, default_files
+from trainwright.plan.explain import ExplainDocument
 from trainwright.plan.extend import extended
+from trainwright.plan.plan import Plan
+from trainwright.plan.plan_lock import PlanLock
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.preflight.run import RULES
-from trainwright.sagemaker.failures import load_causes
-from trainwright.verbs.documents import DOCUMENTS
+from trainwright.prove.smoke import SmokeDocument
+from trainwright.push.documents import PushDocument
+from trainwright.rehearse.documents import RehearsalDocument
+from trainwright.sagemaker.failures import DiagnosisDocument, load_causes
+from trainwright.sagemaker.job import Job
+from trainwright.verbs.documents import BuildDocument, ConflictDocument, FailureDocument, StagesDocument
 
+# Name of a schema -> the record that the verb prints; of `plan-lock` and `job`, the file that is read.
+DOCUMENTS: dict[str, type[Record]] = {
+    "plan": Plan,
+    "plan-lock": PlanLock,
+    "locked": LockDocument,
+    "mirror": MirrorDocument,
+    "record": BuildRecord,
+    "failure": FailureDocument,
+    "conflict": ConflictDocument,
+    "list": ListDocument,
+    "built": BuiltDocument,
+    "explain": ExplainDocument,
+    "build": BuildDocument,
+    "stages": StagesDocument,
+    "pipeline": PipelineDocument,
+    "smoke": SmokeDocument,
+    "push": PushDocument,
+    "rehearsal": RehearsalDocument,
+    "doctor": DoctorDocument,
+    "findings": FindingsDocument,
+    "estimator": EstimatorDocument,
+    "diagnosis": DiagnosisDocument,
+    "job": Job,
+}
 ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
 
