@@ -19,20 +19,20 @@ from trainwright.core.owned import write_atomically
 from trainwright.core.records import Record
 from trainwright.doctor.doctor import DoctorDocument
 from trainwright.estimator.check import RULES as JOB_RULES
-from trainwright.estimator.run import EstimatorDocument
+from trainwright.estimator.estimate import EstimatorDocument
 from trainwright.lock.documents import LockDocument, MirrorDocument
-from trainwright.pipeline.files import PipelineDocument, default_files
+from trainwright.pipeline.pipeline import PipelineDocument, default_files
 from trainwright.plan.explain import ExplainDocument
 from trainwright.plan.extend import extended
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
-from trainwright.preflight.run import RULES
+from trainwright.preflight.preflight import RULES
 from trainwright.prove.smoke import SmokeDocument
 from trainwright.push.documents import PushDocument
 from trainwright.rehearse.documents import RehearsalDocument
-from trainwright.sagemaker.failures import DiagnosisDocument, load_causes
+from trainwright.sagemaker.diagnosis import DiagnosisDocument, load_causes
 from trainwright.sagemaker.job import Job
 from trainwright.verbs.documents import BuildDocument, ConflictDocument, FailureDocument, StagesDocument
 

@@ -31,9 +31,14 @@ MAX_DOTS = 200  # in one dotted key of TOML
 
 
 class Record(BaseModel):
-    """A frozen record: unknown keys are errors, values are not coerced from other types."""
+    """A frozen record: unknown keys are errors, values are not coerced from other types.
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=False)
+    Its validator is made at its first use, as a verb uses few of the records that it imports.
+    """
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=False, defer_build=True
+    )
 
     def as_json(self) -> dict[str, Any]:
         """The record as a document of JSON, under the keys that users see."""
@@ -59,12 +64,7 @@ def _quoted(data: Any) -> Any:
 
 
 class Words(Record):
-    """What a command line says, as it was typed: each field is a flag (:mod:`trainwright.cli.flags`).
-
-    Every verb's record is there when any verb starts, so its validator is made at its first use.
-    """
-
-    model_config = ConfigDict(defer_build=True)
+    """What a command line says, as it was typed: each field is a flag (:mod:`trainwright.cli.flags`)."""
 
 
 R = TypeVar("R", bound=Record)

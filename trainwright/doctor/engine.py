@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainwright.core.errors import EngineError
 from trainwright.doctor.machine import Finding, Machine, Say, finding
-from trainwright.engine import packages, setup
+from trainwright.engine import engine_packages, setup
 from trainwright.engine.engine import connect, no_client, survey
 
 GB = 1_000_000_000
@@ -63,7 +63,7 @@ def check_base(machine: Machine) -> Finding:
     if registries := [*machine.registries, *mirrors]:
         return finding("base images", "ok", f"from {', '.join(registries)}")
     message = "no mmdebstrap and no registry mirror: only bases that the engine can pull can be used"
-    return finding("base images", "warning", message, packages.commands("mmdebstrap"))
+    return finding("base images", "warning", message, engine_packages.commands("mmdebstrap"))
 
 
 def fix_base(_: Machine, say: Say) -> None:

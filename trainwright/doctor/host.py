@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from trainwright.doctor.machine import Finding, Machine, Severity, finding
-from trainwright.engine import packages
+from trainwright.engine import engine_packages
 
 PYTHON = (3, 11)
 CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
@@ -33,7 +33,7 @@ def check_certificates(_: Machine) -> Finding:
     for file, origin in files.items():
         severity: Severity = "error" if named else "warning"
         fix = f"unset {origin}, or point it at a bundle of PEM certificates"
-        remedy = fix if named else packages.commands("ca-certificates")
+        remedy = fix if named else engine_packages.commands("ca-certificates")
         if file.is_dir():
             continue  # a folder of hashed names: OpenSSL reads it at need
         if not file.is_file():

@@ -23,6 +23,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
+from trainwright.core.junit import Outcome
 from trainwright.core.paths import data_root, state_dir, templates_dir
 from trainwright.core.records import Document
 from trainwright.core.runner import Completed, run
@@ -34,8 +35,6 @@ PLUGIN = "trainwright.prove.image_testing"
 REASON_CHARACTERS = 2000
 _RAN = (0, 1)  # pytest: all passed, some failed
 _NONE_COLLECTED = 5
-
-Outcome = Literal["passed", "failed", "skipped"]
 
 
 class SmokeCounts(Document):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainwright.core.junit import Case, write_junit
 from trainwright.rehearse import verdict
-from trainwright.rehearse.artifacts import Archive
+from trainwright.rehearse.artifacts import Artifact
 from trainwright.rehearse.documents import (
     RehearsalArtifact,
     RehearsalCause,
@@ -18,16 +18,16 @@ from trainwright.rehearse.documents import (
     RehearsedLaunch,
     RehearsedRank,
 )
-from trainwright.rehearse.facts import Cause, Facts, HostFacts
-from trainwright.rehearse.hosts import Image
-from trainwright.rehearse.launch_only import Launch
-from trainwright.rehearse.network import Kind
+from trainwright.rehearse.hosts import JobImage
+from trainwright.rehearse.launch_only import LaunchLine
+from trainwright.rehearse.network import NetworkKind
+from trainwright.rehearse.observed import Cause, HostFacts, JobFacts
 from trainwright.rehearse.verdict import Rank, Verdict
 
 SUITE = "rehearsal"
 
 
-def write_logs(facts: Facts, folder: Path) -> None:
+def write_logs(facts: JobFacts, folder: Path) -> None:
     """Write ``logs/<host>.log``, and ``logs/<host>.stacks`` where stacks were asked for."""
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
@@ -39,13 +39,13 @@ def write_logs(facts: Facts, folder: Path) -> None:
 
 
 def document(
-    facts: Facts,
+    facts: JobFacts,
     judged: Verdict,
-    image: Image,
-    launches: Sequence[Launch],
-    kept: Mapping[str, Archive],
+    image: JobImage,
+    launches: Sequence[LaunchLine],
+    kept: Mapping[str, Artifact],
     *,
-    network: Kind,
+    network: NetworkKind,
     gpus: bool,
     folder: Path,
 ) -> RehearsalDocument:
@@ -114,7 +114,7 @@ def _rank(one: Rank) -> RehearsedRank:
     )
 
 
-def _launch(launch: Launch, image: Image) -> RehearsedLaunch:
+def _launch(launch: LaunchLine, image: JobImage) -> RehearsedLaunch:
     return RehearsedLaunch(
         host=launch.host,
         argv=tuple(launch.argv),
@@ -125,7 +125,7 @@ def _launch(launch: Launch, image: Image) -> RehearsedLaunch:
     )
 
 
-def _cause(cause: Cause, facts: Facts) -> RehearsalCause:
+def _cause(cause: Cause, facts: JobFacts) -> RehearsalCause:
     return RehearsalCause(
         id=cause.id,
         text=cause.text,
@@ -148,5 +148,5 @@ def write_junit_report(document: RehearsalDocument, path: Path) -> None:
     write_junit(path, f"{SUITE} {document.image} {document.entry_point}", cases)
 
 
-def _clash(name: str, archive: Archive) -> str:
+def _clash(name: str, archive: Artifact) -> str:
     return f"several hosts wrote {', '.join(archive.clashes[:3])} into {name}; the archive has the first host's"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from trainwright.build.store import BuildRecord
     from trainwright.catalog.catalog import Catalog
     from trainwright.plan.plan import Plan
-    from trainwright.push.references import Target
+    from trainwright.push.references import PushTarget
     from trainwright.site.site import Site
     from trainwright.verbs.documents import BuildDocument, StagesDocument
 
@@ -86,7 +86,7 @@ def build(flags: BuildFlags) -> None:
     emit(document, build_text, as_json=flags.json_)
 
 
-def _push_target(repository: str | None, site: Site) -> Target | None:
+def _push_target(repository: str | None, site: Site) -> PushTarget | None:
     """Where ``--push`` leads to: known before a build begins, as a mistake in it would come out at its end."""
     if repository is None:
         return None
@@ -95,7 +95,7 @@ def _push_target(repository: str | None, site: Site) -> Target | None:
     return find_target(repository, (), None, site.aws)
 
 
-def _pushed(document: BuildDocument, target: Target, site: Site, progress: str) -> BuildDocument:
+def _pushed(document: BuildDocument, target: PushTarget, site: Site, progress: str) -> BuildDocument:
     """Push what was just built; its document with that of the push."""
     from trainwright.push.options import PushOptions
     from trainwright.push.push import push_images
@@ -160,10 +160,11 @@ def build_image(
     from trainwright.engine.engine import connect
     from trainwright.engine.setup import ensure_tool
     from trainwright.plan.plan_lock import lock_path
-    from trainwright.sources.inputs import first_use, locked_inputs
+    from trainwright.sources.fetch import first_use, unpublished
+    from trainwright.sources.gather import gather_locked
     from trainwright.sources.reachability import check_sources
 
-    inputs = locked_inputs(plan, site, flags, strict=locked)
+    inputs = gather_locked(plan, catalog, site, flags, strict=locked)
     if inputs.lock is not None:
         say(f"with the lock {lock_path(plan, site)}")
     for notice in plan.notices:
@@ -171,12 +172,12 @@ def build_image(
     engine = connect(say=say)
     if plan.base.image is None and (inputs.lock is None or inputs.lock.base is None):
         ensure_tool("mmdebstrap", say=say)
-    if not options.skip_source_check and any(s.sha256 is None for c in inputs.plan.components for s in c.archives):
+    if not options.skip_source_check and unpublished(inputs):
         # Before gigabytes are fetched for their checksums: is everything else to be had as well?
-        check_sources(inputs.plan, catalog, site, engine, held=inputs.files)
+        check_sources(inputs, engine)
         options = replace(options, skip_source_check=True)
-    inputs = first_use(inputs, site, flags, say=say)
-    record = building.build(inputs, catalog, site, engine, options=options, say=say)
+    inputs = first_use(inputs, say=say)
+    record = building.build(inputs, engine, options=options, say=say)
     if smoke and not (record.smoke and record.smoke["failed"] == 0):
         record, _ = smoke_record(record, record.tags[0], engine, say=say)
     return _document(record)
@@ -206,18 +207,19 @@ def build_stages(
     from trainwright.build import build as building
     from trainwright.engine.engine import connect
     from trainwright.engine.setup import ensure_tool
-    from trainwright.sources.inputs import first_use, locked_inputs
+    from trainwright.sources.fetch import first_use
+    from trainwright.sources.gather import gather_locked
 
     started = time.monotonic()
     asked = tuple(dict.fromkeys(filter(None, (name.strip() for name in names.split(",")))))
     if not asked:
         raise RequestError(f"--stages {names!r}: no stage is named", remedy="For example: --stages tools,toolchain")
-    inputs = locked_inputs(plan, site, flags, strict=locked)
+    inputs = gather_locked(plan, catalog, site, flags, strict=locked)
     engine = connect(say=say)
     if plan.base.image is None and (inputs.lock is None or inputs.lock.base is None):
         ensure_tool("mmdebstrap", say=say)
-    inputs = first_use(inputs, site, flags, say=say)
-    progress = building.build_stages(inputs, catalog, site, engine, names=asked, options=options, say=say)
+    inputs = first_use(inputs, say=say)
+    progress = building.build_stages(inputs, engine, names=asked, options=options, say=say)
     own = [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
     return {
         "schema": "trainwright/stages/1",

@@ -16,6 +16,6 @@ class DiagnoseFlags(JsonFlag):
 @verb
 def diagnose(flags: DiagnoseFlags) -> None:
     """Name the cause of a failed job from its log, and the fix."""
-    from trainwright.sagemaker.failures import diagnose_file, diagnosis_text
+    from trainwright.sagemaker.diagnosis import diagnose_file, diagnosis_text
 
     emit(diagnose_file(flags.log), diagnosis_text, as_json=flags.json_)

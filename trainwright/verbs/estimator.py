@@ -79,21 +79,21 @@ class EstimatorFlags(PlanWords, JobWords, CatalogFlag, JsonFlag):
 def estimator(flags: EstimatorFlags) -> None:
     """Check a training job against its image, and write the code or request that starts it; exit code 2 for errors."""
     from trainwright.core.owned import check_replaceable, write_atomically
-    from trainwright.estimator import run
-    from trainwright.estimator.show import estimator_text
+    from trainwright.estimator import estimate
+    from trainwright.estimator.estimate_text import estimator_text
 
     use_catalog(flags.catalog)
-    job, folder = run.read_words(flags.job, job_words(flags))
-    found = run.estimate(
+    job, folder = estimate.read_words(flags.job, job_words(flags))
+    found = estimate.estimate(
         job,
         folder,
-        title=flags.job or run.COMMAND_LINE,
+        title=flags.job or estimate.COMMAND_LINE,
         sdk=flags.sdk,
         form=None if flags.check_only else flags.format,
         compared=flags.compare,
         strict=flags.strict,
     )
-    text = run.texts(found) if found.generated else ""
+    text = estimate.texts(found) if found.generated else ""
     if flags.output and text:
         # People go on from what was generated, so a file that is there is theirs.
         check_replaceable(Path(flags.output), f"--output {flags.output}", text=text)
@@ -114,7 +114,7 @@ def job_words(flags: EstimatorFlags) -> dict[str, Any]:
     Raises:
         RequestError: a text cannot be read.
     """
-    from trainwright.rehearse.request import distribution_of, pairs_of, table_of
+    from trainwright.rehearse.flags import distribution_of, pairs_of, table_of
 
     hyperparameters = flags.hyperparameters
     return {

@@ -81,16 +81,16 @@ def lock_plan(
     from trainwright.lock import diff
     from trainwright.lock.make import make_lock
     from trainwright.plan.plan_lock import PlanLock, lock_path, save_lock
-    from trainwright.sources.inputs import Inputs
+    from trainwright.sources.gather import gather
 
     path = output or lock_path(plan, site)
     # A file that is no lock is refused as it is read, so none of somebody else's is replaced.
     old = PlanLock.load(path) if path.exists() else None
-    inputs = Inputs(plan, old)
-    inputs.plan  # noqa: B018 - a lock of another plan is refused before anything is asked
+    # A lock of another plan is refused before anything is asked.
+    inputs = gather(plan, catalog, site, old, flags=flags)
     engine = connect(say=say)
     if check:
-        document = diff.document(plan, path, diff.compare(inputs, catalog, site, engine, say=say))
+        document = diff.document(plan, path, diff.compare(inputs, engine, say=say))
         if document["faults"]:
             raise RequestError(
                 f"{path}: {document['faults']} entries are missing, gone or different",
@@ -101,7 +101,7 @@ def lock_plan(
         return document
     if plan.base.image is None:
         ensure_tool("mmdebstrap", say=say)
-    made = make_lock(inputs, flags, catalog, site, engine, upgrade=upgrade, say=say)
+    made = make_lock(inputs, engine, upgrade=upgrade, say=say)
     save_lock(made, path)
     return diff.document(plan, path, diff.changes(old, made))
 

@@ -11,7 +11,7 @@ from trainwright.cli.program import say, use_catalog
 from trainwright.core.layout import table
 
 if TYPE_CHECKING:
-    from trainwright.pipeline.files import PipelineDocument
+    from trainwright.pipeline.pipeline import PipelineDocument
 
 
 class PipelineFlags(CatalogFlag, JsonFlag):
@@ -38,10 +38,10 @@ class PipelineFlags(CatalogFlag, JsonFlag):
 def pipeline(flags: PipelineFlags) -> None:
     """Write the CodeBuild buildspec, a batch graph or a bake file of image lines."""
     from trainwright.catalog.catalog import load_catalog
-    from trainwright.pipeline import files
+    from trainwright.pipeline.pipeline import pipeline as write_files
 
     use_catalog(flags.catalog)
-    document = files.pipeline(
+    document = write_files(
         flags.images,
         load_catalog(),
         kind=flags.format,

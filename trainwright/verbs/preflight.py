@@ -25,7 +25,7 @@ class PreflightFlags(JsonFlag):
 def preflight(flags: PreflightFlags) -> None:
     """Read a training script (never run it) for mistakes that would cost a job; exit code 2 for errors."""
     from trainwright.core.findings import findings_text
-    from trainwright.preflight.run import preflight as check
+    from trainwright.preflight.preflight import preflight as check
 
     found = check(flags.entry_point, flags.source_dir, flags.job, strict=flags.strict)
     emit(found, findings_text, as_json=flags.json_)

@@ -26,11 +26,13 @@ def render(flags: RenderFlags) -> None:
     """Print the Dockerfile of a plan, or write it with its whole build context into --output."""
     from trainwright.build.context import write_context
     from trainwright.build.render import render_dockerfile
-    from trainwright.sources.inputs import locked_inputs
+    from trainwright.core.owned import claim
+    from trainwright.sources.fetch import fetch_base
+    from trainwright.sources.gather import gather_locked
     from trainwright.verbs.documents import RenderedFolder, RenderedText
 
     asked = ask(flags, to_build=True)
-    inputs = locked_inputs(asked.plan, asked.site, asked.flags, strict=False)
+    inputs = gather_locked(asked.plan, asked.catalog, asked.site, asked.flags, strict=False)
     if flags.output is None:
         text = render_dockerfile(inputs.plan, asked.catalog)
         if flags.json_:
@@ -40,7 +42,8 @@ def render(flags: RenderFlags) -> None:
             artifact(text)
         return
     folder = Path(flags.output).absolute()
-    write_context(inputs, asked.catalog, asked.site, folder, say=say, named=f"--output {flags.output}")
+    claim(folder, "context", f"--output {flags.output}")  # before the base is made
+    write_context(fetch_base(inputs, say=say), folder, say=say, named=f"--output {flags.output}")
     made = RenderedFolder(schema="trainwright/render/1", plan=asked.plan.id, output=str(folder))
     emit(made, folder_text, as_json=flags.json_)
 

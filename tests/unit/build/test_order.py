@@ -28,6 +28,6 @@ def test_sources_are_asked_before_a_first_use_fetches_anything(tmp_path, monkeyp
 
     monkeypatch.setattr("trainwright.engine.engine.connect", lambda **_: None)
     monkeypatch.setattr("trainwright.sources.reachability.check_sources", dead)
-    monkeypatch.setattr("trainwright.sources.inputs.first_use", fetch)
+    monkeypatch.setattr("trainwright.sources.fetch.first_use", fetch)
     with pytest.raises(SourceError, match="nothing answers"):
         build_image(plan, catalog, Site(), BuildOptions(), flags="", locked=False, smoke=False, say=lambda _: None)

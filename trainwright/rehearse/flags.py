@@ -1,4 +1,4 @@
-"""From the words of the command line to a :class:`~trainwright.rehearse.job.Job`."""
+"""From the words of the command line to a :class:`~trainwright.rehearse.rehearsed_job.RehearsedJob`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import parse_json, parse_record
 from trainwright.core.text import fits
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.limits import check_job
+from trainwright.rehearse.job_limits import check_job
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.rehearse.words import DEFAULT_INSTANCE, RehearsalWords
 from trainwright.sagemaker.job import InstanceGroup
 
@@ -20,7 +20,7 @@ LONGEST_DOCUMENT = 2**20  # characters of a JSON document; the service takes 100
 WORDS = ("mpi", "torch_distributed", "parameter_server", "multi_worker_mirrored_strategy", "pytorchxla")
 
 
-def make_job(words: RehearsalWords) -> Job:
+def make_job(words: RehearsalWords) -> RehearsedJob:
     """The job that a command line describes.
 
     Raises:
@@ -46,7 +46,7 @@ def make_job(words: RehearsalWords) -> Job:
     if groups and words.sdk == 3:
         raise RequestError("--instance-groups: SDK 3 has no such clusters", remedy="--sdk 2")
     ranked = _group_of_ranks(groups, told or {})
-    job = Job(
+    job = RehearsedJob(
         image=words.image,
         entry_point=words.entry_point,
         source_dir=Path(words.source_dir) if words.source_dir else None,
