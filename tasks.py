@@ -3,98 +3,116 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
-from trainwright.cli.program import CATALOG_HELP, checked, run, say, use_catalog, verb
+from pydantic import Field
+
+from trainwright.cli.flags import CatalogFlag, verb
+from trainwright.cli.program import checked, run, say, use_catalog
+from trainwright.core.records import Words
 from trainwright.verbs.namespace import namespace
 
-if TYPE_CHECKING:
-    from invoke.context import Context
+
+class CheckFlag(Words):
+    """The flag of what makes files anew."""
+
+    check: bool = Field(default=False, description="change nothing; fail where a file would change")
 
 
-@verb(help={"fast": "only what needs no container engine", "select": "only tests whose name holds this expression"})
-def test(c: Context, fast: bool = False, select: str | None = None) -> None:
+class TestFlags(Words):
+    """The flags of ``test``."""
+
+    fast: bool = Field(default=False, description="only what needs no container engine")
+    select: str | None = Field(default=None, description="only tests whose name holds this expression")
+
+
+@verb
+def test(flags: TestFlags) -> None:
     """Lint, types, unit tests, then the real builds."""
     from devtools.checks import run_tests
 
-    run_tests(fast=fast, select=select)
+    run_tests(fast=flags.fast, select=flags.select)
 
 
-@verb(help={"check": "change nothing; fail where a file would change"})
-def generate(c: Context, check: bool = False) -> None:
+@verb
+def generate(flags: CheckFlag) -> None:
     """Make the generated files anew: Dockerfiles, JSON schemas, the pipeline."""
     from devtools.generated import generate as make
 
-    make(check=check)
+    make(check=flags.check)
 
 
-@verb(
-    help={
-        "framework": "only lines of this framework",
-        "cuda": "only lines of this CUDA version",
-        "version": "only lines of this version of the framework",
-        "catalog": CATALOG_HELP,
-        "check": "change nothing; fail where a lock does not fit its line any more",
-    }
-)
-def lock_lines(  # noqa: PLR0917 - invoke passes flags by name
-    c: Context,
-    framework: str | None = None,
-    cuda: str | None = None,
-    version: str | None = None,
-    catalog: str | None = None,
-    check: bool = False,
-) -> None:
+class LockLinesFlags(CatalogFlag):
+    """The flags of ``lock-lines``."""
+
+    framework: str | None = Field(default=None, description="only lines of this framework")
+    cuda: str | None = Field(default=None, description="only lines of this CUDA version")
+    version: str | None = Field(default=None, description="only lines of this version of the framework")
+    check: bool = Field(default=False, description="change nothing; fail where a lock does not fit its line any more")
+
+
+@verb
+def lock_lines(flags: LockLinesFlags) -> None:
     """Pin every Python package of the image lines, with hashes, from the configured index."""
     from trainwright.lock.refresh import refresh_locks
 
-    use_catalog(catalog)
-    refresh_locks(framework, cuda, version, check=check, say=say)
+    use_catalog(flags.catalog)
+    refresh_locks(flags.framework, flags.cuda, flags.version, check=flags.check, say=say)
 
 
-@verb(positional=["name"], help={"name": "of the component: flash-attn", "catalog": CATALOG_HELP})
-def new_component(c: Context, name: str, catalog: str | None = None) -> None:
+class NewComponentFlags(CatalogFlag):
+    """The flags of ``new-component``."""
+
+    name: str = Field(description="of the component: flash-attn")
+
+
+@verb
+def new_component(flags: NewComponentFlags) -> None:
     """Begin a component: files to fill in, which nothing takes before they are."""
     from devtools.scaffold import new_component as make
 
-    make(name, catalog, say=say)
+    make(flags.name, flags.catalog, say=say)
 
 
-@verb(
-    help={
-        "like": "the image line to begin from: images/pytorch/cu126",
-        "version": "of the framework in the new line: 2.7.0",
-        "catalog": CATALOG_HELP,
-    },
-)
-def new_line(c: Context, like: str | None = None, version: str | None = None, catalog: str | None = None) -> None:
+class NewLineFlags(CatalogFlag):
+    """The flags of ``new-line``."""
+
+    like: str | None = Field(default=None, description="the image line to begin from: images/pytorch/cu126")
+    version: str | None = Field(default=None, description="of the framework in the new line: 2.7.0")
+
+
+@verb
+def new_line(flags: NewLineFlags) -> None:
     """Begin an image line from another one: a file to fill in, which nothing takes before it is."""
     from devtools.scaffold import new_line as make
 
-    make(like, version, catalog, say=say)
+    make(flags.like, flags.version, flags.catalog, say=say)
 
 
-@verb(help={"check": "change nothing; fail where the file would change"})
-def refresh_instances(c: Context, check: bool = False) -> None:
+@verb
+def refresh_instances(flags: CheckFlag) -> None:
     """Make the table of instance types anew from the packages that know them (needs the package index)."""
     from devtools.refresh_instances import refresh_instances as make
 
-    make(check=check)
+    make(check=flags.check)
 
 
-@verb(
-    help={
-        "facts": "newer YAML files of AWS's image documents, comma-separated (default: what was recorded)",
-        "check": "change nothing; fail where the file would change",
-    }
-)
-def refresh_dlc(c: Context, facts: str | None = None, check: bool = False) -> None:
+class RefreshDlcFlags(CheckFlag):
+    """The flags of ``refresh-dlc``."""
+
+    facts: str | None = Field(
+        default=None,
+        description="newer YAML files of AWS's image documents, comma-separated (default: what was recorded)",
+    )
+
+
+@verb
+def refresh_dlc(flags: RefreshDlcFlags) -> None:
     """Make the table of AWS's Deep Learning Containers anew (needs the package index)."""
     from pathlib import Path
 
     from devtools.refresh_dlc import refresh_dlc as make
 
-    make([Path(name) for name in facts.split(",")] if facts else [], check=check)
+    make([Path(name) for name in flags.facts.split(",")] if flags.facts else [], check=flags.check)
 
 
 namespace.add_task(test)

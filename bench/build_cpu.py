@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT))
 from trainwright.build.context import write_context  # noqa: E402
 from trainwright.catalog.catalog import load_catalog  # noqa: E402
 from trainwright.cli.program import say  # noqa: E402
+from trainwright.core.layout import size, table  # noqa: E402
 from trainwright.core.paths import images_dir, templates_dir  # noqa: E402
 from trainwright.core.runner import run  # noqa: E402
 from trainwright.engine.engine import Engine, connect  # noqa: E402
@@ -24,7 +25,6 @@ from trainwright.plan.resolve import resolve  # noqa: E402
 from trainwright.site.site import Site, load_site  # noqa: E402
 from trainwright.sources.fetch import fetch_base  # noqa: E402
 from trainwright.sources.gather import gather  # noqa: E402
-from trainwright.verbs.show import size, table  # noqa: E402
 
 
 class Contestant:

@@ -17,9 +17,9 @@ from trainwright.rehearse.run import rehearse  # noqa: E402
 
 from tests.doubles.sagemaker_sdk import SDK2, Sdk, interpreter_with, nothing_left, programs  # noqa: E402
 from trainwright.cli.program import say  # noqa: E402
+from trainwright.core.layout import table  # noqa: E402
 from trainwright.core.runner import run  # noqa: E402
 from trainwright.engine.engine import connect  # noqa: E402
-from trainwright.verbs.show import table  # noqa: E402
 
 HOSTS, PROCESSES = 2, 2
 # Every rank leaves a file with what it saw, so a contestant that started fewer of them is found out.
@@ -87,7 +87,7 @@ def ours(image: str, launcher: str, folder: Path) -> float:
     began = time.monotonic()
     told = rehearse(job, connect(say=say), say=say, output=folder / "report", quiet=True)
     seconds = time.monotonic() - began
-    whole(launcher, "trainwright", told["artifacts"]["model"]["files"])
+    whole(launcher, "trainwright", list(told.artifacts["model"].files))
     return seconds
 
 

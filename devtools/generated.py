@@ -11,16 +11,53 @@ from typing import Any
 from devtools.architecture import PAGE, architecture_page
 from devtools.infra import infra_template
 from devtools.variants import expectations, shipped_dockerfiles
+from trainwright.build.store import BuildRecord, BuiltDocument
+from trainwright.catalog.listing import ListDocument
 from trainwright.core.errors import RequestError
-from trainwright.core.findings import rules_markdown
+from trainwright.core.findings import FindingsDocument, rules_markdown
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import images_dir
+from trainwright.core.records import Record
+from trainwright.doctor.doctor import DoctorDocument
 from trainwright.estimator.check import RULES as JOB_RULES
-from trainwright.pipeline.pipeline import default_files
+from trainwright.estimator.estimate import EstimatorDocument
+from trainwright.lock.documents import LockDocument, MirrorDocument
+from trainwright.pipeline.pipeline import PipelineDocument, default_files
+from trainwright.plan.explain import ExplainDocument
+from trainwright.plan.plan import Plan
+from trainwright.plan.plan_lock import PlanLock
 from trainwright.preflight.preflight import RULES
-from trainwright.sagemaker.diagnosis import load_causes
-from trainwright.verbs.documents import DOCUMENTS
+from trainwright.prove.smoke import SmokeDocument
+from trainwright.push.documents import PushDocument
+from trainwright.rehearse.documents import RehearsalDocument
+from trainwright.sagemaker.diagnosis import DiagnosisDocument, load_causes
+from trainwright.sagemaker.job import Job
+from trainwright.verbs.documents import BuildDocument, ConflictDocument, FailureDocument, StagesDocument
 
+# Name of a schema -> the record that the verb prints; of `plan-lock` and `job`, the file that is read.
+DOCUMENTS: dict[str, type[Record]] = {
+    "plan": Plan,
+    "plan-lock": PlanLock,
+    "locked": LockDocument,
+    "mirror": MirrorDocument,
+    "record": BuildRecord,
+    "failure": FailureDocument,
+    "conflict": ConflictDocument,
+    "list": ListDocument,
+    "built": BuiltDocument,
+    "explain": ExplainDocument,
+    "build": BuildDocument,
+    "stages": StagesDocument,
+    "pipeline": PipelineDocument,
+    "smoke": SmokeDocument,
+    "push": PushDocument,
+    "rehearsal": RehearsalDocument,
+    "doctor": DoctorDocument,
+    "findings": FindingsDocument,
+    "estimator": EstimatorDocument,
+    "diagnosis": DiagnosisDocument,
+    "job": Job,
+}
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 120
 VARIANTS = ROOT / "tests" / "unit" / "plan" / "variants"

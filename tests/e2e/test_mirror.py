@@ -27,6 +27,7 @@ from trainwright.core.paths import images_dir, templates_dir
 from trainwright.engine.engine import connect
 from trainwright.lock import diff, mirror
 from trainwright.lock.apt_packages import ask_apt
+from trainwright.lock.documents import LockDocument, MirrorDocument
 from trainwright.lock.make import make_lock, start_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock, find_lock, lock_path, save_lock
@@ -36,7 +37,6 @@ from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site, load_site
 from trainwright.sources.fetch import first_use
 from trainwright.sources.gather import gather, gather_locked, with_lock
-from trainwright.verbs.documents import LockDocument, MirrorDocument
 
 TAG = "trainwright-test/mirror:1"
 FILE = "gadget-1.0.tar.gz"

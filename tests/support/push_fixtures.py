@@ -25,7 +25,7 @@ from trainwright.catalog.catalog import load_catalog
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
-from trainwright.verbs.ship_verbs import push as push_verb
+from trainwright.verbs.push import push as push_verb
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "trainwright" / "schemas" / "push.schema.json"

@@ -6,6 +6,7 @@ from typing import Any
 
 from trainwright.rehearse.flags import make_job
 from trainwright.rehearse.rehearsed_job import RehearsedJob
+from trainwright.rehearse.words import RehearsalWords
 
 JOB = RehearsedJob(image="x", entry_point="train.py", hosts=2, distribution={"torch_distributed": {"enabled": True}})
 
@@ -38,4 +39,4 @@ GROUPED = '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
 
 def job(**more: Any) -> RehearsedJob:
     own = {"hosts": 1} if "instance_groups" in more else {}
-    return make_job(**{**WORDS, **own, **more})
+    return make_job(RehearsalWords(**{**WORDS, **own, **more}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -17,7 +17,7 @@ from trainwright.build.ledger import LedgerRow
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import state_dir
-from trainwright.core.records import Record
+from trainwright.core.records import Document, Record
 from trainwright.core.runner import run
 from trainwright.engine.engine import Engine
 from trainwright.plan.plan import Plan
@@ -70,6 +70,26 @@ class BuildRecord(Record):
         return image_folder(self.image_id)
 
 
+class BuiltRow(Document):
+    """An image that was built here."""
+
+    image_id: str
+    tags: tuple[str, ...]
+    plan: str
+    size_bytes: int
+    seconds: float
+    built_at: str
+    smoke: Literal["not run", "passed", "failed"]
+    record: str
+
+
+class BuiltDocument(Document):
+    """``list --built --json``."""
+
+    schema_: Literal["trainwright/built/1"] = Field(alias="schema")
+    images: tuple[BuiltRow, ...]
+
+
 def image_folder(image_id: str) -> Path:
     """The folder of an image's record and reports."""
     return state_dir() / "images" / image_id.removeprefix("sha256:")[:16]
@@ -103,6 +123,24 @@ def all_records() -> list[BuildRecord]:
         except (OSError, ValueError):
             continue
     return sorted(found, key=lambda record: record.built_at, reverse=True)
+
+
+def built() -> BuiltDocument:
+    """A row per image that was built here, newest first."""
+    rows = [
+        BuiltRow(
+            image_id=record.image_id,
+            tags=record.tags,
+            plan=record.plan.id,
+            size_bytes=record.size_bytes,
+            seconds=record.seconds,
+            built_at=record.built_at,
+            smoke="not run" if record.smoke is None else "failed" if record.smoke["failed"] else "passed",
+            record=str(record.folder / "record.json"),
+        )
+        for record in all_records()
+    ]
+    return BuiltDocument(schema="trainwright/built/1", images=tuple(rows))
 
 
 def built_record(image: str, engine: Engine) -> BuildRecord:

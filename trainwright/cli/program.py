@@ -8,19 +8,16 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import io
 import json
 import os
-import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TextIO
+from typing import Any, TextIO
 
 from invoke.collection import Collection
 from invoke.exceptions import Exit
-from invoke.tasks import Task, task
 
 from trainwright import __version__
 from trainwright.cli.parser import check_command_line, verbs_program
@@ -28,7 +25,6 @@ from trainwright.core.errors import Failure, RequestError
 from trainwright.core.faults import as_failure
 from trainwright.core.text import for_people, hidden, printable
 
-P = ParamSpec("P")
 INTERRUPTED = 130
 
 
@@ -136,80 +132,6 @@ def _failed(failure: Failure, as_json: bool) -> int:
     except OSError:
         _mute(sys.stdout)
     return failure.exit_code
-
-
-def verb(**options: Any) -> Callable[[Callable[P, None]], Task[Callable[P, None]]]:
-    """An invoke task whose failures end the program with their exit code; see :mod:`trainwright.core.errors`.
-
-    Args:
-        options: as for :func:`invoke.task`.
-    """
-
-    def decorate(function: Callable[P, None]) -> Task[Callable[P, None]]:
-        @functools.wraps(function)
-        def ending(*args: P.args, **kwargs: P.kwargs) -> None:
-            # A killed job must undo what it began, like an interrupted one.
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-            as_json = bool(kwargs.get("json"))
-            if code := guarded(lambda: function(*args, **kwargs), as_json=as_json, words=sys.argv[1:]):
-                raise Exit(code=code)
-
-        return task(auto_shortflags=False, **options)(ending)  # type: ignore[no-any-return]
-
-    return decorate
-
-
-# The flags by which every verb that takes a request names it.
-REQUEST_FLAGS = {
-    "framework": "framework: pytorch",
-    "cuda": "CUDA of the image: cu124, 12.4 or cpu (default: the newest)",
-    "version": "framework version, whole or its beginning: 2.6.0, 2.6",
-    "python": "Python version: 3.11",
-    "base": "kind of base image: debian",
-    "with": "components to add, comma-separated: cuda-compiler",
-    "without": "components to leave out, comma-separated: rmm,metis",
-    "set": "pin a component to another version, NAME=VERSION: nccl=2.21.5 (may be repeated)",
-    "allow-unproven": "try a version that is newer than the data, from the nearest image line",
-    "with-requirements": "a requirements file; its packages are installed last",
-    "code": "a folder that is baked into /opt/ml/code (an estimator's source_dir is then ignored)",
-    "entry-point": "the script in --code that `train` runs",
-    "allow-secrets": "let files into the image that look like credentials (.env, .netrc, *.pem, ...)",
-    "catalog": "a folder of your own with images/ and templates/components/, on top of the shipped ones",
-    "site": "where things come from here, a TOML file (default: trainwright.toml, if there is one)",
-}
-CATALOG_HELP = REQUEST_FLAGS["catalog"]
-JSON_HELP = "print one JSON document on standard output"
-
-
-def request_verb(
-    help: Mapping[str, str] | None = None,
-    **options: Any,
-) -> Callable[[Callable[..., None]], Task[Callable[..., None]]]:
-    """A verb that takes a request: its function gets the request's flags as one mapping, its own flags by name.
-
-    Args:
-        help: help for the verb's own flags.
-        options: as for :func:`invoke.task`.
-    """
-
-    def decorate(function: Callable[..., None]) -> Task[Callable[..., None]]:
-        parameters = list(inspect.signature(function).parameters.values())
-        flags = [flag.replace("-", "_") + ("_" if flag in ("with", "set") else "") for flag in REQUEST_FLAGS]
-        defaults = {"allow_unproven": False, "allow_secrets": False}
-        iterable = [*options.pop("iterable", ()), "set_"]
-
-        def takes_flags(c: Any, **given: Any) -> None:
-            words = {name: given.pop(name) for name in flags}
-            function(c, words, **given)
-
-        takes_flags.__name__, takes_flags.__doc__ = function.__name__, function.__doc__
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        takes_flags.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [parameters[0], *(inspect.Parameter(n, kind, default=defaults.get(n)) for n in flags), *parameters[2:]]
-        )
-        return verb(help={**REQUEST_FLAGS, **(help or {})}, iterable=iterable, **options)(takes_flags)
-
-    return decorate
 
 
 def checked(namespace: Collection) -> Collection:

@@ -83,10 +83,6 @@ class FindingsDocument(Record):
     strict: bool = Field(description="warnings count as errors for the exit code")
     exit_code: Literal[0, 2]
 
-    def as_json(self) -> dict[str, Any]:
-        """The document of ``--json``."""
-        return self.model_dump(mode="json", by_alias=True)
-
 
 def table(rules: Iterable[Rule]) -> dict[str, Rule]:
     """Rules by code.

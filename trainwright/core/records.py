@@ -16,7 +16,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.lean import import_pydantic
@@ -34,15 +34,40 @@ import_pydantic()  # before the first record
 
 
 class Record(BaseModel):
-    """A frozen record: unknown keys are errors, values are not coerced from other types."""
+    """A frozen record: unknown keys are errors, values are not coerced from other types.
+
+    Its validator is made at its first use, as a verb uses few of the records that it imports.
+    """
 
     model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        populate_by_name=True,
-        hide_input_in_errors=False,
-        defer_build=True,  # until first use: most commands use few of the records that their imports define
+        frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=False, defer_build=True
     )
+
+    def as_json(self) -> dict[str, Any]:
+        """The record as a document of JSON, under the keys that users see."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Document(Record):
+    """What a verb shows, or a part of it. A name of a file that is not UTF-8 is quoted in backslash form."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_unicode(cls, data: Any) -> Any:
+        return _quoted(data)
+
+
+def _quoted(data: Any) -> Any:
+    """Plain data without halves of surrogate pairs, which neither pydantic nor UTF-8 takes."""
+    if isinstance(data, str):
+        return data if data.isascii() else data.encode(errors="backslashreplace").decode()
+    if isinstance(data, dict):
+        return {_quoted(key): _quoted(value) for key, value in data.items()}
+    return type(data)(map(_quoted, data)) if type(data) in (list, tuple) else data
+
+
+class Words(Record):
+    """What a command line says, as it was typed: each field is a flag (:mod:`trainwright.cli.flags`)."""
 
 
 R = TypeVar("R", bound=Record)
@@ -369,7 +394,41 @@ def _explain(kind: type[Record], error: Mapping[str, Any]) -> str:
     if error["type"] == "string_type" and isinstance(error["input"], int | float | date):
         read = f"{error['input']!s} is a {'date' if isinstance(error['input'], date) else 'number'}"
         return f"{path}: {read} there; versions and days are text, so write it in quotes"
-    return f"{path}: {error['msg']}"
+    return f"{path}: {wrong_value(error)}"
+
+
+_EXPECTED = {
+    "string": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "dict": "a mapping",
+    "model": "a mapping",
+    "tuple": "a list",
+    "list": "a list",
+    "literal": "{expected}",
+    "greater_than_equal": "at least {ge}",
+    "greater_than": "more than {gt}",
+    "less_than_equal": "at most {le}",
+    "string_pattern": "of the form {pattern}",
+}
+
+
+def wrong_value(error: Mapping[str, Any]) -> str:
+    """What is wrong with the value of a key, in our words.
+
+    Args:
+        error: one of pydantic's, of a key that is known and there.
+    """
+    kind = str(error["type"])
+    for ending in ("_type", "_parsing", "_error", "_mismatch", "_from_float"):
+        kind = kind.removesuffix(ending)
+    given = error.get("input", ...)
+    empty = given is None or given in ("", [], (), {})
+    if kind not in _EXPECTED:
+        return "is empty" if empty else str(error["msg"]).removeprefix("Value error, ")
+    must = f"must be {_EXPECTED[kind].format(**error.get('ctx', {}))}"
+    return f"is empty; it {must}" if empty else must
 
 
 def _keys_at(kind: type[Record], loc: tuple[Any, ...]) -> list[str]:

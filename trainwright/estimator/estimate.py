@@ -46,10 +46,6 @@ class EstimatorDocument(Record):
         description="job, or baseline and compiled → source, script, request or hyperparameters; empty after errors"
     )
 
-    def as_json(self) -> dict[str, Any]:
-        """The document of ``--json``."""
-        return self.model_dump(mode="json", by_alias=True)
-
 
 def read_words(job_file: str | None, words: Mapping[str, Any]) -> tuple[Job, Path]:
     """Return a job from a file and flags, and the folder that its paths are relative to.

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, Rule
+from trainwright.core.records import wrong_value
 from trainwright.estimator.rules_distribution import TRIED
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.instances import instance
@@ -330,7 +331,7 @@ def channel(name: str, given: object) -> Channel:
         made = Channel.model_validate(given)
     except ValidationError as wrong:
         first = wrong.errors()[0]
-        raise RequestError(f"{name}.{'.'.join(str(p) for p in first['loc'])}: {first['msg']}") from None
+        raise RequestError(f"{name}.{'.'.join(str(p) for p in first['loc'])}: {wrong_value(first)}") from None
     if not made.s3_data.startswith("s3://"):
         raise RequestError(f"{name}: {made.s3_data!r} is not an S3 address (s3://bucket/prefix)")
     return made

@@ -5,25 +5,55 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Literal, cast
+
+from pydantic import Field
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import check_replaceable, claim, write_atomically
+from trainwright.core.records import Document
 from trainwright.core.say import Say
 from trainwright.pipeline import buildspec
 from trainwright.pipeline.batch import REHEARSALS, batch
 from trainwright.pipeline.images import ChosenImage, choose
-from trainwright.pipeline.sharing import Group, SharedImage, as_rows, groups
+from trainwright.pipeline.sharing import Group, SharedImage, groups
 from trainwright.site.site import Site
 
-SCHEMA = "trainwright/pipeline/1"
+Format = Literal["buildspec", "batch", "bake"]
 OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml", "bake": "bake"}
 PHASES_FILE = OUTPUTS["buildspec"]
 MARK = "# Made by `./invoke pipeline"  # the first line of every file that is written
 STAGES_FILE = "buildspec-stages.yml"
 # What a build is of that is told nothing else: the smallest image, whose job is rehearsed as that of most.
 FIRST = {"FRAMEWORK": "pytorch", "CUDA": "cpu", **REHEARSALS["pytorch"]}
+
+
+class PipelineImage(Document):
+    """An image of a pipeline, and the request that it stands for."""
+
+    name: str
+    request: str
+    plan: str
+
+
+class PipelineGroup(Document):
+    """Build stages that several images have in common; those of ``parent`` are among them."""
+
+    name: str
+    images: tuple[str, ...]
+    stages: tuple[str, ...]
+    parent: str | None
+
+
+class PipelineDocument(Document):
+    """``pipeline --json``."""
+
+    schema_: Literal["trainwright/pipeline/1"] = Field(alias="schema")
+    format: Format
+    files: tuple[str, ...]
+    images: tuple[PipelineImage, ...]
+    groups: tuple[PipelineGroup, ...]
 
 
 def pipeline(
@@ -36,7 +66,7 @@ def pipeline(
     check: bool,
     cache: Sequence[str] = (),
     say: Say,
-) -> dict[str, Any]:
+) -> PipelineDocument:
     """Write the files of a pipeline, or look whether they are as they would be written.
 
     Args:
@@ -85,7 +115,7 @@ def pipeline(
             check_replaceable(Path(name), name, mark=MARK)
         for name, text in texts.items():
             write_atomically(Path(name), text)
-    return _document(kind, list(texts), images, shared)
+    return _document(cast(Format, kind), list(texts), images, shared)
 
 
 def _bake(
@@ -96,7 +126,7 @@ def _bake(
     check: bool,
     cache: Sequence[str],
     say: Say,
-) -> dict[str, Any]:
+) -> PipelineDocument:
     """Write a bake file with its contexts; they are of this machine's site, as a build of it would be."""
     if check:
         raise RequestError(
@@ -119,14 +149,21 @@ def _bake(
     return _document("bake", [str(path)], images, shared_groups(images, catalog))
 
 
-def _document(kind: str, files: list[str], images: Sequence[ChosenImage], shared: Sequence[Group]) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "format": kind,
-        "files": files,
-        "images": [{"name": image.name, "request": image.request.flags(), "plan": image.plan.id} for image in images],
-        "groups": as_rows(shared),
-    }
+def _document(
+    kind: Format, files: Sequence[str], images: Sequence[ChosenImage], shared: Sequence[Group]
+) -> PipelineDocument:
+    return PipelineDocument(
+        schema="trainwright/pipeline/1",
+        format=kind,
+        files=tuple(files),
+        images=tuple(
+            PipelineImage(name=image.name, request=image.request.flags(), plan=image.plan.id) for image in images
+        ),
+        groups=tuple(
+            PipelineGroup(name=each.name, images=tuple(each.images), stages=tuple(each.stages), parent=each.parent)
+            for each in shared
+        ),
+    )
 
 
 def default_files(catalog: Catalog) -> dict[str, str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.catalog.tools import tools_lock
@@ -155,11 +155,3 @@ def _python_packages(name: str, plan: Plan) -> object:
 
 def _digest(data: object) -> str:
     return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()
-
-
-def as_rows(found: Sequence[Group]) -> list[Mapping[str, object]]:
-    """The groups as they stand in the document of ``pipeline --json``."""
-    return [
-        {"name": group.name, "images": list(group.images), "stages": list(group.stages), "parent": group.parent}
-        for group in found
-    ]

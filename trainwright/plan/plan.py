@@ -132,11 +132,6 @@ class Plan(Record):
     probes: tuple[PlannedProbe, ...]
     user: UserFiles = UserFiles()
 
-    def as_json(self) -> dict[str, Any]:
-        """The document of ``plan --json``, without the fields that say nothing."""
-        data: dict[str, Any] = self.model_dump(mode="json", by_alias=True)
-        return data
-
     @property
     def unlocked(self) -> bool:
         """Whether the lock of its Python packages is still to be made; such a plan cannot be built."""

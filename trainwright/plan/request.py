@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable
+from typing import Any
 
 from trainwright.catalog.image_line import cuda_tag
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import VERSION
 from trainwright.core.records import Record
 from trainwright.core.text import fits
+from trainwright.plan.words import RequestWords
 from trainwright.user.files import UserFiles, make_user_files
 
 # cu124, cuda-12.4 and 12.4.1; 124 is clear enough, 12 is not.
@@ -61,61 +63,40 @@ class Request(Record):
         return " ".join(words)
 
 
-def make_request(
-    *,
-    framework: str | None,
-    cuda: str | None = None,
-    version: str | None = None,
-    python: str | None = None,
-    base: str | None = None,
-    with_: str | None = None,
-    without: str | None = None,
-    set_: Iterable[str] = (),
-    allow_unproven: bool = False,
-    requirements: str | None = None,
-    code: str | None = None,
-    entry_point: str | None = None,
-    allow_secrets: bool = False,
-) -> Request:
-    """A request from the words of the command line.
+def make_request(**words: Any) -> Request:
+    """:func:`read_request` of words that are given by name; see there."""
+    return read_request(RequestWords(**words))
 
-    Args:
-        framework: name, such as ``pytorch``.
-        cuda: ``cpu``, ``cu124``, ``12.4`` or ``124``.
-        version: framework version, whole (``2.6.0``) or its beginning (``2.6``).
-        python: Python version, such as ``3.11``.
-        base: kind of base image.
-        with_: comma-separated components to add.
-        without: comma-separated components to leave out.
-        set_: components to pin, each as ``name=version``.
-        allow_unproven: try a version that no image line has.
-        requirements: a requirements file of the user's.
-        code: a folder with the user's code, baked into ``/opt/ml/code``.
-        entry_point: the script to run, inside ``code``.
-        allow_secrets: bake files that look like credentials, too.
+
+def read_request(words: RequestWords) -> Request:
+    """A request from the words of the command line.
 
     Raises:
         RequestError: a word cannot be read, or a file does not exist.
     """
-    if not framework:
+    if not words.framework:
         raise RequestError(
             "--framework is missing", remedy="./invoke build --framework pytorch --cuda cpu   (./invoke list shows all)"
         )
-    for flag, value in (("--version", version), ("--python", python)):
+    for flag, value in (("--version", words.version), ("--python", words.python)):
         if value is not None and not fits(VERSION, value):
             raise RequestError(f"{flag} {value}: not a version number", remedy=f"For example: {flag} 3.11")
     return Request(
-        framework=framework.strip().lower(),
-        cuda=None if cuda is None else parse_cuda(cuda),
-        version=version,
-        python=python,
-        base=base,
-        with_=_names("--with", with_),
-        without=_names("--without", without),
-        set_=_pins(set_),
-        allow_unproven=allow_unproven,
+        framework=words.framework.strip().lower(),
+        cuda=None if words.cuda is None else parse_cuda(words.cuda),
+        version=words.version,
+        python=words.python,
+        base=words.base,
+        with_=_names("--with", words.with_),
+        without=_names("--without", words.without),
+        set_=_pins(words.set_),
+        allow_unproven=words.allow_unproven,
         user=make_user_files(
-            requirements, code, entry_point, allow_secrets=allow_secrets, git=base is not None and base.strip() == "dlc"
+            words.requirements,
+            words.code,
+            words.entry_point,
+            allow_secrets=words.allow_secrets,
+            git=words.base is not None and words.base.strip() == "dlc",
         ),
     )
 

@@ -16,17 +16,19 @@ import uuid
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
 from trainwright.core.junit import Outcome
 from trainwright.core.paths import data_root, state_dir, templates_dir
+from trainwright.core.records import Document
 from trainwright.core.runner import Completed, run
 from trainwright.prove.probe import SESSION_LABEL
 
-SCHEMA = "trainwright/smoke/1"
 CONTRACT = "contract"
 HOST_NAME = "smoke.internal"
 PLUGIN = "trainwright.prove.image_testing"
@@ -35,8 +37,15 @@ _RAN = (0, 1)  # pytest: all passed, some failed
 _NONE_COLLECTED = 5
 
 
-@dataclass(frozen=True)
-class SmokeRow:
+class SmokeCounts(Document):
+    """How many image tests ended how."""
+
+    passed: int
+    failed: int
+    skipped: int
+
+
+class SmokeRow(Document):
     """One check. ``component`` is ``contract`` for the checks of the image as a whole."""
 
     component: str
@@ -44,6 +53,17 @@ class SmokeRow:
     outcome: Outcome
     reason: str
     seconds: float
+
+
+class SmokeDocument(SmokeCounts):
+    """``smoke --json``."""
+
+    schema_: Literal["trainwright/smoke/1"] = Field(alias="schema")
+    image: str
+    image_id: str
+    plan: str
+    seconds: float
+    rows: tuple[SmokeRow, ...]
 
 
 @dataclass(frozen=True)
@@ -58,17 +78,25 @@ class SmokeReport:
         """How many checks ended so."""
         return sum(row.outcome == outcome for row in self.rows)
 
-    def as_json(self) -> dict[str, Any]:
-        """The document of ``smoke --json``."""
-        return {
-            "schema": SCHEMA,
-            "image": self.image,
-            "passed": self.count("passed"),
-            "failed": self.count("failed"),
-            "skipped": self.count("skipped"),
-            "seconds": round(self.seconds, 1),
-            "rows": [asdict(row) for row in self.rows],
-        }
+    def document(self, *, image: str, image_id: str, plan: str) -> SmokeDocument:
+        """The document of ``smoke --json``.
+
+        Args:
+            image: as the user named it.
+            image_id: its id.
+            plan: the id of its plan.
+        """
+        return SmokeDocument(
+            schema="trainwright/smoke/1",
+            image=image,
+            image_id=image_id,
+            plan=plan,
+            passed=self.count("passed"),
+            failed=self.count("failed"),
+            skipped=self.count("skipped"),
+            seconds=round(self.seconds, 1),
+            rows=self.rows,
+        )
 
     def raise_for_failures(self) -> None:
         """Raise where a check failed.
@@ -86,7 +114,7 @@ class SmokeReport:
             "\n".join([f"{len(failed)} image {noun} failed in {self.image}", *lines]),
             remedy=f"The checks are files of templates/ ({components}); smoke.xml in the report folder says more.",
             image=self.image,
-            failed=[asdict(row) for row in failed],
+            failed=[row.model_dump() for row in failed],
         )
 
 
@@ -181,7 +209,15 @@ def parse_junit(text: str) -> list[SmokeRow]:
             outcome, reason = "skipped", skipped.get("message") or ""
         folder = Path(case.get("file") or case.get("classname") or "").parent
         name = folder.name if folder.name else CONTRACT
-        rows.append(SmokeRow(name, case.get("name") or "", outcome, reason, round(float(case.get("time") or 0), 3)))
+        rows.append(
+            SmokeRow(
+                component=name,
+                check=case.get("name") or "",
+                outcome=outcome,
+                reason=reason,
+                seconds=round(float(case.get("time") or 0), 3),
+            )
+        )
     return rows
 
 
@@ -199,7 +235,7 @@ def _headline(reason: str) -> str:
 
 def _no_tests(component: str) -> SmokeRow:
     reason = f"templates/components/{component} has no test_*.py"
-    return SmokeRow(component, "no tests", "failed", reason, 0.0)
+    return SmokeRow(component=component, check="no tests", outcome="failed", reason=reason, seconds=0.0)
 
 
 @contextmanager

@@ -6,19 +6,21 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainwright.core.records import Record
+from trainwright.core.records import Document
+
+Kind = Literal["immutable", "own", "moving"]
 
 
-class PushedTag(Record):
+class PushedTag(Document):
     """A tag after a push. ``kept``: it points where it pointed, and ``says`` why."""
 
     tag: str
-    kind: Literal["immutable", "own", "moving"]
+    kind: Kind
     state: Literal["made", "moved", "there already", "kept"]
     says: str
 
 
-class PushedImage(Record):
+class PushedImage(Document):
     """An image in one registry.
 
     ``uri`` names it by digest. ``sent_bytes`` counts what was sent, before compression; ``layers_present`` is null
@@ -46,7 +48,7 @@ class PushedImage(Record):
     record: str
 
 
-class PushDocument(Record):
+class PushDocument(Document):
     """``push --json``: a row per image and region."""
 
     schema_: Literal["trainwright/push/1"] = Field(alias="schema")

@@ -12,19 +12,22 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import chain, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast
 
 from trainwright.build.store import BuildRecord, built_record
-from trainwright.core.errors import EngineError, Failure, RegistryRefused, RequestError, did_you_mean
+from trainwright.core.errors import EngineError, Failure, RegistryRefused, RequestError
 from trainwright.core.owned import write_atomically
 from trainwright.core.say import Say
 from trainwright.engine.build_display import Mode
 from trainwright.engine.engine import connect, sdk
 from trainwright.plan.plan import Plan
 from trainwright.push import history
+from trainwright.push.documents import Kind, PushDocument, PushedImage, PushedTag
 from trainwright.push.ecr import Ecr, ImageManifest, caller_account
 from trainwright.push.moving import Move, move, set_own
+from trainwright.push.options import PushOptions, check_options
 from trainwright.push.proof import gate, mark_unproven
 from trainwright.push.references import Place, PushTarget
 from trainwright.push.registry import Published, Registry, moment
@@ -33,63 +36,14 @@ from trainwright.push.sbom import FILE as SBOM_FILE
 from trainwright.push.sbom import MEDIA_TYPE as SBOM_TYPE
 from trainwright.push.sbom import make_sbom
 from trainwright.push.settings import filters_lacking, may_move, settle
-from trainwright.push.tags import Tags, check_tag, tags_of
-from trainwright.push.upload import STALL, Uploaded, upload
+from trainwright.push.tags import Tags, tags_of
+from trainwright.push.upload import Uploaded, upload
 from trainwright.site.site import Site
 
 if TYPE_CHECKING:
     import docker
 
 _READS = 5  # of a digest that a registry has just taken; ECR may take a moment to know it
-
-
-@dataclass(frozen=True)
-class PushOptions:
-    """How to push. ``stall`` in seconds, ``policy`` for repositories that are made."""
-
-    policy: RepositoryPolicy
-    tags: tuple[str, ...] = ()
-    create: bool = False
-    unproven: bool = False
-    revision: int = 1
-    attach_sbom: bool = False
-    progress: Mode = "auto"
-    stall: float = STALL
-
-
-def push_options(
-    *,
-    policy: Path | None = None,
-    tags: tuple[str, ...] = (),
-    create: bool = False,
-    unproven: bool = False,
-    revision: int = 1,
-    attach_sbom: bool = False,
-    progress: str = "auto",
-    stall: float = STALL,
-) -> PushOptions:
-    """The options of a push from the words of the command line.
-
-    Raises:
-        RequestError: the policy's file, a tag, the kind of progress or a number is none.
-    """
-    if progress not in get_args(Mode):
-        raise RequestError(f"--progress {progress}: no such kind. {did_you_mean(progress, get_args(Mode))}")
-    if stall <= 0:
-        raise RequestError(f"--stall {stall:g}: a number of seconds over 0")
-    if revision < 1:
-        raise RequestError(f"--revision {revision}: counts from 1")
-    mode: Any = progress
-    return PushOptions(
-        policy=load_policy(policy),
-        tags=tuple(check_tag(tag) for tag in dict.fromkeys(tags)),
-        create=create,
-        unproven=unproven,
-        revision=revision,
-        attach_sbom=attach_sbom,
-        progress=mode,
-        stall=stall,
-    )
 
 
 @dataclass(frozen=True)
@@ -114,6 +68,7 @@ class Parcel:
 class _Run:
     site: Site
     options: PushOptions
+    policy: RepositoryPolicy
     say: Say
     client: docker.DockerClient
     notices: list[str] = field(default_factory=list)
@@ -127,8 +82,8 @@ class _Run:
 
 def push_images(
     images: Sequence[str], target: PushTarget, site: Site, options: PushOptions, *, say: Say
-) -> dict[str, Any]:
-    """Push images into a repository of one or more regions; returns the document of ``push --json``.
+) -> PushDocument:
+    """Push images into a repository of one or more regions.
 
     Args:
         images: tags or ids of images that were built here.
@@ -138,7 +93,7 @@ def push_images(
         say: told of long steps and notices.
 
     Raises:
-        RequestError: an image is unknown, or a tag is none.
+        RequestError: an image is unknown, or an option is invalid.
         ProofFailed: an image is not proven; nothing was sent.
         RegistryRefused: AWS or a registry refused or did not answer. ``pushed`` has what was finished before.
         EngineError: there is no engine, or it went away.
@@ -146,6 +101,8 @@ def push_images(
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
+    check_options(options)
+    policy = load_policy(Path(options.policy) if options.policy else None)
     if not images:
         raise RequestError("--image is missing", remedy="./invoke list --built shows the images that were built here.")
     if options.tags and len(set(images)) > 1:
@@ -154,8 +111,8 @@ def push_images(
     named = {record.image_id: (image, record) for image in reversed(images) for record in [built_record(image, engine)]}
     found = [*reversed(named.values())]
     proofs = [gate(record, image, unproven=options.unproven) for image, record in found]
-    run = _Run(site, options, say, sdk(engine))
-    rows: list[dict[str, Any]] = []
+    run = _Run(site, options, policy, say, sdk(engine))
+    rows: list[PushedImage] = []
     try:
         parcels = [
             _pack(run, image, record, proof.lacking) for (image, record), proof in zip(found, proofs, strict=True)
@@ -168,13 +125,13 @@ def push_images(
             for parcel in parcels:
                 rows.append(_ship(run, shelf, parcel))  # noqa: PERF401 - what was finished counts after a failure
     except Failure as failed:
-        failed.details = {**failed.details, "pushed": rows}
+        failed.details = {**failed.details, "pushed": _finished(rows)}
         raise
     except (DockerException, RequestException) as broken:
         raise EngineError(
             f"the engine refused or went away: {' '.join(str(broken).split())}; no tag moved since",
             remedy="./invoke doctor says what is wrong with it; then run the same command again.",
-            pushed=rows,
+            pushed=_finished(rows),
         ) from None
     except OSError as refused:
         if refused.errno not in (errno.ENOSPC, errno.EDQUOT):
@@ -183,11 +140,15 @@ def push_images(
             f"the disk of this machine is full ({refused.filename or refused.strerror}); no tag moved since",
             remedy="df -h shows which; make room and run the same command again: what is there is not sent again.",
             cause="disk",
-            pushed=rows,
+            pushed=_finished(rows),
         ) from None
     finally:
         run.client.close()
-    return {"schema": "trainwright/push/1", "images": rows, "notices": run.notices}
+    return PushDocument(schema="trainwright/push/1", images=tuple(rows), notices=tuple(run.notices))
+
+
+def _finished(rows: Sequence[PushedImage]) -> list[dict[str, Any]]:
+    return [row.model_dump(mode="json") for row in rows]
 
 
 @dataclass(frozen=True)
@@ -234,7 +195,7 @@ def _open(run: _Run, place: Place, parcels: Sequence[Parcel]) -> _Shelf:
     """The repository, made where that was asked for, after a look at whether every image has room in it."""
     ecr = Ecr(place, run.site)
     wanted = list(dict.fromkeys(parcel.tags.filter for parcel in parcels))
-    description = settle(ecr, run.options.policy, wanted, create=run.options.create, say=run.say)
+    description = settle(ecr, run.policy, wanted, create=run.options.create, say=run.say)
     there: dict[str, ImageManifest] = {}
     for parcel in parcels:
         tag = parcel.tags.immutable
@@ -253,8 +214,8 @@ def _open(run: _Run, place: Place, parcels: Sequence[Parcel]) -> _Shelf:
     return _Shelf(ecr, Registry(ecr, run.site), description, there)
 
 
-def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> dict[str, Any]:
-    """Send one image into one repository and set its tags; returns its row of the document."""
+def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
+    """Send one image into one repository and set its tags."""
     started = time.monotonic()
     ecr, place, tag = shelf.ecr, shelf.ecr.place, parcel.tags.immutable
     manifest = shelf.there.get(tag)
@@ -264,25 +225,10 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> dict[str, Any]:
         sent, manifest = _send(run, ecr, parcel)
     else:
         run.say(f"{place.tagged(tag)} is there already")
-    row: dict[str, Any] = {
-        "image": parcel.image,
-        "image_id": parcel.image_id,
-        "plan": parcel.plan.id,
-        "uri": place.digested(manifest.digest),
-        "digest": manifest.digest,
-        "account": place.account,
-        "region": place.region,
-        "repository": place.repository,
-        "proven": not parcel.lacking,
-        "cuda": parcel.plan.cuda,
-        "entry_point": parcel.plan.user.entry_point,
-        "sent_bytes": sent.sent if sent else 0,
-        "layers_sent": sent.pushed if sent else 0,
-        "layers_present": sent.present if sent else None,
-    }
+    own = tuple(dict.fromkeys(run.options.tags))
     first = Move(tag, "made" if sent else "there already")
     try:
-        moves = [first, *(set_own(ecr, manifest, own) for own in run.options.tags)]
+        moves = [first, *(set_own(ecr, manifest, each) for each in own)]
         moves += [
             move(ecr, shelf.registry, manifest, parcel.published, moving)
             for moving in parcel.tags.moving
@@ -294,25 +240,44 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> dict[str, Any]:
             attached = shelf.registry.attach(manifest, parcel.sbom.read_bytes(), SBOM_TYPE, notes)
     except Failure as failed:
         # The image is whole, whatever became of what comes after it.
-        failed.details = {**failed.details, "uri": row["uri"]}
+        failed.details = {**failed.details, "uri": place.digested(manifest.digest)}
         raise
-    kinds = ["immutable", *("own" for _ in run.options.tags), *("moving" for _ in parcel.tags.moving)]
-    row["tags"] = [
-        {"tag": one.tag, "kind": kind, "state": one.state, "says": one.says}
-        for one, kind in zip(moves, kinds, strict=False)
-    ]
-    row |= {"sbom": str(parcel.sbom), "sbom_digest": attached, "seconds": round(time.monotonic() - started, 1)}
-    row["record"] = str(history.remember(parcel.record, {**row, "pushed_at": datetime.now(UTC).isoformat()}))
+    kinds = chain(["immutable"], repeat("own", len(own)), repeat("moving"))
+    row = PushedImage(
+        image=parcel.image,
+        image_id=parcel.image_id,
+        plan=parcel.plan.id,
+        uri=place.digested(manifest.digest),
+        digest=manifest.digest,
+        account=place.account,
+        region=place.region,
+        repository=place.repository,
+        proven=not parcel.lacking,
+        cuda=parcel.plan.cuda,
+        entry_point=parcel.plan.user.entry_point,
+        tags=tuple(
+            PushedTag(tag=one.tag, kind=cast(Kind, kind), state=one.state, says=one.says)
+            for one, kind in zip(moves, kinds, strict=False)
+        ),
+        sent_bytes=sent.sent if sent else 0,
+        layers_sent=sent.pushed if sent else 0,
+        layers_present=sent.present if sent else None,
+        seconds=round(time.monotonic() - started, 1),
+        sbom=str(parcel.sbom),
+        sbom_digest=attached,
+        record=str(parcel.record.folder / history.FILE),
+    )
+    pushed = {**row.model_dump(mode="json", exclude={"record"}), "pushed_at": datetime.now(UTC).isoformat()}
+    history.remember(parcel.record, pushed)
     return row
 
 
 def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, ImageManifest]:
     """The layers and the manifest of an image, under its immutable tag; the manifest as the registry holds it."""
-    tag, options = parcel.tags.immutable, run.options
+    tag, stall = parcel.tags.immutable, run.options.stall
+    progress = cast(Mode, run.options.progress)
     try:
-        sent = upload(
-            run.client, ecr, parcel.image_id, tag, progress=options.progress, stall=options.stall, say=run.say
-        )
+        sent = upload(run.client, ecr, parcel.image_id, tag, progress=progress, stall=stall, say=run.say)
     except RegistryRefused as refused:
         if refused.details.get("cause") != "immutable":
             raise

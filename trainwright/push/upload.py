@@ -14,6 +14,7 @@ from trainwright.core.say import Say
 from trainwright.engine.build_display import Mode
 from trainwright.push.ecr import Ecr
 from trainwright.push.layers import Push
+from trainwright.push.options import STALL
 from trainwright.push.refusals import Refusal, read_refusal, registry_failure
 from trainwright.push.upload_view import make_upload_view
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 # The engine itself tries a layer five times, 75 s in all; these come on top, for what it gives up at once.
 TRIES = 4
 FIRST_PAUSE = 1.0  # seconds; doubled each time
-STALL = 300.0  # seconds in which nothing moves: a registry puts a big layer together in less
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainwright.core.records import Record
+from trainwright.core.records import Document
 
 
-class RehearsalCheck(Record):
+class RehearsalCheck(Document):
     """One thing that has to hold for a job."""
 
     check: str
@@ -17,7 +17,7 @@ class RehearsalCheck(Record):
     says: str
 
 
-class RehearsedHost(Record):
+class RehearsedHost(Document):
     """One simulated host. ``end``: by itself, or taken down (with a failed one, at the timeout, at the stop)."""
 
     name: str
@@ -30,7 +30,7 @@ class RehearsedHost(Record):
     log: str
 
 
-class RehearsedRank(Record):
+class RehearsedRank(Document):
     """One process of the user's script; ``rank`` is null where no launcher numbered it."""
 
     rank: int | None
@@ -45,7 +45,7 @@ class RehearsedRank(Record):
     error: str
 
 
-class RehearsedLaunch(Record):
+class RehearsedLaunch(Document):
     """A launch line that ``--launch-only`` caught; ``telling``: those of its variables that decide about the launch."""
 
     host: str
@@ -56,14 +56,14 @@ class RehearsedLaunch(Record):
     in_image: str
 
 
-class RehearsalArtifact(Record):
+class RehearsalArtifact(Document):
     """An archive of what the hosts left."""
 
     path: str
     files: tuple[str, ...]
 
 
-class RehearsalCause(Record):
+class RehearsalCause(Document):
     """Why a rehearsal failed."""
 
     id: str
@@ -74,7 +74,7 @@ class RehearsalCause(Record):
     last_lines: tuple[str, ...]
 
 
-class RehearsedGroup(Record):
+class RehearsedGroup(Document):
     """Hosts of one instance type; a heterogeneous cluster has several."""
 
     name: str
@@ -82,10 +82,10 @@ class RehearsedGroup(Record):
     hosts: tuple[str, ...]
 
 
-class RehearsalDocument(Record):
+class RehearsalDocument(Document):
     """``rehearse --json`` where the job passed, and ``report.json`` in any case."""
 
-    schema_: Literal["trainwright/rehearse/1"] = Field(alias="schema")
+    schema_: Literal["trainwright/rehearsal/1"] = Field(alias="schema")
     outcome: Literal["passed", "failed"]
     image: str
     image_id: str

@@ -11,7 +11,8 @@ from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import parse_json, parse_record
 from trainwright.core.text import fits
 from trainwright.rehearse.job_limits import check_job
-from trainwright.rehearse.rehearsed_job import DEFAULT_INSTANCE, RehearsedJob
+from trainwright.rehearse.rehearsed_job import RehearsedJob
+from trainwright.rehearse.words import DEFAULT_INSTANCE, RehearsalWords
 from trainwright.sagemaker.job import InstanceGroup
 
 LONGEST_DOCUMENT = 2**20  # characters of a JSON document; the service takes 100 hyperparameters of 2500
@@ -19,69 +20,50 @@ LONGEST_DOCUMENT = 2**20  # characters of a JSON document; the service takes 100
 WORDS = ("mpi", "torch_distributed", "parameter_server", "multi_worker_mirrored_strategy", "pytorchxla")
 
 
-def make_job(
-    *,
-    image: str,
-    entry_point: str,
-    source_dir: str | None,
-    requirements: str | None,
-    hosts: int,
-    processes_per_host: int,
-    distribution: str | None,
-    instance_type: str,
-    instance_groups: str | None,
-    hyperparameters: str | None,
-    inputs: Iterable[str],
-    environment: Iterable[str],
-    sdk: int,
-    launch_only: bool,
-    timeout: float,
-    stop_after: str | None,
-    memory: str | None,
-) -> RehearsedJob:
-    """The job that a command line describes; a number 0 or a missing text means: not given.
+def make_job(words: RehearsalWords) -> RehearsedJob:
+    """The job that a command line describes.
 
     Raises:
         RequestError: a word is wrong; the message names the flag.
     """
-    if not image:
+    if not words.image:
         raise RequestError(
             "rehearse needs --image", remedy="./invoke list --built shows the images that were built here."
         )
-    if not entry_point:
+    if not words.entry_point:
         raise RequestError(
             "rehearse needs --entry-point", remedy="For example: --entry-point train.py --source-dir src"
         )
-    version: Literal[2, 3] = 2 if sdk == 2 else 3
-    if sdk not in (2, 3):
-        raise RequestError(f"--sdk {sdk}: 2 or 3")
-    told = distribution_of(distribution)
-    groups = _groups(instance_groups) if instance_groups else ()
-    if groups and (hosts != 1 or instance_type != DEFAULT_INSTANCE):
+    version: Literal[2, 3] = 2 if words.sdk == 2 else 3
+    if words.sdk not in (2, 3):
+        raise RequestError(f"--sdk {words.sdk}: 2 or 3")
+    told = distribution_of(words.distribution)
+    groups = _groups(words.instance_groups) if words.instance_groups else ()
+    if groups and (words.hosts != 1 or words.instance_type != DEFAULT_INSTANCE):
         raise RequestError(
             "--instance-groups says how many hosts of which type there are: leave --hosts and --instance-type"
         )
-    if groups and sdk == 3:
+    if groups and words.sdk == 3:
         raise RequestError("--instance-groups: SDK 3 has no such clusters", remedy="--sdk 2")
     ranked = _group_of_ranks(groups, told or {})
     job = RehearsedJob(
-        image=image,
-        entry_point=entry_point,
-        source_dir=Path(source_dir) if source_dir else None,
-        requirements=Path(requirements) if requirements else None,
-        hosts=sum(group.instance_count for group in groups) or hosts,
-        processes_per_host=processes_per_host or None,
+        image=words.image,
+        entry_point=words.entry_point,
+        source_dir=Path(words.source_dir) if words.source_dir else None,
+        requirements=Path(words.requirements) if words.requirements else None,
+        hosts=sum(group.instance_count for group in groups) or words.hosts,
+        processes_per_host=words.processes_per_host or None,
         distribution=told,
-        instance_type=ranked.instance_type if ranked else instance_type,
+        instance_type=ranked.instance_type if ranked else words.instance_type,
         groups=groups,
-        hyperparameters=table_of("--hyperparameters", hyperparameters) if hyperparameters else {},
-        inputs={name: Path(folder) for name, folder in pairs_of("--input", inputs).items()},
+        hyperparameters=table_of("--hyperparameters", words.hyperparameters) if words.hyperparameters else {},
+        inputs={name: Path(folder) for name, folder in pairs_of("--input", words.inputs).items()},
         sdk=version,
-        launch_only=launch_only,
-        timeout=timeout,
-        stop_after=_seconds("--stop-after", stop_after),
-        memory=memory,
-        environment=pairs_of("--env", environment),
+        launch_only=words.launch_only,
+        timeout=words.timeout,
+        stop_after=_seconds("--stop-after", words.stop_after),
+        memory=words.memory,
+        environment=pairs_of("--env", words.environment),
     )
     check_job(job)
     return job

@@ -14,7 +14,6 @@ import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from trainwright.rehearse.observed import Cause
 from trainwright.rehearse.rehearsed_job import RehearsedJob
@@ -152,16 +151,6 @@ class LaunchLine:
             name: value
             for name, value in sorted(self.environment.items())
             if _TELLING.match(name) and image.get(name) != value
-        }
-
-    def as_json(self) -> dict[str, Any]:
-        """For the document of a rehearsal."""
-        return {
-            "host": self.host,
-            "argv": list(self.argv),
-            "cwd": self.cwd,
-            "environment": dict(sorted(self.environment.items())),
-            "in_image": self.in_image,
         }
 
 

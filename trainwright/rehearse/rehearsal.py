@@ -8,11 +8,10 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from trainwright.core.errors import EngineError, Failure, RehearsalFailed, RequestError
 from trainwright.core.junit import check_junit
@@ -21,6 +20,7 @@ from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.plan.plan import LABEL
 from trainwright.rehearse import artifacts, causes, hosts, launch_only, leftovers, network, opt_ml, report, verdict
+from trainwright.rehearse.documents import RehearsalDocument
 from trainwright.rehearse.hosts import ContainerProgram, Host, JobImage
 from trainwright.rehearse.indexes import write_indexes
 from trainwright.rehearse.job_limits import check_job
@@ -71,7 +71,7 @@ def launch_of(job: RehearsedJob) -> Launch:
         return Launch(launcher, 1)
     count = distributions.ranks_per_host(launcher, asked, kind.processes_per_host)
     if cause := causes.before_start(job, count):
-        raise failure(cause, [], report="")
+        raise failure(cause)
     return Launch(launcher, count)
 
 
@@ -84,8 +84,8 @@ def rehearse(
     output: Path | None = None,
     junit: Path | None = None,
     quiet: bool = False,
-) -> dict[str, Any]:
-    """Rehearse a job; returns the document of ``rehearse --json``.
+) -> RehearsalDocument:
+    """Rehearse a job.
 
     Args:
         job: what to rehearse; ``framework`` is taken from the image where it says.
@@ -134,20 +134,18 @@ def rehearse(
             say=say,
             quiet=quiet,
         )
-    write_atomically(folder / "report.json", json.dumps(document, indent=1) + "\n")
+    write_atomically(folder / "report.json", json.dumps(document.as_json(), indent=1) + "\n")
     if junit is not None:
         report.write_junit_report(document, junit)
     _forget_old_reports()
-    if document["cause"] is not None:
-        told = {**document["cause"], "last_lines": tuple(document["cause"]["last_lines"])}
-        raise failure(Cause(**told), document["checks"], document["report"], document["launches"])
+    if document.cause is not None:
+        raise failure(Cause(**document.cause.model_dump()), document)
     return document
 
 
-def failure(
-    cause: Cause, checks: Sequence[Mapping[str, Any]], report: str, launches: Sequence[Mapping[str, Any]] = ()
-) -> RehearsalFailed:
-    """The failure that a cause is for the command line."""
+def failure(cause: Cause, document: RehearsalDocument | None = None) -> RehearsalFailed:
+    """The failure that a cause is for the command line; without a document where nothing was run."""
+    known = document.as_json() if document else {"checks": [], "report": "", "launches": []}
     where = ", ".join(word for word in (cause.host, "" if cause.rank is None else f"rank {cause.rank}") if word)
     return RehearsalFailed(
         f"the rehearsal failed{f' on {where}' if where else ''}: {cause.text}",
@@ -156,9 +154,9 @@ def failure(
         host=cause.host,
         rank=cause.rank,
         last_lines=list(cause.last_lines),
-        checks=list(checks),
-        report=report,
-        launches=list(launches),
+        checks=known["checks"],
+        report=known["report"],
+        launches=known["launches"],
     )
 
 
@@ -174,7 +172,7 @@ def _run(
     site: Site,
     say: Say,
     quiet: bool,
-) -> dict[str, Any]:
+) -> RehearsalDocument:
     control = work / "control"
     opt_ml.write_control(job, launch.launcher, control)
     indexes = write_indexes(Site() if job.launch_only else site, control)

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from trainwright.rehearse.words import DEFAULT_INSTANCE
 from trainwright.sagemaker.job import InstanceGroup
 
-DEFAULT_INSTANCE = "ml.m5.xlarge"
 INTERFACE = "eth0"
 GROUP = "homogeneousCluster"  # what the platform calls the only group of a cluster of one instance type
 STOP_GRACE = 120.0  # seconds that the platform gives a job between SIGTERM and SIGKILL

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import Field
 
@@ -106,10 +106,6 @@ class DiagnosisDocument(Record):
     unknown: bool
     causes: tuple[Diagnosed, ...]
     matters: tuple[LogLine, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The document of ``diagnose --json``."""
-        return self.model_dump(mode="json", by_alias=True)
 
 
 @dataclass

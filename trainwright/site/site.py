@@ -21,7 +21,7 @@ from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.fields import HostPort, OneLine, Reference, SiteUrl
 from trainwright.core.masking import masked, remember
 from trainwright.core.paths import home_dir, setting
-from trainwright.core.records import MAX_TOML_BYTES, parse_toml, read_text
+from trainwright.core.records import MAX_TOML_BYTES, parse_toml, read_text, wrong_value
 from trainwright.site.apt_sources import DEBIAN_SUITES, machine_mirrors
 from trainwright.site.pip_config import PIP_OPTIONS, pip_options
 from trainwright.site.places import FILES, FOLDERS, check_place, expanded, many, on_the_web, sort_places, where_of
@@ -340,4 +340,4 @@ def _explain(wrong: ValidationError) -> tuple[list[str], str, str]:
     if error["type"] == "extra_forbidden":
         model: type[BaseModel] = Site if len(keys) == 1 else Aws if keys[0] == "aws" else Proxies
         return keys, "unknown key", did_you_mean(keys[-1], model.model_fields)
-    return keys, error["msg"].removeprefix("Value error, "), "see docs/site.md"
+    return keys, wrong_value(error), "see docs/site.md"

@@ -1,7 +1,4 @@
-"""The shapes of the JSON documents that verbs print; the schemas in ``schemas/`` are made from them.
-
-The plan and the build record are records of their own (:mod:`trainwright.plan.plan`, :mod:`trainwright.build.store`).
-"""
+"""The documents of ``build``, which has parts of several packages, and those of failures."""
 
 from __future__ import annotations
 
@@ -10,131 +7,12 @@ from typing import Any, Literal
 from pydantic import ConfigDict, Field
 
 from trainwright.build.ledger import LedgerRow
-from trainwright.build.store import BuildRecord
-from trainwright.catalog.image_line import Evidence
-from trainwright.core.findings import FindingsDocument
-from trainwright.core.records import Record
-from trainwright.estimator.estimate import EstimatorDocument
-from trainwright.plan.plan import Plan
-from trainwright.plan.plan_lock import PlanLock
+from trainwright.core.records import Document
+from trainwright.prove.smoke import SmokeCounts
 from trainwright.push.documents import PushDocument
-from trainwright.rehearse.documents import RehearsalDocument
-from trainwright.sagemaker.diagnosis import DiagnosisDocument
-from trainwright.sagemaker.job import Job
 
 
-class FailureDocument(Record):
-    """Any failure; what else there is to know of it stands beside (``component``, ``last_lines``, ``log``, …)."""
-
-    model_config = ConfigDict(extra="allow")
-
-    schema_: Literal["trainwright/failure/1"] = Field(alias="schema")
-    error: Literal["failure", "request", "engine", "build", "proof", "registry", "source", "rehearsal", "tests"]
-    message: str
-    remedy: str
-    exit_code: int
-
-
-class ConflictRow(Record):
-    """A constraint that cannot be met, and how that is known."""
-
-    constraint: str
-    evidence: str
-
-
-class Offer(Record):
-    """A command line that does resolve, and the id of its plan."""
-
-    command: str
-    plan_id: str = Field(alias="plan id")
-
-
-class ConflictDocument(Record):
-    """A request whose words are known but do not hold together."""
-
-    schema_: Literal["trainwright/conflict/1"] = Field(alias="schema")
-    error: Literal["conflict"]
-    message: str
-    remedy: str
-    exit_code: Literal[3]
-    rows: tuple[ConflictRow, ...]
-    offers: tuple[Offer, ...]
-
-
-class LineRow(Record):
-    """An image line of the catalog."""
-
-    framework: str
-    version: str
-    cuda: str
-    python: str
-    base: str
-    kind: Literal["debian", "nvidia", "dlc"]
-    status: Literal["supported", "unmaintained", "end-of-support", "unreleased"]
-    needs: Literal["packages", "network"]
-    components: tuple[str, ...]
-    options: tuple[str, ...]
-
-
-class ListDocument(Record):
-    """``list --json``."""
-
-    schema_: Literal["trainwright/list/1"] = Field(alias="schema")
-    lines: tuple[LineRow, ...]
-
-
-class BuiltRow(Record):
-    """An image that was built here."""
-
-    image_id: str
-    tags: tuple[str, ...]
-    plan: str
-    size_bytes: int
-    seconds: float
-    built_at: str
-    smoke: Literal["not run", "passed", "failed"]
-    record: str
-
-
-class BuiltDocument(Record):
-    """``list --built --json``."""
-
-    schema_: Literal["trainwright/built/1"] = Field(alias="schema")
-    images: tuple[BuiltRow, ...]
-
-
-class ExplainRow(Record):
-    """Why a component is in the plan as it is."""
-
-    name: str
-    version: str
-    provider: str
-    why: str
-    packages: tuple[str, ...]
-    download_bytes: int
-    evidence: tuple[Evidence, ...]
-    rebuilds: tuple[str, ...]
-
-
-class ExplainDocument(Record):
-    """``explain --json``."""
-
-    schema_: Literal["trainwright/explain/1"] = Field(alias="schema")
-    plan: str
-    components: tuple[ExplainRow, ...]
-    notices: tuple[str, ...]
-    site: dict[str, Any]
-
-
-class SmokeCounts(Record):
-    """How many image tests ended how."""
-
-    passed: int
-    failed: int
-    skipped: int
-
-
-class BuildDocument(Record):
+class BuildDocument(Document):
     """``build --json``."""
 
     schema_: Literal["trainwright/build/1"] = Field(alias="schema")
@@ -152,7 +30,7 @@ class BuildDocument(Record):
     push: PushDocument | None
 
 
-class StagesDocument(Record):
+class StagesDocument(Document):
     """``build --stages --json``."""
 
     schema_: Literal["trainwright/stages/1"] = Field(alias="schema")
@@ -163,125 +41,56 @@ class StagesDocument(Record):
     seconds: float
 
 
-class PipelineImage(Record):
-    """An image of a pipeline, and the request that it stands for."""
+class RenderedText(Document):
+    """``render --json``."""
 
-    name: str
-    request: str
+    schema_: Literal["trainwright/render/1"] = Field(alias="schema")
     plan: str
+    dockerfile: str
 
 
-class PipelineGroup(Record):
-    """Build stages that several images have in common; those of ``parent`` are among them."""
+class RenderedFolder(Document):
+    """``render --output DIR --json``."""
 
-    name: str
-    images: tuple[str, ...]
-    stages: tuple[str, ...]
-    parent: str | None
-
-
-class PipelineDocument(Record):
-    """``pipeline --json``."""
-
-    schema_: Literal["trainwright/pipeline/1"] = Field(alias="schema")
-    format: Literal["buildspec", "batch", "bake"]
-    files: tuple[str, ...]
-    images: tuple[PipelineImage, ...]
-    groups: tuple[PipelineGroup, ...]
-
-
-class SmokeDocumentRow(Record):
-    """One image test."""
-
-    component: str
-    check: str
-    outcome: Literal["passed", "failed", "skipped"]
-    reason: str
-    seconds: float
-
-
-class SmokeDocument(SmokeCounts):
-    """``smoke --json``."""
-
-    schema_: Literal["trainwright/smoke/1"] = Field(alias="schema")
-    image: str
-    image_id: str
+    schema_: Literal["trainwright/render/1"] = Field(alias="schema")
     plan: str
-    seconds: float
-    rows: tuple[SmokeDocumentRow, ...]
+    output: str
 
 
-class FindingRow(Record):
-    """One check of the machine."""
+class FailureDocument(Document):
+    """Any failure; what else there is to know of it stands beside (``component``, ``last_lines``, ``log``, …)."""
 
-    check: str
-    severity: Literal["ok", "warning", "error"]
+    # Failure.as_json makes it without this class: reporting a failure must not fail.
+    model_config = ConfigDict(extra="allow")
+
+    schema_: Literal["trainwright/failure/1"] = Field(alias="schema")
+    error: Literal["failure", "request", "engine", "build", "proof", "registry", "source", "rehearsal", "tests"]
     message: str
     remedy: str
+    exit_code: int
 
 
-class DoctorDocument(Record):
-    """``doctor --json``."""
+class ConflictRow(Document):
+    """A constraint that cannot be met, and how that is known."""
 
-    schema_: Literal["trainwright/doctor/1"] = Field(alias="schema")
-    findings: tuple[FindingRow, ...]
-
-
-class LockRow(Record):
-    """One entry of a lock that is new, or differs. ``locked`` and ``now`` are versions, checksums or digests."""
-
-    kind: Literal["lock", "base", "archive", "package", "python", "tool", "insecure host"]
-    name: str
-    locked: str | None
-    now: str | None
-    state: Literal["new", "changed", "removed", "missing", "gone", "differs", "newer", "unknown"]
+    constraint: str
+    evidence: str
 
 
-class LockDocument(Record):
-    """``lock --json``: what changed in the lock, or with ``--check`` how it differs from what there is.
+class Offer(Document):
+    """A command line that does resolve, and the id of its plan."""
 
-    ``faults`` counts what keeps the lock from being built from: what is missing, gone or different.
-    """
-
-    schema_: Literal["trainwright/locked/1"] = Field(alias="schema")
-    plan: str
-    path: str
-    rows: tuple[LockRow, ...]
-    faults: int
+    command: str
+    plan_id: str = Field(alias="plan id")
 
 
-class MirrorDocument(Record):
-    """``mirror pull --json``. ``kinds``: how many files of the lock there are of each kind."""
+class ConflictDocument(Document):
+    """A request whose words are known but do not hold together."""
 
-    schema_: Literal["trainwright/mirror/1"] = Field(alias="schema")
-    plan: str
-    folder: str
-    site: str
-    files: int
-    bytes: int
-    kinds: dict[str, int]
-
-
-DOCUMENTS: dict[str, type[Record]] = {
-    "plan": Plan,
-    "plan-lock": PlanLock,
-    "locked": LockDocument,
-    "mirror": MirrorDocument,
-    "record": BuildRecord,
-    "failure": FailureDocument,
-    "conflict": ConflictDocument,
-    "list": ListDocument,
-    "built": BuiltDocument,
-    "explain": ExplainDocument,
-    "build": BuildDocument,
-    "stages": StagesDocument,
-    "pipeline": PipelineDocument,
-    "smoke": SmokeDocument,
-    "push": PushDocument,
-    "rehearsal": RehearsalDocument,
-    "doctor": DoctorDocument,
-    "findings": FindingsDocument,
-    "estimator": EstimatorDocument,
-    "diagnosis": DiagnosisDocument,
-    "job": Job,  # not printed but read: the job file
-}
+    schema_: Literal["trainwright/conflict/1"] = Field(alias="schema")
+    error: Literal["conflict"]
+    message: str
+    remedy: str
+    exit_code: Literal[3]
+    rows: tuple[ConflictRow, ...]
+    offers: tuple[Offer, ...]

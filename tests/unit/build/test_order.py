@@ -10,7 +10,7 @@ from trainwright.core.errors import SourceError
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site
-from trainwright.verbs import workflow
+from trainwright.verbs.build import build_image
 
 
 def test_sources_are_asked_before_a_first_use_fetches_anything(tmp_path, monkeypatch) -> None:
@@ -26,10 +26,8 @@ def test_sources_are_asked_before_a_first_use_fetches_anything(tmp_path, monkeyp
     def fetch(*_: object, **__: object) -> None:
         pytest.fail("fetched before the sources were asked")
 
-    monkeypatch.setattr(workflow, "connect", lambda **_: None)
-    monkeypatch.setattr(workflow, "check_sources", dead)
-    monkeypatch.setattr(workflow, "first_use", fetch)
+    monkeypatch.setattr("trainwright.engine.engine.connect", lambda **_: None)
+    monkeypatch.setattr("trainwright.sources.reachability.check_sources", dead)
+    monkeypatch.setattr("trainwright.sources.fetch.first_use", fetch)
     with pytest.raises(SourceError, match="nothing answers"):
-        workflow.build_image(
-            plan, catalog, Site(), BuildOptions(), flags="", locked=False, smoke=False, say=lambda _: None
-        )
+        build_image(plan, catalog, Site(), BuildOptions(), flags="", locked=False, smoke=False, say=lambda _: None)

@@ -252,7 +252,7 @@ class Unforeseen(Exception):
 
 def _failing(monkeypatch: pytest.MonkeyPatch, fault: BaseException) -> None:
     """Let ``list`` fail."""
-    from trainwright.verbs import listing
+    from trainwright.catalog import listing
 
     def fail(*_: object) -> None:
         raise fault

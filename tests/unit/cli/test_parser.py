@@ -218,14 +218,13 @@ def test_a_full_disk_is_told_as_such(monkeypatch, capsys):
     from invoke.context import Context
     from invoke.exceptions import Exit
 
-    from trainwright.cli.program import verb
+    from trainwright.cli.flags import JsonFlag, verb
 
-    @verb()
-    def fills(c: Context, json: bool = False) -> None:
+    def fills(flags: JsonFlag) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/record.json")
 
     with pytest.raises(Exit) as ended:
-        fills(Context(), json=True)
+        verb(fills)(Context(), json=True)
     assert ended.value.code == 5
     assert "disk is full" in json.loads(capsys.readouterr().out)["message"]
 

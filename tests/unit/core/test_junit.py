@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.core.junit import Case, write_junit
+from trainwright.rehearse.documents import RehearsalCause, RehearsalCheck, RehearsalDocument
 from trainwright.rehearse.report import write_junit_report
 
 texts = st.text(st.characters(codec="utf-8"), max_size=40)
@@ -33,14 +34,43 @@ def test_the_folder_of_a_report_is_made(tmp_path):
     assert failure.text == "E  first\nsecond"
 
 
+def rehearsed(check: RehearsalCheck, cause: RehearsalCause | None) -> RehearsalDocument:
+    """The document of a rehearsal on one host."""
+    return RehearsalDocument(
+        schema="trainwright/rehearsal/1",
+        outcome="failed" if cause else "passed",
+        image="team/image:1",
+        image_id="sha256:1",
+        entry_point="train.py",
+        sdk=2,
+        launcher="process",
+        hosts_asked=1,
+        processes_per_host=1,
+        world_size=1,
+        instance_type="ml.m5.xlarge",
+        instance_groups=(),
+        network="bridge",
+        gpus=False,
+        launch_only=False,
+        seconds=1.0,
+        checks=(check,),
+        hosts=(),
+        ranks=(),
+        launches=(),
+        notes=(),
+        artifacts={},
+        report="report.json",
+        cause=cause,
+    )
+
+
 def test_a_failed_rehearsal_tells_cause_and_remedy(tmp_path):
-    document = {
-        "image": "team/image:1",
-        "entry_point": "train.py",
-        "checks": [{"check": "exit codes", "outcome": "failed", "says": "1 on algo-1"}],
-        "cause": {"id": "script-raised", "text": "it raised", "remedy": "mend it", "last_lines": ["\x1b[31mOops"]},
-    }
-    write_junit_report(document, tmp_path / "r.xml")
+    check = RehearsalCheck(check="exit codes", outcome="failed", says="1 on algo-1")
+    last_lines = ("\x1b[31mOops",)
+    cause = RehearsalCause(
+        id="script-raised", text="it raised", remedy="mend it", host="algo-1", rank=None, last_lines=last_lines
+    )
+    write_junit_report(rehearsed(check, cause), tmp_path / "r.xml")
     texts = [failure.text for failure in ET.parse(tmp_path / "r.xml").iter("failure")]
     assert len(texts) == 2
     assert "mend it" in texts[1]
@@ -48,7 +78,6 @@ def test_a_failed_rehearsal_tells_cause_and_remedy(tmp_path):
 
 
 def test_a_passed_rehearsal_has_no_failure(tmp_path):
-    checks = [{"check": "all-reduce", "outcome": "passed", "says": "3 on every rank"}]
-    document = {"image": "i", "entry_point": "train.py", "checks": checks, "cause": None}
-    write_junit_report(document, tmp_path / "r.xml")
+    check = RehearsalCheck(check="all-reduce", outcome="passed", says="3 on every rank")
+    write_junit_report(rehearsed(check, None), tmp_path / "r.xml")
     assert not list(ET.parse(tmp_path / "r.xml").iter("failure"))

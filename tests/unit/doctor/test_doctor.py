@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -17,8 +16,10 @@ import pytest
 from trainwright.core import runner
 from trainwright.core.errors import EngineError
 from trainwright.core.paths import state_dir
-from trainwright.doctor import doctor
-from trainwright.doctor.doctor import Check, Finding, Machine
+from trainwright.doctor import doctor, host, network
+from trainwright.doctor import engine as engine_checks
+from trainwright.doctor import machine as examined
+from trainwright.doctor.machine import Check, Finding, Machine, Say, finding
 from trainwright.engine import setup as engine_setup
 from trainwright.engine.engine import Client, Engine, PassedOver
 
@@ -30,7 +31,7 @@ SILENT = EngineError("no engine answers", remedy="dockerd")
 def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("HOME", str(tmp_path))
-    for name in [*doctor.CA_VARIABLES, *(name for name in os.environ if name.startswith("AWS_"))]:
+    for name in [*host.CA_VARIABLES, *(name for name in os.environ if name.startswith("AWS_"))]:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -66,8 +67,8 @@ def commands(monkeypatch: pytest.MonkeyPatch, answer: Answer) -> Iterator[list[l
 
 
 def test_the_document_is_one_of_plain_values() -> None:
-    document = doctor.report_json([Finding("disk", "warning", "12 GB", "prune")])
-    assert json.loads(json.dumps(document)) == {
+    document = doctor.document([finding("disk", "warning", "12 GB", "prune")])
+    assert document.model_dump(mode="json", by_alias=True) == {
         "schema": "trainwright/doctor/1",
         "findings": [{"check": "disk", "severity": "warning", "message": "12 GB", "remedy": "prune"}],
     }
@@ -80,7 +81,7 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch: pytes
     def failing(_: Machine) -> Finding:
         raise SILENT
 
-    good = Finding("c", "ok", "")
+    good = finding("c", "ok", "")
     monkeypatch.setattr(doctor, "CHECKS", (Check("a", broken), Check("b", failing), Check("c", lambda _: good)))
     first, second, third = doctor.examine()
     assert (first.severity, second.severity, second.message, second.remedy) == (
@@ -96,28 +97,28 @@ def test_mend_fixes_what_is_wrong_and_looks_at_all_again(monkeypatch: pytest.Mon
     done: list[str] = []
 
     def look(name: str, needs: str) -> Callable[[Machine], Finding]:
-        return lambda _: Finding(name, "ok" if needs in done else "error", "", "r")
+        return lambda _: finding(name, "ok" if needs in done else "error", "", "r")
 
-    def refuse(_: Machine, __: doctor.Say) -> None:
+    def refuse(_: Machine, __: Say) -> None:
         raise EngineError("apt is broken", remedy="mend apt")
 
     monkeypatch.setattr(
         doctor,
         "CHECKS",
         (
-            Check("fine", lambda _: Finding("fine", "ok", ""), lambda *_: pytest.fail("fixed what is fine")),
+            Check("fine", lambda _: finding("fine", "ok", ""), lambda *_: pytest.fail("fixed what is fine")),
             Check("engine", look("engine", "engine"), lambda *_: done.append("engine")),
             Check("disk", look("disk", "engine")),
             Check("tool", look("tool", "tool"), refuse),
         ),
     )
     document = doctor.run_doctor(fix=False, say=print)
-    assert [row["severity"] for row in document["findings"]] == ["ok", "error", "error", "error"]
+    assert [row.severity for row in document.findings] == ["ok", "error", "error", "error"]
     assert done == []
     document = doctor.run_doctor(fix=True, say=print)
-    assert [row["severity"] for row in document["findings"]] == ["ok", "ok", "ok", "error"]
-    assert document["findings"][3]["message"] == "not mended: apt is broken"
-    assert document["findings"][3]["remedy"] == "mend apt"
+    assert [row.severity for row in document.findings] == ["ok", "ok", "ok", "error"]
+    assert document.findings[3].message == "not fixed: apt is broken"
+    assert document.findings[3].remedy == "mend apt"
 
 
 def test_every_check_has_its_own_name() -> None:
@@ -127,18 +128,18 @@ def test_every_check_has_its_own_name() -> None:
 
 def test_an_old_python_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert check("python")(Machine()).severity == "ok"
-    monkeypatch.setattr(doctor, "PYTHON", (3, 99))
+    monkeypatch.setattr(host, "PYTHON", (3, 99))
     assert check("python")(Machine()).severity == "error"
 
 
 def test_the_client_says_whom_it_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     passed = [PassedOver("/y/docker", "28.2.2", "needs the buildx plugin")]
-    monkeypatch.setattr(doctor, "survey", lambda: ([CLIENT], passed))
+    monkeypatch.setattr(engine_checks, "survey", lambda: ([CLIENT], passed))
     found = check("client")(Machine())
     assert found.severity == "ok"
     assert "/x/docker" in found.message
     assert "/y/docker: needs the buildx plugin" in found.message
-    monkeypatch.setattr(doctor, "survey", lambda: ([], passed))
+    monkeypatch.setattr(engine_checks, "survey", lambda: ([], passed))
     with pytest.raises(EngineError, match="/y/docker"):
         check("client")(Machine())
 
@@ -148,7 +149,7 @@ def test_the_engine_is_not_set_up_by_looking(monkeypatch: pytest.MonkeyPatch) ->
         assert not setup
         raise SILENT
 
-    monkeypatch.setattr(doctor, "connect", connect)
+    monkeypatch.setattr(examined, "connect", connect)
     with pytest.raises(EngineError, match="no engine answers"):
         check("engine")(Machine())
     assert check("disk")(Machine()).severity == "warning"
@@ -156,7 +157,7 @@ def test_the_engine_is_not_set_up_by_looking(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize(("free", "severity"), [(4, "error"), (6, "warning"), (19, "warning"), (21, "ok")])
 def test_disk_space(monkeypatch: pytest.MonkeyPatch, free: int, severity: str) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free * doctor.GB))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=free * engine_checks.GB))
     found = check("disk")(machine())
     assert found.severity == severity
     assert bool(found.remedy) == (severity != "ok")
@@ -205,7 +206,7 @@ def test_pip_itself_says_that_its_index_is_out_of_reach(monkeypatch: pytest.Monk
 
 
 def test_apt_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(doctor, "APT_HELPER", tmp_path)
+    monkeypatch.setattr(network, "APT_HELPER", tmp_path)
     places = "http://a:s3cret@one.example/d/dists/x/\nhttp://two.example/d/dists/y/\nhttp://two.example/d/dists/y/\n"
     dead: tuple[str, ...] = ()
 
@@ -229,13 +230,13 @@ def test_apt_sources(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     places = ""
     with commands(monkeypatch, answer):
         assert check("apt sources")(Machine()).severity == "error"
-    monkeypatch.setattr(doctor, "APT_HELPER", tmp_path / "none")
+    monkeypatch.setattr(network, "APT_HELPER", tmp_path / "none")
     assert "neither" in check("apt sources")(Machine()).message
 
 
 def test_certificates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     bundle = tmp_path / "ca.pem"
-    monkeypatch.setattr(doctor, "SYSTEM_CA", bundle)
+    monkeypatch.setattr(host, "SYSTEM_CA", bundle)
     missing = check("certificates")(Machine())
     assert (missing.severity, "ca-certificates" in missing.remedy) == ("warning", True)
     bundle.write_text(EXPIRES_2100)
@@ -320,7 +321,7 @@ def test_leftovers_are_those_of_no_living_command(monkeypatch: pytest.MonkeyPatc
 def test_the_fixes_are_those_of_the_engine_setup(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
     monkeypatch.setattr(engine_setup, "ensure_tool", lambda name, _: done.append(name))
-    monkeypatch.setattr(doctor, "connect", lambda **_: done.append("engine"))
+    monkeypatch.setattr(engine_checks, "connect", lambda **_: done.append("engine"))
     for one in doctor.CHECKS:
         if one.fix is not None and one.name != "leftovers":
             one.fix(Machine(), print)
@@ -367,5 +368,5 @@ def test_the_group_docker_is_root_and_doctor_says_so() -> None:
 
 
 def test_no_finding_shows_a_secret() -> None:
-    found = Finding("pip index", "error", "no answer: http://u:s3cret@i/", "pip config set index http://u:s3cret@i/")
-    assert "s3cret" not in json.dumps(doctor.report_json([found]))
+    found = finding("pip index", "error", "no answer: http://u:s3cret@i/", "pip config set index http://u:s3cret@i/")
+    assert "s3cret" not in doctor.document([found]).model_dump_json()

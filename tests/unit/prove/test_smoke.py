@@ -108,11 +108,10 @@ def test_a_run(client: str, templates: Path, tmp_path: Path) -> None:
     assert "set-up failed" in reasons["test_broken"]
     assert reasons["test_time"].startswith("Failed: no end after 0.2 s: sleep 5")
     assert "ModuleNotFoundError" in reasons["test_python"].splitlines()[0]
-    document = report.as_json()
-    assert (document["schema"], document["image"]) == ("trainwright/smoke/1", "img")
-    assert (document["passed"], document["failed"], document["skipped"]) == (3, 5, 1)
-    assert set(document["rows"][0]) == {"component", "check", "outcome", "reason", "seconds"}
-    json.dumps(document)
+    document = report.document(image="tag", image_id="img", plan="p")
+    assert (document.image, document.image_id, document.plan) == ("tag", "img", "p")
+    assert (document.passed, document.failed, document.skipped) == (3, 5, 1)
+    assert document.rows == report.rows
     with pytest.raises(ProofFailed) as failure:
         report.raise_for_failures()
     assert failure.value.exit_code == 6

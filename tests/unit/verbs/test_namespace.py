@@ -1,0 +1,59 @@
+"""The verbs as a user meets them: each has its file, each flag its help, and help names what there is."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from trainwright.catalog.catalog import load_catalog
+from trainwright.catalog.image_line import BaseKind
+from trainwright.cli.flags import Verb
+from trainwright.core.records import Words
+from trainwright.plan.words import RequestWords
+from trainwright.sagemaker.job import Job, PlanRequest
+from trainwright.verbs import namespace as collection
+from trainwright.verbs.estimator import JobWords, PlanWords
+from trainwright.verbs.namespace import namespace
+
+VERBS: dict[str, Verb[Words]] = dict(namespace.tasks)
+# What is no verb: what several of them share, and what collects them.
+SHARED = {"__init", "namespace", "request", "documents"}
+
+
+def test_every_verb_has_its_file_and_every_file_its_verb():
+    files = {path.stem.rstrip("_") for path in Path(collection.__file__).parent.glob("*.py")} - SHARED
+    assert files == {str(name) for name in VERBS} != set()
+    for name, task in VERBS.items():
+        assert task.body.__module__.rpartition(".")[2].rstrip("_") == name
+        assert Path(str(sys.modules[task.body.__module__].__file__)).read_text().startswith(f'"""``{name}``: ')
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_every_flag_says_what_it_is_for(name):
+    mute = [field for field, info in VERBS[name].record.model_fields.items() if not info.description]
+    assert not mute
+    assert VERBS[name].__doc__
+
+
+def test_help_names_every_kind_of_base_and_frameworks_that_there_are():
+    fields = RequestWords.model_fields
+    assert all(kind in str(fields["base"].description) for kind in get_args(BaseKind))
+    named = str(fields["framework"].description).partition(", ...")[0].split(", ")
+    assert set(named) <= set(load_catalog().frameworks())
+    assert len(named) == 3
+
+
+def test_flags_of_a_job_are_keys_of_the_job_file():
+    assert JobWords.model_fields.keys() <= Job.model_fields.keys()
+    assert PlanWords.model_fields.keys() <= PlanRequest.model_fields.keys()
+
+
+def test_the_flags_of_all_verbs_bring_nothing_heavy():
+    heavy = {"docker", "boto3", "botocore", "jinja2", "rich", "packaging", "jsonschema", "cyclonedx"}
+    code = f"import sys; import trainwright.verbs.namespace; print(*sorted({heavy!r} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=Path.cwd())
+    assert done.stdout.split() == []

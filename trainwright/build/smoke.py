@@ -1,0 +1,83 @@
+"""The smoke tests of an image that was built here; what they say becomes part of its build record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+from trainwright.build import store
+from trainwright.build.store import BuildRecord, built_record
+from trainwright.catalog.catalog import load_catalog
+from trainwright.core.junit import Case, check_junit, write_junit
+from trainwright.core.owned import write_atomically
+from trainwright.engine.engine import Engine, connect
+from trainwright.prove import smoke as smoking
+from trainwright.prove.smoke import SmokeDocument
+
+
+def smoke_image(
+    image: str, *, select: str | None, say: Callable[[str], None], junit: Path | None = None
+) -> SmokeDocument:
+    """Run the image tests of an image that was built here.
+
+    Args:
+        image: tag or id.
+        select: only checks whose name holds this word; the result is then not recorded as proof.
+        say: progress callback.
+        junit: takes the checks as a JUnit report, failed or not.
+
+    Raises:
+        RequestError: no such image, or none that was built here.
+        ProofFailed: a check failed.
+    """
+    if junit is not None:
+        check_junit(junit)
+    engine = connect(say=say)
+    return smoke_record(built_record(image, engine), image, engine, select=select, say=say, junit=junit)[1]
+
+
+def smoke_record(
+    record: BuildRecord,
+    image: str,
+    engine: Engine,
+    *,
+    select: str | None = None,
+    say: Callable[[str], None],
+    junit: Path | None = None,
+) -> tuple[BuildRecord, SmokeDocument]:
+    """Run the image tests of a record's image; the record with the result, and the result.
+
+    Args:
+        record: of the image.
+        image: what the user calls it.
+        engine: has it.
+        select: as of :func:`smoke_image`.
+        say: progress callback.
+        junit: as of :func:`smoke_image`.
+
+    Raises:
+        ProofFailed: a check failed.
+    """
+    say("smoke tests: every component of the image, and the container contract")
+    report = smoking.smoke(
+        engine.client.path,
+        record.image_id,
+        record.plan.as_json(),
+        record.probe,
+        record.folder,
+        gpus=engine.gpus,
+        select=select,
+        folders={name: folder.path for name, folder in load_catalog().components.items()},
+    )
+    document = report.document(image=image, image_id=record.image_id, plan=record.plan.id)
+    data = document.as_json()
+    write_atomically(record.folder / "smoke.json", json.dumps(data, indent=1) + "\n")
+    if junit is not None:
+        cases = (Case(row.component, row.check, row.outcome, row.reason, row.seconds) for row in report.rows)
+        write_junit(junit, f"smoke {image}", cases)
+    finished = record.model_copy(update={"smoke": data})
+    if select is None:
+        store.save(finished)
+    report.raise_for_failures()
+    return finished, document

@@ -1,0 +1,93 @@
+"""The documents of ``list``: the image lines and the components that there are."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.image_line import version_key
+from trainwright.core.records import Document
+
+
+class LineRow(Document):
+    """An image line of the catalog."""
+
+    framework: str
+    version: str
+    cuda: str
+    python: str
+    base: str
+    kind: Literal["debian", "nvidia", "dlc"]
+    status: Literal["supported", "unmaintained", "end-of-support", "unreleased"]
+    needs: Literal["packages", "network"]
+    components: tuple[str, ...]
+    options: tuple[str, ...]
+
+
+class ListDocument(Document):
+    """``list --json``."""
+
+    schema_: Literal["trainwright/list/1"] = Field(alias="schema")
+    lines: tuple[LineRow, ...]
+
+
+class ComponentRow(Document):
+    """A component of the catalog. ``providers``: the versions that each one has."""
+
+    name: str
+    summary: str
+    providers: dict[str, tuple[str, ...]]
+    requires: tuple[str, ...]
+
+
+class ComponentsDocument(Document):
+    """``list --components --json``."""
+
+    schema_: Literal["trainwright/components/1"] = Field(alias="schema")
+    components: tuple[ComponentRow, ...]
+
+
+def lines(catalog: Catalog, framework: str | None = None, tag: str | None = None) -> ListDocument:
+    """A row per image line.
+
+    Args:
+        catalog: has the lines.
+        framework: only lines of this framework.
+        tag: only lines that go by this CUDA tag: ``cu124``, ``cpu``.
+    """
+    rows = [
+        LineRow(
+            framework=entry.line.framework,
+            version=entry.line.version,
+            cuda=entry.line.cuda_tag,
+            python=entry.line.python,
+            base=entry.line.base.os,
+            kind=entry.line.base.kind,
+            status=entry.line.status if entry.line.released else "unreleased",
+            needs="packages" if catalog.from_packages(entry) else "network",
+            components=tuple(sorted(entry.line.components)),
+            options=tuple(sorted(entry.line.options)),
+        )
+        for entry in (catalog.lines if framework is None else catalog.lines_of(framework))
+        if tag is None or entry.line.goes_by_cuda(tag)
+    ]
+    return ListDocument(schema="trainwright/list/1", lines=tuple(rows))
+
+
+def components(catalog: Catalog) -> ComponentsDocument:
+    """A row per component, in the order of their layers."""
+    rows = [
+        ComponentRow(
+            name=name,
+            summary=folder.component.summary,
+            providers={
+                provider: tuple(sorted(each.versions, key=version_key))
+                for provider, each in folder.component.providers.items()
+            },
+            requires=tuple(folder.component.requires),
+        )
+        for name, folder in sorted(catalog.components.items(), key=lambda item: item[1].component.order)
+    ]
+    return ComponentsDocument(schema="trainwright/components/1", components=tuple(rows))

@@ -1,0 +1,45 @@
+"""The words by which a command line names an image; each is a flag of every verb that takes a request."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from trainwright.core.records import Words
+
+
+class RequestWords(Words):
+    """A request as it was typed; :func:`trainwright.plan.request.read_request` reads it."""
+
+    framework: str | None = Field(
+        default=None, description="pytorch, tensorflow, huggingface-pytorch, ... (./invoke list shows all)"
+    )
+    cuda: str | None = Field(default=None, description="CUDA of the image: cu124, 12.4 or cpu (default: the newest)")
+    version: str | None = Field(default=None, description="framework version, whole or its beginning: 2.6.0, 2.6")
+    python: str | None = Field(default=None, description="Python version: 3.11")
+    base: str | None = Field(
+        default=None, description="what the image starts from: debian, nvidia or dlc (default: that of the image line)"
+    )
+    with_: str | None = Field(
+        default=None,
+        alias="with",
+        description="components to add, comma-separated: cuda-compiler,metis (see ./invoke list)",
+    )
+    without: str | None = Field(default=None, description="components to leave out, comma-separated: rmm,metis")
+    set_: tuple[str, ...] = Field(
+        default=(),
+        alias="set",
+        description="pin a component to another version, NAME=VERSION: nccl=2.21.5 (may be repeated)",
+    )
+    allow_unproven: bool = Field(
+        default=False, description="try a version that is newer than the data, from the nearest image line"
+    )
+    requirements: str | None = Field(
+        default=None, alias="with_requirements", description="a requirements file; its packages are installed last"
+    )
+    code: str | None = Field(
+        default=None, description="a folder that is baked into /opt/ml/code (an estimator's source_dir is then ignored)"
+    )
+    entry_point: str | None = Field(default=None, description="the script in --code that `train` runs")
+    allow_secrets: bool = Field(
+        default=False, description="let files into the image that look like credentials (.env, .netrc, *.pem, ...)"
+    )

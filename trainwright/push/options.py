@@ -1,0 +1,56 @@
+"""How to push: the flags of ``push`` that say what is done, as opposed to where."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from pydantic import Field
+
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.records import Words
+
+STALL = 300.0  # seconds in which nothing moves: a registry puts a big layer together in less
+
+
+class PushOptions(Words):
+    """How to push, as the command line says it; :func:`check_options` before use."""
+
+    create: bool = Field(
+        default=False, description="make the repository where it is missing, and let it know which tags move"
+    )
+    policy: str | None = Field(
+        default=None, description="how --create makes it, a YAML file (default: the shipped one)"
+    )
+    tags: tuple[str, ...] = Field(
+        default=(), alias="tag", description="a tag of your own, set beside those of the rule (may be repeated)"
+    )
+    revision: int = Field(default=1, description="tells several builds of one plan on one day apart (default: 1)")
+    unproven: bool = Field(
+        default=False, description="push what did not pass its smoke tests, too; label and tag say so"
+    )
+    attach_sbom: bool = Field(default=False, description="attach the bill of materials to the image in the registry")
+    stall: float = Field(
+        default=STALL, description="seconds without any progress after which a push is given up (default: 300)"
+    )
+    progress: str = Field(default="auto", description="auto, live, plain, json or none")
+
+
+def check_options(options: PushOptions) -> None:
+    """Look at the options of a push.
+
+    Raises:
+        RequestError: a tag, the kind of progress or a number is invalid.
+    """
+    from trainwright.engine.build_display import Mode
+    from trainwright.push.tags import check_tag
+
+    if options.progress not in get_args(Mode):
+        raise RequestError(
+            f"--progress {options.progress}: no such kind. {did_you_mean(options.progress, get_args(Mode))}"
+        )
+    if options.stall <= 0:
+        raise RequestError(f"--stall {options.stall:g}: a number of seconds over 0")
+    if options.revision < 1:
+        raise RequestError(f"--revision {options.revision}: counts from 1")
+    for tag in options.tags:
+        check_tag(tag)

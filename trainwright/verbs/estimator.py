@@ -1,0 +1,128 @@
+"""``estimator``: a training job checked against its image, and what starts it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from invoke.exceptions import Exit
+from pydantic import Field
+
+from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
+from trainwright.cli.program import artifact, complain, use_catalog
+from trainwright.core.records import Words
+
+
+class PlanWords(Words):
+    """What a job is checked against in place of an image; keys of the job file's ``plan``."""
+
+    framework: str | None = Field(default=None, description="check against a plan in place of an image: its framework")
+    cuda: str | None = Field(default=None, description="CUDA of that plan")
+    version: str | None = Field(default=None, description="framework version of that plan")
+    python: str | None = Field(default=None, description="Python version of that plan")
+    base: str | None = Field(default=None, description="what the image of that plan starts from: debian, nvidia or dlc")
+
+
+class JobWords(Words):
+    """The keys of the job file that a flag gives as they are."""
+
+    image: str | None = Field(
+        default=None,
+        description="the image: its address in Amazon ECR (for --check-only, a tag that the engine has will do)",
+    )
+    entry_point: str | None = Field(default=None, description="the script, relative to --source-dir")
+    source_dir: str | None = Field(default=None, description="the folder that is uploaded")
+    instance_type: str | None = Field(default=None, description="such as ml.p4d.24xlarge")
+    instance_count: int = Field(default=0, description="how many instances")
+    role: str | None = Field(default=None, description="the ARN of the job's role")
+    region: str | None = Field(default=None, description="the job's region (default: the image's)")
+    name: str | None = Field(default=None, description="what the job's name begins with")
+    spot: bool = Field(default=False, description="on spot capacity")
+
+
+class EstimatorFlags(PlanWords, JobWords, CatalogFlag, JsonFlag):
+    """The flags of ``estimator``: the job, and what is to be made of it."""
+
+    job: str | None = Field(default=None, description="the job file; flags override it")
+    distribution: str | None = Field(
+        default=None, description="in SDK 2's form: a file or a text of JSON, or mpi or torch_distributed"
+    )
+    hyperparameters: str | None = Field(
+        default=None, description="a file or a text of JSON, added to those of the file"
+    )
+    inputs: tuple[str, ...] = Field(
+        default=(),
+        alias="input",
+        description="a channel and its S3 address, as train=s3://bucket/prefix (may be repeated)",
+    )
+    environment: tuple[str, ...] = Field(
+        default=(), alias="env", description="a variable of the containers, as NAME=VALUE (may be repeated)"
+    )
+    output_path: str | None = Field(
+        default=None, description="S3 address for models and code (default: the SDK's bucket)"
+    )
+    sdk: int = Field(default=2, description="2 or 3")
+    format: str = Field(
+        default="python",
+        description="python, request (of CreateTrainingJob), cli (a script for the AWS command line) or "
+        "hyperparameters",
+    )
+    output: str | None = Field(
+        default=None, description="write what is generated into this file; default: standard output"
+    )
+    check_only: bool = Field(default=False, description="check, and write nothing")
+    compare: bool = Field(default=False, description="two jobs, without and with the Training Compiler")
+    strict: bool = Field(default=False, description="warnings count as errors")
+
+
+@verb
+def estimator(flags: EstimatorFlags) -> None:
+    """Check a training job against its image, and write the code or request that starts it; exit code 2 for errors."""
+    from trainwright.core.owned import check_replaceable, write_atomically
+    from trainwright.estimator import estimate
+    from trainwright.estimator.estimate_text import estimator_text
+
+    use_catalog(flags.catalog)
+    job, folder = estimate.read_words(flags.job, job_words(flags))
+    found = estimate.estimate(
+        job,
+        folder,
+        title=flags.job or estimate.COMMAND_LINE,
+        sdk=flags.sdk,
+        form=None if flags.check_only else flags.format,
+        compared=flags.compare,
+        strict=flags.strict,
+    )
+    text = estimate.texts(found) if found.generated else ""
+    if flags.output and text:
+        # People go on from what was generated, so a file that is there is theirs.
+        check_replaceable(Path(flags.output), f"--output {flags.output}", text=text)
+        write_atomically(Path(flags.output).absolute(), text)
+    if flags.json_ or flags.output or flags.check_only:
+        emit(found, estimator_text, as_json=flags.json_)
+    else:
+        # What is generated has standard output for itself, as `> start.py` wants it.
+        complain(estimator_text(found))
+        artifact(text)
+    if found.exit_code:
+        raise Exit(code=found.exit_code)
+
+
+def job_words(flags: EstimatorFlags) -> dict[str, Any]:
+    """The keys of a job file that the flags give; those that were not given are empty.
+
+    Raises:
+        RequestError: a text cannot be read.
+    """
+    from trainwright.rehearse.flags import distribution_of, pairs_of, table_of
+
+    hyperparameters = flags.hyperparameters
+    return {
+        **flags.model_dump(include=set(JobWords.model_fields)),
+        "plan": flags.model_dump(include=set(PlanWords.model_fields), exclude_none=True),
+        "distribution": distribution_of(flags.distribution),
+        "hyperparameters": table_of("--hyperparameters", hyperparameters) if hyperparameters else {},
+        "inputs": pairs_of("--input", flags.inputs),
+        "environment": pairs_of("--env", flags.environment),
+        "output": flags.output_path,
+    }

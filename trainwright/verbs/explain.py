@@ -1,0 +1,37 @@
+"""``explain``: why a plan is as it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainwright.cli.flags import emit, verb
+from trainwright.core.layout import size
+from trainwright.verbs.request import RequestFlags, ask
+
+if TYPE_CHECKING:
+    from trainwright.plan.explain import ExplainDocument
+
+
+@verb
+def explain(flags: RequestFlags) -> None:
+    """Say why each version is in the plan: who provides it, the evidence, what it costs."""
+    from trainwright.plan.explain import explain as reasons
+
+    asked = ask(flags)
+    emit(reasons(asked.plan, asked.catalog, asked.site), explain_text, as_json=flags.json_)
+
+
+def explain_text(document: ExplainDocument) -> str:
+    """A block per component, then what else there is to know."""
+    blocks = [f"plan {document.plan}"]
+    for row in document.components:
+        block = [f"{row.name} {row.version} from {row.provider}: {row.why}"]
+        if row.packages:
+            more = f" and {len(row.packages) - 6} more" if len(row.packages) > 6 else ""
+            block.append(f"  packages  {', '.join(row.packages[:6])}{more} ({size(row.download_bytes)})")
+        block += [f"  evidence  {each.source} ({each.date}): {each.says}" for each in row.evidence]
+        if row.rebuilds:
+            block.append(f"  a change builds the layers of {', '.join(row.rebuilds)} again")
+        blocks.append("\n".join(block))
+    blocks += [f"note: {notice}" for notice in document.notices]
+    return "\n\n".join(blocks)

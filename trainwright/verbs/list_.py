@@ -1,0 +1,93 @@
+"""``list``: what can be built, of what, and what was built here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
+from trainwright.cli.program import use_catalog
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.layout import size, table
+
+if TYPE_CHECKING:
+    from trainwright.build.store import BuiltDocument
+    from trainwright.catalog.listing import ComponentsDocument, ListDocument
+
+
+class ListFlags(CatalogFlag, JsonFlag):
+    """The flags of ``list``."""
+
+    built: bool = Field(default=False, description="the images built here, newest first")
+    components: bool = Field(default=False, description="the components and their providers")
+    framework: str | None = Field(default=None, description="only lines of this framework")
+    cuda: str | None = Field(default=None, description="only lines of this CUDA version")
+
+
+@verb
+def list_(flags: ListFlags) -> None:
+    """Show the image lines of the catalog (or --components, or --built)."""
+    use_catalog(flags.catalog)
+    if flags.built:
+        from trainwright.build import store
+
+        emit(store.built(), built_text, as_json=flags.json_)
+        return
+    from trainwright.catalog import listing
+    from trainwright.catalog.catalog import open_catalog
+
+    catalog = open_catalog()
+    if flags.components:
+        emit(listing.components(catalog), components_text, as_json=flags.json_)
+        return
+    from trainwright.catalog.image_line import cuda_tag
+    from trainwright.plan.request import parse_cuda
+
+    document = listing.lines(catalog, flags.framework, cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None)
+    if not document.lines:
+        known = {f"{entry.line.framework} {entry.line.cuda_tag}" for entry in catalog.lines} | set(catalog.frameworks())
+        asked = " ".join(filter(None, (flags.framework, flags.cuda)))
+        raise RequestError(f"no image line for {asked}. {did_you_mean(asked, known)}", remedy="./invoke list")
+    emit(document, lines_text, as_json=flags.json_)
+
+
+def lines_text(document: ListDocument) -> str:
+    """A line per image line."""
+    head = ("framework", "version", "cuda", "python", "base", "kind", "needs", "status", "options")
+    rows = [(*(str(getattr(row, key)) for key in head[:-1]), ",".join(row.options)) for row in document.lines]
+    return table([head, *rows])
+
+
+def components_text(document: ComponentsDocument) -> str:
+    """A line per component; what base images bring is no provider to choose."""
+    rows = [("component", "providers", "what it is")]
+    for row in document.components:
+        providers = [f"{name} {_versions(has)}".strip() for name, has in row.providers.items() if name != "base"]
+        rows.append((row.name, ", ".join(providers), row.summary))
+    return table(rows)
+
+
+def built_text(document: BuiltDocument) -> str:
+    """A line per image that was built here."""
+    if not document.images:
+        return "No image was built here yet. ./invoke build --framework pytorch --cuda cpu makes one in about a minute."
+    rows = [("image", "size", "build", "smoke", "built", "tag")]
+    rows += [
+        (
+            row.image_id[7:19],
+            size(row.size_bytes),
+            f"{row.seconds:.0f} s",
+            row.smoke,
+            row.built_at[:16],
+            row.tags[0],
+        )
+        for row in document.images
+    ]
+    return table(rows)
+
+
+def _versions(versions: Sequence[str]) -> str:
+    """A few versions as they are, many as the first and the last; --json has all of them."""
+    return "/".join(versions) if len(versions) < 5 else f"{versions[0]} to {versions[-1]} ({len(versions)})"

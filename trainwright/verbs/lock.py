@@ -1,0 +1,121 @@
+"""``lock``: every input of a plan pinned, or a lock held against what there is today."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import Field
+
+from trainwright.cli.flags import emit, verb
+from trainwright.cli.program import say
+from trainwright.core.errors import RequestError
+from trainwright.core.layout import table
+from trainwright.verbs.request import RequestFlags, ask
+
+if TYPE_CHECKING:
+    from trainwright.catalog.catalog import Catalog
+    from trainwright.lock.documents import LockDocument
+    from trainwright.plan.plan import Plan
+    from trainwright.site.site import Site
+
+
+class LockFlags(RequestFlags):
+    """The flags of ``lock``."""
+
+    output: str | None = Field(
+        default=None, description="the file to write (default: locks/<plan id>.lock.json in the working folder)"
+    )
+    check: bool = Field(
+        default=False,
+        description="change nothing; say what differs or is newer, and fail where the lock cannot be built from "
+        "any more",
+    )
+    upgrade: tuple[str, ...] = Field(
+        default=(), description="take it anew: base, apt, tools, a component or a Python package (may be repeated)"
+    )
+
+
+@verb
+def lock(flags: LockFlags) -> None:
+    """Pin every input of a plan: base digest, archives, Python files, the distribution's packages."""
+    from trainwright.lock.documents import LockDocument
+
+    if flags.check and flags.upgrade:
+        raise RequestError("--check changes nothing, and --upgrade does", remedy="Give one of them.")
+    asked = ask(flags, to_build=True)
+    document = lock_plan(
+        asked.plan,
+        asked.catalog,
+        asked.site,
+        flags=asked.flags,
+        output=Path(flags.output).absolute() if flags.output else None,
+        upgrade=flags.upgrade,
+        check=flags.check,
+        say=say,
+    )
+    emit(LockDocument.model_validate(document), lock_text, as_json=flags.json_)
+
+
+def lock_plan(
+    plan: Plan,
+    catalog: Catalog,
+    site: Site,
+    *,
+    flags: str,
+    output: Path | None,
+    upgrade: tuple[str, ...],
+    check: bool,
+    say: Callable[[str], None],
+) -> dict[str, Any]:
+    """Write the lock of a plan, or (``check``) say how it differs from what there is; the document of ``lock --json``.
+
+    Raises:
+        RequestError: ``check`` found that the lock cannot be built from any more, or that it is not whole; the
+            document is among the details.
+        Failure: as :func:`trainwright.lock.make.make_lock`.
+    """
+    from trainwright.engine.engine import connect
+    from trainwright.engine.setup import ensure_tool
+    from trainwright.lock import diff
+    from trainwright.lock.make import make_lock
+    from trainwright.plan.plan_lock import PlanLock, lock_path, save_lock
+    from trainwright.sources.gather import gather
+
+    path = output or lock_path(plan, site)
+    # A file that is no lock is refused as it is read, so none of somebody else's is replaced.
+    old = PlanLock.load(path) if path.exists() else None
+    # A lock of another plan is refused before anything is asked.
+    inputs = gather(plan, catalog, site, old, flags=flags)
+    engine = connect(say=say)
+    if check:
+        document = diff.document(plan, path, diff.compare(inputs, engine, say=say))
+        if document["faults"]:
+            raise RequestError(
+                f"{path}: {document['faults']} entries are missing, gone or different",
+                remedy=f"./invoke lock {flags}   # with --upgrade NAME for what is gone",
+                rows=[{"constraint": f"{r['kind']} {r['name']}", "evidence": show_row(r)} for r in document["rows"]],
+                check=document,
+            )
+        return document
+    if plan.base.image is None:
+        ensure_tool("mmdebstrap", say=say)
+    made = make_lock(inputs, engine, upgrade=upgrade, say=say)
+    save_lock(made, path)
+    return diff.document(plan, path, diff.changes(old, made))
+
+
+def show_row(row: Mapping[str, Any]) -> str:
+    """One line of a comparison of locks, for people."""
+    was, now = row["locked"], row["now"]
+    return f"{row['state']}" + (f", locked {was}" if was else "") + (f", now {now}" if now else "")
+
+
+def lock_text(document: LockDocument) -> str:
+    """What changed, or with ``--check`` what differs."""
+    rows = [(row.state, row.kind, row.name, row.locked or "-", row.now or "-") for row in document.rows]
+    # The first lock of a plan is all news; the file itself is the better thing to read.
+    few = rows if len(rows) <= 60 else [*rows[:20], ("...", f"{len(rows) - 20} more", "", "", "")]
+    lines = [table([("state", "kind", "name", "locked", "now"), *few]), ""] if rows else []
+    return "\n".join([*lines, f"lock    {document.path}", *([] if rows else ["nothing differs"])])

@@ -1,0 +1,63 @@
+"""``pipeline``: the files by which build services build image lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
+from trainwright.cli.program import say, use_catalog
+from trainwright.core.layout import table
+
+if TYPE_CHECKING:
+    from trainwright.pipeline.pipeline import PipelineDocument
+
+
+class PipelineFlags(CatalogFlag, JsonFlag):
+    """The flags of ``pipeline``."""
+
+    images: str | None = Field(
+        default=None,
+        description="lines, as pytorch, pytorch:cu124, pytorch-2.6.0-cu124 or 'pytorch-*-debian', comma-separated "
+        "(default: the supported ones)",
+    )
+    format: str = Field(default="buildspec", description="buildspec (default), batch or bake")
+    output: str | None = Field(
+        default=None,
+        description="the file to write, of bake the folder (default: buildspec.yml, buildspec-batch.yml, bake)",
+    )
+    check: bool = Field(default=False, description="write nothing; fail where a file is missing or would change")
+    cache: tuple[str, ...] = Field(
+        default=(),
+        description="of bake: a registry cache, read and written; further ones are only read (may be repeated)",
+    )
+
+
+@verb
+def pipeline(flags: PipelineFlags) -> None:
+    """Write the CodeBuild buildspec, a batch graph or a bake file of image lines."""
+    from trainwright.catalog.catalog import load_catalog
+    from trainwright.pipeline.pipeline import pipeline as write_files
+
+    use_catalog(flags.catalog)
+    document = write_files(
+        flags.images,
+        load_catalog(),
+        kind=flags.format,
+        output=flags.output,
+        catalog_folder=flags.catalog,
+        check=flags.check,
+        cache=flags.cache,
+        say=say,
+    )
+    emit(document, pipeline_text, as_json=flags.json_)
+
+
+def pipeline_text(document: PipelineDocument) -> str:
+    """What is shared, what is built, which files say so."""
+    group_of = {name: group.name for group in document.groups for name in group.images}
+    rows = [("image", "takes shared stages from", "request")]
+    rows += [(image.name, group_of.get(image.name, "-"), image.request) for image in document.images]
+    lines = [f"{group.name}  {', '.join(group.stages)}" for group in document.groups]
+    return "\n".join([table(rows), "", *lines, *(f"file  {name}" for name in document.files)])

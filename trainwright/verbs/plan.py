@@ -1,0 +1,41 @@
+"""``plan``: what a request resolves to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainwright.cli.flags import emit, verb
+from trainwright.core.layout import size, table
+from trainwright.verbs.request import RequestFlags, ask
+
+if TYPE_CHECKING:
+    from trainwright.plan.plan import Plan, PlannedComponent
+
+
+@verb
+def plan(flags: RequestFlags) -> None:
+    """Resolve a request and print the plan: versions, sources, environment, tags."""
+    emit(ask(flags).plan, plan_text, as_json=flags.json_)
+
+
+def plan_text(plan: Plan) -> str:
+    """The components in their order, the tags, what else there is to know."""
+    cuda = "CPU only" if plan.cuda == "cpu" else f"CUDA {plan.cuda}"
+    rows = [(c.name, c.version, c.provider, _download(c, unlocked=plan.unlocked)) for c in plan.components]
+    lines = [
+        f"{plan.framework} {plan.version}, {cuda}, Python {plan.python}, on {plan.base.image or plan.base.os}",
+        f"plan {plan.id}",
+        "",
+        table([("component", "version", "provider", "download"), *rows]),
+        "",
+        *(f"tag   {tag}" for tag in plan.tags),
+        *(f"note  {notice}" for notice in plan.notices),
+    ]
+    return "\n".join(lines)
+
+
+def _download(component: PlannedComponent, *, unlocked: bool) -> str:
+    if component.packages and unlocked:
+        return f"no lock: {', '.join(component.packages)}"
+    known = sum(s.size or 0 for s in component.sources)
+    return size(known) if known else "-"

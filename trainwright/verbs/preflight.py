@@ -1,0 +1,33 @@
+"""``preflight``: a training script read for mistakes, never run."""
+
+from __future__ import annotations
+
+from invoke.exceptions import Exit
+from pydantic import Field
+
+from trainwright.cli.flags import JsonFlag, emit, verb
+
+
+class PreflightFlags(JsonFlag):
+    """The flags of ``preflight``."""
+
+    entry_point: str = Field(default="", description="the training script (default: the one that --job names)")
+    source_dir: str | None = Field(
+        default=None, description="the folder that goes into the job (default: the script's own)"
+    )
+    job: str | None = Field(
+        default=None, description="the job file: launcher, hosts and hyperparameters are then held against the script"
+    )
+    strict: bool = Field(default=False, description="warnings count as errors")
+
+
+@verb
+def preflight(flags: PreflightFlags) -> None:
+    """Read a training script (never run it) for mistakes that would cost a job; exit code 2 for errors."""
+    from trainwright.core.findings import findings_text
+    from trainwright.preflight.preflight import preflight as check
+
+    found = check(flags.entry_point, flags.source_dir, flags.job, strict=flags.strict)
+    emit(found, findings_text, as_json=flags.json_)
+    if found.exit_code:
+        raise Exit(code=found.exit_code)

@@ -1,0 +1,78 @@
+"""``push``: proven images to Amazon ECR."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
+from trainwright.cli.program import say
+from trainwright.core.layout import size, table
+from trainwright.push.options import PushOptions
+
+if TYPE_CHECKING:
+    from trainwright.push.documents import PushDocument, PushedImage
+
+
+class PushFlags(PushOptions, SiteFlag, JsonFlag):
+    """The flags of ``push``: what goes where, and how."""
+
+    images: tuple[str, ...] = Field(
+        default=(),
+        alias="image",
+        description="tag or id of an image built here (may be repeated: shared layers are sent once)",
+    )
+    repository: str = Field(default="", description="name of the ECR repository, or its whole address")
+    regions: tuple[str, ...] = Field(
+        default=(),
+        alias="region",
+        description="AWS region (may be repeated: a copy in each; default: the site's, AWS_REGION)",
+    )
+    account: str | None = Field(
+        default=None, description="whose registry, twelve digits (default: the site's, else that of the credentials)"
+    )
+
+
+@verb
+def push(flags: PushFlags) -> None:
+    """Push proven images to ECR: an immutable tag, the digest in hand, then the tags that move."""
+    from trainwright.push.push import push_images
+    from trainwright.push.references import find_target
+    from trainwright.site.site import load_site
+
+    site = load_site(Path(flags.site) if flags.site else None)
+    target = find_target(flags.repository, flags.regions, flags.account, site.aws)
+    emit(push_images(flags.images, target, site, flags, say=say), push_text, as_json=flags.json_)
+
+
+def push_text(document: PushDocument) -> str:
+    """What is where under which tags, and the two lines that use it."""
+    last = document.images[-1]
+    use = "\n".join(["use it", *usage(last.uri, last.cuda, last.entry_point)])
+    return "\n\n".join([*map(_image_text, document.images), use])
+
+
+def _image_text(row: PushedImage) -> str:
+    tags = [(one.tag, one.state + (f": {one.says}" if one.says else "")) for one in row.tags]
+    sent = "there already" if row.layers_present is None else f"{row.layers_sent} layers sent"
+    if row.layers_sent:
+        sent += f" ({size(row.sent_bytes)})"
+    if row.layers_present:
+        sent += f", {row.layers_present} there already"
+    lines = [
+        f"image   {row.image}  {sent} in {row.seconds:.0f} s",
+        *(f"tag     {line}" for line in table(tags).splitlines()),
+        f"sbom    {row.sbom}" + (f", attached as {row.sbom_digest}" if row.sbom_digest else ""),
+        f"uri     {row.uri}",
+    ]
+    return "\n".join(lines)
+
+
+def usage(uri: str, cuda: str, entry_point: str | None) -> list[str]:
+    """The two lines of Python that train with an image."""
+    kind = "ml.m5.xlarge" if cuda == "cpu" else "ml.g5.xlarge"
+    script = "" if entry_point else ', entry_point="train.py"'
+    arguments = f'image_uri="{uri}", role=ROLE, instance_count=1, instance_type="{kind}"{script}'
+    return ["from sagemaker.estimator import Estimator", f'Estimator({arguments}).fit({{"training": "s3://…"}})']

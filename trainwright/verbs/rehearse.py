@@ -1,0 +1,75 @@
+"""``rehearse``: a training job as SageMaker would run it, on this machine."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from trainwright.cli.flags import JsonFlag, emit, verb
+from trainwright.cli.program import say
+from trainwright.core.layout import table
+from trainwright.rehearse.words import RehearsalWords
+
+if TYPE_CHECKING:
+    from trainwright.rehearse.documents import RehearsalDocument, RehearsedRank
+
+
+class RehearseFlags(RehearsalWords, JsonFlag):
+    """The flags of ``rehearse``: the job, and what becomes of the result."""
+
+    output: str | None = Field(
+        default=None, description="folder for report, logs and artifacts (default: one under .trainwright/rehearsals)"
+    )
+    junit: str | None = Field(
+        default=None, description="a file for the verdict as a JUnit report, as build services read it"
+    )
+    quiet: bool = Field(default=False, description="do not show the logs of the hosts")
+
+
+@verb
+def rehearse(flags: RehearseFlags) -> None:
+    """Run a training job in an image as SageMaker would, on one or more simulated hosts."""
+    from trainwright.engine.engine import connect
+    from trainwright.rehearse.flags import make_job
+    from trainwright.rehearse.rehearsal import rehearse as run_rehearsal
+
+    job = make_job(flags)
+    engine = connect(say=say)
+    folder, report = (Path(name) if name else None for name in (flags.output, flags.junit))
+    document = run_rehearsal(job, engine, say=say, output=folder, junit=report, quiet=flags.quiet)
+    emit(document, rehearsal_text, as_json=flags.json_)
+
+
+def rehearsal_text(document: RehearsalDocument) -> str:
+    """The text of a rehearsal that passed: the launch lines, or what held."""
+    lines = []
+    for launch in document.launches:
+        lines.append(f"{launch.host}$ {shlex.join(launch.argv)}")
+        lines += [f"    {name}={launch.environment[name]}" for name in launch.telling]
+    if lines:
+        lines.append("")
+    lines.append(table([(row.outcome, row.check, row.says) for row in document.checks]))
+    if document.ranks:
+        rows = [("rank", "host", "host name", "pid", "world")]
+        rows += [
+            ("-" if r.rank is None else str(r.rank), r.host, r.host_name, str(r.pid), _world(r)) for r in document.ranks
+        ]
+        lines += ["", table(rows)]
+    lines += ["", *(f"note    {note}" for note in document.notes)]
+    for kind in ("model", "output"):
+        if (kept := document.artifacts.get(kind)) and kept.files:
+            lines.append(f"{kind:7} {kept.path}  ({len(kept.files)} files)")
+    what = "launch lines only" if document.launch_only else f"{document.launcher}, network {document.network}"
+    lines.append(
+        f"passed  {document.entry_point} in {document.image}: {document.hosts_asked} hosts x "
+        f"{document.processes_per_host} processes, SDK {document.sdk}, {what}, {document.seconds:.0f} s"
+    )
+    return "\n".join(lines)
+
+
+def _world(row: RehearsedRank) -> str:
+    sizes = row.world_sizes or ({"launcher": row.world_size} if row.world_size else {})
+    return ", ".join(f"{library} {size}" for library, size in sizes.items()) or "-"

@@ -1,0 +1,53 @@
+"""``render``: the Dockerfile of a plan, alone or with its build context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from trainwright.cli.flags import emit, verb
+from trainwright.cli.program import artifact, say
+from trainwright.verbs.request import RequestFlags, ask
+
+if TYPE_CHECKING:
+    from trainwright.verbs.documents import RenderedFolder
+
+
+class RenderFlags(RequestFlags):
+    """The flags of ``render``."""
+
+    output: str | None = Field(default=None, description="the folder to fill (made when missing)")
+
+
+@verb
+def render(flags: RenderFlags) -> None:
+    """Print the Dockerfile of a plan, or write it with its whole build context into --output."""
+    from trainwright.build.context import write_context
+    from trainwright.core.owned import claim
+    from trainwright.plan.render import render_dockerfile
+    from trainwright.sources.fetch import fetch_base
+    from trainwright.sources.gather import gather_locked
+    from trainwright.verbs.documents import RenderedFolder, RenderedText
+
+    asked = ask(flags, to_build=True)
+    inputs = gather_locked(asked.plan, asked.catalog, asked.site, asked.flags, strict=False)
+    if flags.output is None:
+        text = render_dockerfile(inputs.plan, asked.catalog)
+        if flags.json_:
+            document = RenderedText(schema="trainwright/render/1", plan=asked.plan.id, dockerfile=text)
+            emit(document, lambda rendered: rendered.dockerfile, as_json=True)
+        else:
+            artifact(text)
+        return
+    folder = Path(flags.output).absolute()
+    claim(folder, "context", f"--output {flags.output}")  # before the base is made
+    write_context(fetch_base(inputs, say=say), folder, say=say, named=f"--output {flags.output}")
+    made = RenderedFolder(schema="trainwright/render/1", plan=asked.plan.id, output=str(folder))
+    emit(made, folder_text, as_json=flags.json_)
+
+
+def folder_text(document: RenderedFolder) -> str:
+    """Where the Dockerfile is, and the command that builds it."""
+    return f"{document.output}/Dockerfile\nBuild it with: cd {document.output} && DOCKER_BUILDKIT=1 docker build ."

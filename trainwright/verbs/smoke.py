@@ -1,0 +1,42 @@
+"""``smoke``: the image tests inside an image that was built here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
+from trainwright.cli.program import say, use_catalog
+from trainwright.core.layout import table
+
+if TYPE_CHECKING:
+    from trainwright.prove.smoke import SmokeDocument
+
+
+class SmokeFlags(CatalogFlag, JsonFlag):
+    """The flags of ``smoke``."""
+
+    image: str = Field(default="", description="tag or id of an image built here")
+    select: str | None = Field(default=None, description="only checks whose name holds this word")
+    junit: str | None = Field(
+        default=None, description="a file for the checks as a JUnit report, as build services read it"
+    )
+
+
+@verb
+def smoke(flags: SmokeFlags) -> None:
+    """Run the image tests of every component inside the image, and the container contract."""
+    from trainwright.build.smoke import smoke_image
+
+    use_catalog(flags.catalog)
+    junit = Path(flags.junit) if flags.junit else None
+    emit(smoke_image(flags.image, select=flags.select, say=say, junit=junit), smoke_text, as_json=flags.json_)
+
+
+def smoke_text(document: SmokeDocument) -> str:
+    """A line per check, and how many ended how."""
+    rows = [(row.outcome, row.component, row.check, f"{row.seconds:.1f} s", row.reason) for row in document.rows]
+    counts = f"{document.passed} passed, {document.failed} failed, {document.skipped} skipped"
+    return f"{table(rows)}\n\n{document.image}: {counts} in {document.seconds:.0f} s"
