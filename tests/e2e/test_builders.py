@@ -20,6 +20,7 @@ import pytest
 from tests.doubles.packages import unpacked
 from tests.doubles.registry import registry
 from tests.doubles.remote_builder import RELEASE, RemoteBuilder, buildx_configuration, remote_builder
+from tests.support import builds
 from tests.support.loopback import dead_url
 from trainwright.build import build as building
 from trainwright.build.render import render_dockerfile
@@ -83,7 +84,7 @@ def build(catalog: Any, builder: str | None, *, plan: Plan | None = None, **opti
     site = load_site().model_copy(update={"builder": builder, "build_network": "host"})
     said: list[str] = []
     chosen = building.BuildOptions(progress="none", **options)
-    record = building.build(
+    record = builds.build(
         gather(plan or small_plan(catalog), catalog, site), connect(setup=False), options=chosen, say=said.append
     )
     return record, said
@@ -261,7 +262,7 @@ def test_stages_that_images_share_are_built_once(small_catalog, farm, repositori
 
     def stages_of(each: Plan) -> list[bool]:
         options = building.BuildOptions(progress="none", cache=(shared,))
-        progress = building.build_stages(
+        progress = builds.build_stages(
             gather(each, small_catalog, site),
             connect(setup=False),
             names=group.stages,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import builds
 from trainwright.build import build as building
 from trainwright.core.paths import state_dir
 from trainwright.engine.engine import connect
@@ -130,7 +131,7 @@ def test_neither_ca_nor_credentials_are_in_the_image(tmp_path, monkeypatch, dock
     plan = plan.model_copy(update={"tags": (TAG,)})
     options = building.BuildOptions(progress="none")
     try:
-        record = building.build(gather(plan, small_catalog, site), connect(), options=options, say=lambda _: None)
+        record = builds.build(gather(plan, small_catalog, site), connect(), options=options, say=lambda _: None)
         # The secret was needed: without it the package could not have been had.
         assert record.probe["distributions"]["twprivate"] == "1.0"
         assert not occurrences(docker, TAG, [marker.encode(), PASSWORD.encode()], tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from trainwright.cli.program import (
     verb,
 )
 from trainwright.core.errors import EngineError
+from trainwright.verbs import way
 from trainwright.verbs.job_verbs import diagnose, estimator, preflight, rehearse
 from trainwright.verbs.pipeline_verbs import pipeline
 from trainwright.verbs.ship_verbs import push
@@ -38,19 +40,20 @@ Words = Mapping[str, Any]
 PROGRESS_HELP = "auto, live, plain, json or none"
 
 
-def _resolve(words: Words, *, to_build: bool = False) -> tuple[Plan, Catalog, Site]:
-    """The plan for the words of a command line; ``to_build``: an unproven one gets its lock made where it has none."""
+def _begin(words: Words, **asked: Any) -> way.State:
+    """The state from which a verb goes its way: what the words of a command line say of the image."""
     from trainwright.catalog.catalog import load_catalog
-    from trainwright.lock import unproven
-    from trainwright.plan.resolve import resolve
     from trainwright.site.site import load_site
 
-    site_file = words["site"]
     request = _request(words)
-    site = load_site(Path(site_file) if site_file else None)
-    catalog = load_catalog()
-    locks = unproven.make_lock(say) if to_build else unproven.stored_lock
-    return resolve(request, catalog, site.base_image, locks, site.aws.region), catalog, site
+    site = load_site(Path(words["site"]) if words["site"] else None)
+    return way.State(say=say, site=site, catalog=load_catalog(), request=request, flags=_flags(words, request), **asked)
+
+
+def _resolve(words: Words, *, to_build: bool = False) -> tuple[Plan, Catalog, Site]:
+    """The plan for the words of a command line; ``to_build``: an unproven one gets its lock made where it has none."""
+    done = way.run(way.upto("resolve"), _begin(words, to_build=to_build))
+    return way.known(done.plan), done.catalog, done.site
 
 
 def _request(words: Words) -> Request:
@@ -62,11 +65,11 @@ def _request(words: Words) -> Request:
     return make_request(requirements=words["with_requirements"], **named)
 
 
-def _flags(words: Words) -> str:
+def _flags(words: Words, request: Request | None = None) -> str:
     """The request as the command line spells it, with the files of this run, seen from the working folder."""
     import shlex
 
-    request, here = _request(words), Path.cwd()
+    request, here = request or _request(words), Path.cwd()
     user = request.user
     paths = {name: path for name in ("requirements", "code") if (path := getattr(user, name)) is not None}
     near = {name: path.relative_to(here) for name, path in paths.items() if path.is_relative_to(here)}
@@ -137,14 +140,12 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
     from trainwright.build.render import render_dockerfile
     from trainwright.core.owned import claim
     from trainwright.sources.fetch import fetch_base
-    from trainwright.sources.gather import gather_locked
 
-    resolved, catalog, site = _resolve(words, to_build=True)
-    inputs = gather_locked(resolved, catalog, site, _flags(words), strict=False)
+    inputs = way.known(way.run(way.upto("gather"), _begin(words)).inputs)
     if output is None:
-        text = render_dockerfile(inputs.plan, catalog)
+        text = render_dockerfile(inputs.plan, inputs.catalog)
         if json:
-            print_json({"schema": "trainwright/render/1", "plan": resolved.id, "dockerfile": text})
+            print_json({"schema": "trainwright/render/1", "plan": inputs.plan.id, "dockerfile": text})
         else:
             artifact(text)
         return
@@ -152,7 +153,7 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
     claim(folder, "context", f"--output {output}")  # before the base is made
     write_context(fetch_base(inputs, say=say), folder, say=say, named=f"--output {output}")
     if json:
-        print_json({"schema": "trainwright/render/1", "plan": resolved.id, "output": str(folder)})
+        print_json({"schema": "trainwright/render/1", "plan": inputs.plan.id, "output": str(folder)})
     else:
         answer(f"{folder}/Dockerfile\nBuild it with: cd {folder} && DOCKER_BUILDKIT=1 docker build .")
 
@@ -236,37 +237,35 @@ def build(
     json: bool = False,
 ) -> None:
     """Build the image through BuildKit, probe it against the plan, tag it."""
+    from trainwright.build.build import BuildOptions
     from trainwright.core.errors import RequestError
-    from trainwright.verbs import show, workflow
+    from trainwright.verbs import show
 
-    resolved, catalog, site = _resolve(words, to_build=True)
-    site = site.model_copy(update={"builder": builder}) if builder else site
-    options = workflow.build_options(
-        tuple(tag or ()),
-        progress,
+    kind: Any = progress
+    options = BuildOptions(
+        tags=tuple(tag or ()),
+        progress=kind,
         no_cache=no_cache,
         fresh_base=fresh_base,
         skip_source_check=skip_source_check,
         cache=tuple(cache or ()),
         registry=registry,
     )
+    state = _begin(words, options=options, locked=locked, smoke=smoke)
+    if builder:
+        state = replace(state, site=state.site.model_copy(update={"builder": builder}))
     if stages is not None:
         if tag or smoke or registry or push:
             remedy = "Leave --tag, --smoke, --registry and --push out, or build all of it."
             raise RequestError("--stages makes no image", remedy=remedy)
-        made = workflow.build_stages(
-            resolved, catalog, site, options, names=stages, flags=_flags(words), locked=locked, say=say
-        )
+        made = way.stages_document(way.run(way.STAGES, replace(state, stages=way.stage_names(stages))))
         if json:
             print_json(made)
         else:
             answer(show.stages_text(made))
         return
-    target = _push_target(push, site)
-    document = workflow.build_image(
-        resolved, catalog, site, options, flags=_flags(words), locked=locked, smoke=smoke or target is not None, say=say
-    )
-    shipped = _push(document, target, site, progress) if target is not None else None
+    done = way.run(way.STEPS, replace(state, target=_push_target(push, state.site)))
+    document, shipped = way.build_document(way.known(done.record)), done.pushed
     if json:
         print_json({**document, "push": shipped})
         return
@@ -284,14 +283,6 @@ def _push_target(repository: str | None, site: Site) -> Target | None:
     from trainwright.push.references import find_target
 
     return find_target(repository, (), None, site.aws)
-
-
-def _push(document: Mapping[str, Any], target: Target, site: Site, progress: str) -> dict[str, Any]:
-    """Push what was just built; the document of ``push --json``."""
-    from trainwright.push.push import push_images, push_options
-
-    options = push_options(progress=progress)
-    return push_images([document["image_id"]], target, site, options, say=say)
 
 
 @verb(
