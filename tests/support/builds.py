@@ -30,5 +30,5 @@ def build_stages(
     inputs: Inputs, engine: Engine, *, names: Sequence[str], options: BuildOptions, say: Say
 ) -> BuildProgress:
     """What a build of stages alone did."""
-    steps = way.STAGES[len(way.upto("gather")) :]
-    return way.known(way.run(steps, _start(inputs, engine, options, say, stages=tuple(names))).progress)
+    steps = way.upto("build")[len(way.upto("gather")) :]
+    return way.known(way.run(steps, _start(inputs, engine, options, say, stages=tuple(names))).built).progress

@@ -193,50 +193,6 @@ def own_steps(progress: BuildProgress) -> list[Vertex]:
     return [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
 
 
-def run_stages(
-    inputs: Inputs,
-    folder: Path,
-    engine: Engine,
-    *,
-    names: Sequence[str],
-    options: BuildOptions,
-    builder: builders.Builder,
-    arguments: Mapping[str, str],
-    say: Callable[[str], None],
-) -> BuildProgress:
-    """Build some stages of a Dockerfile for the builder's cache: no image, no tag, no record.
-
-    Args:
-        names: the stages; what they are made from is built as well.
-        inputs, folder, engine, options, builder, arguments, say: as for :func:`run_build`.
-
-    Returns:
-        What was built, and what of it came from the cache.
-
-    Raises:
-        RequestError: the Dockerfile has no such stage.
-        Failure: as :func:`run_build`.
-    """
-    with tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
-        # BuildKit builds one target at a time, and every export replaces the cache of a reference: one stage more
-        # that needs all of them.
-        dockerfile = Path(scratch, "Dockerfile")
-        dockerfile.write_text(with_collector((folder / "Dockerfile").read_text(), names))
-        built = run_build(
-            inputs,
-            folder,
-            engine,
-            options=options,
-            builder=builder,
-            arguments=arguments,
-            dockerfile=dockerfile,
-            say=say,
-        )
-    if built.image_id:
-        run([engine.client.path, "rmi", built.image_id], env=engine.cli_env)
-    return built.progress
-
-
 def builder_of(engine: Engine, site: Site, options: BuildOptions) -> builders.Builder:
     """Who builds, and that it can do what is asked of it: known before anything is fetched or made."""
     found = builders.builder_for(engine, site, asked=bool(options.cache or options.registry))
@@ -254,9 +210,9 @@ def run_build(
     builder: builders.Builder,
     arguments: Mapping[str, str],
     say: Callable[[str], None],
-    dockerfile: Path | None = None,
+    stages: Sequence[str] = (),
 ) -> Built:
-    """Run BuildKit.
+    """Run BuildKit for an image, or for stages alone: these are for its cache and make no image.
 
     Args:
         inputs: what the build takes in.
@@ -266,9 +222,10 @@ def run_build(
         builder: who builds.
         arguments: that name base images.
         say: told of notices.
-        dockerfile: of stages alone, which make no image that is kept.
+        stages: build these; what they are made from is built as well.
 
     Raises:
+        RequestError: the Dockerfile has no such stage.
         BuildFailed: a step failed or the build was interrupted; no tag was moved.
         EngineError: the engine went away.
         SourceError: an input is missing, or has another checksum; no tag was moved.
@@ -279,13 +236,19 @@ def run_build(
     caches = cache_words(options.cache, plan, builder, say=say)
     log_path = state_dir() / "logs" / f"{plan.id[:16]}.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    own = steps((dockerfile or folder / "Dockerfile").read_text())
+    text = (folder / "Dockerfile").read_text()
+    # BuildKit builds one target at a time, and every export replaces the cache of a reference: one stage more that
+    # needs all of them.
+    text = with_collector(text, stages) if stages else text
+    own = steps(text)
     progress = BuildProgress(engine.client.progress, owner=lambda vertex: owner_of(vertex, own))
     with tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
         id_file, metadata = Path(scratch, "image-id"), Path(scratch, "metadata.json")
+        dockerfile = Path(scratch, "Dockerfile")
+        dockerfile.write_text(text)
         secrets = site.secrets(Path(scratch, "secrets"), plan.base.os)
         argv = [*command(engine, site, secrets, arguments), *caches]
-        if dockerfile is None:
+        if not stages:
             argv += ["--iidfile", str(id_file), *builders.output_words(builder, options.registry, metadata)]
         elif builder.driver != "builtin":
             argv += ["--file", str(dockerfile), "--output", "type=cacheonly"]
@@ -314,15 +277,18 @@ def run_build(
             finally:
                 progress.close()
                 view.close()
-        if not done.ok or (dockerfile is None and not id_file.is_file()):
+        if not done.ok or (not stages and not id_file.is_file()):
             raise _failure(inputs, engine, progress, log_path, done.returncode, registry=options.registry)
         for trouble in progress.cache_troubles:
             say(f"--cache: {trouble}")
-        if options.registry is not None and dockerfile is None:
+        if options.registry is not None and not stages:
             say(f"pulling the image from {options.registry}, to prove it here")
             image_id, pushed = builders.pull_pushed(engine, options.registry, metadata)
             return Built(image_id, progress, pushed)
-        return Built(id_file.read_text().strip() if id_file.is_file() else "", progress)
+        image_id = id_file.read_text().strip() if id_file.is_file() else ""
+    if stages and image_id:
+        run([engine.client.path, "rmi", image_id], env=engine.cli_env)
+    return Built(image_id, progress)
 
 
 def _common_words(engine: Engine, options: BuildOptions) -> list[str]:

@@ -258,7 +258,7 @@ def build(
         if tag or smoke or registry or push:
             remedy = "Leave --tag, --smoke, --registry and --push out, or build all of it."
             raise RequestError("--stages makes no image", remedy=remedy)
-        made = way.stages_document(way.run(way.STAGES, replace(state, stages=way.stage_names(stages))))
+        made = way.stages_document(way.run(way.upto("build"), replace(state, stages=way.stage_names(stages))))
         if json:
             print_json(made)
         else:

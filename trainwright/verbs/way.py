@@ -1,7 +1,7 @@
 """The one way, from a request to an image in its registry, as a list of named steps.
 
 Each step takes the state of the work and returns a new one. Verbs are beginnings of the list, or its ends:
-``plan`` is ``upto("resolve")``, ``build --stages`` is ``upto("render")`` with another end, and ``build`` is all of it.
+``plan`` is ``upto("resolve")``, ``build --stages`` is ``upto("build")``, and ``build`` is all of it.
 A step imports what it needs when it runs, so ``plan`` loads no engine and no templates.
 """
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from trainwright.build.store import BuildRecord
     from trainwright.catalog.catalog import Catalog
     from trainwright.engine.builders import Builder
-    from trainwright.engine.buildkit_log import BuildProgress
     from trainwright.engine.engine import Engine
     from trainwright.plan.plan import Plan
     from trainwright.plan.request import Request
@@ -68,7 +67,6 @@ class State:
     folder: Path | None = None
     dockerfile: str = ""
     built: Built | None = None
-    progress: BuildProgress | None = None
     probe: dict[str, Any] = field(default_factory=dict)
     record: BuildRecord | None = None
     pushed: dict[str, Any] | None = None
@@ -164,7 +162,7 @@ def render(state: State) -> State:
 
 
 def build(state: State) -> State:
-    """From the context to an image without a tag."""
+    """From the context to an image without a tag, or to stages of it in the builder's cache."""
     from trainwright.build.build import run_build
 
     built = run_build(
@@ -174,27 +172,11 @@ def build(state: State) -> State:
         options=known(state.options),
         builder=known(state.builder),
         arguments=state.arguments,
+        stages=state.stages,
         say=state.say,
     )
     state.held.close()
     return replace(state, built=built)
-
-
-def build_stages(state: State) -> State:
-    """Some stages alone, for the builder's cache: no image, no tag, no record."""
-    from trainwright.build.build import run_stages
-
-    progress = run_stages(
-        known(state.inputs),
-        known(state.folder),
-        known(state.engine),
-        names=state.stages,
-        options=known(state.options),
-        builder=known(state.builder),
-        arguments=state.arguments,
-        say=state.say,
-    )
-    return replace(state, progress=progress)
 
 
 def probe(state: State) -> State:
@@ -251,9 +233,6 @@ def upto(name: str) -> tuple[Step, ...]:
     """The steps up to one, that included."""
     names = [step.__name__ for step in STEPS]
     return STEPS[: names.index(name) + 1]
-
-
-STAGES: tuple[Step, ...] = (*upto("render"), build_stages)  # what `build --stages` does
 
 
 # ---- what verbs show of it -----------------------------------------------------------------------------------------
@@ -340,7 +319,7 @@ def stages_document(state: State) -> dict[str, Any]:
     """The document of ``build --stages --json``."""
     from trainwright.build.build import own_steps
 
-    own = own_steps(known(state.progress))
+    own = own_steps(known(state.built).progress)
     return {
         "schema": "trainwright/stages/1",
         "plan": known(state.plan).id,
