@@ -67,7 +67,7 @@ def test_a_metis_change_rebuilds_little(built, program, docker, tmp_path):
     """What changes in a component builds its own stage and the layers behind it, no more."""
     import shutil
 
-    from trainwright.build import build as building
+    from tests.support import builds
     from trainwright.catalog.catalog import load_catalog
     from trainwright.core.paths import images_dir, templates_dir
     from trainwright.engine.engine import connect
@@ -83,8 +83,8 @@ def test_a_metis_change_rebuilds_little(built, program, docker, tmp_path):
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
     plan = plan.model_copy(update={"tags": ("trainwright-test/metis:1",)})
     try:
-        options = building.BuildOptions(progress="none")
-        record = building.build(gather(plan, catalog, load_site()), connect(), options=options, say=lambda _: None)
+        options = BuildOptions(progress="none")
+        record = builds.build(gather(plan, catalog, load_site()), connect(), options=options, say=lambda _: None)
         before = docker("image", "inspect", "--format", "{{json .RootFS.Layers}}", built["image_id"])
         after = docker("image", "inspect", "--format", "{{json .RootFS.Layers}}", record.image_id)
         shared = [a == b for a, b in zip(json.loads(before), json.loads(after), strict=True)]

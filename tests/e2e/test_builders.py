@@ -20,8 +20,9 @@ import pytest
 from tests.doubles.packages import unpacked
 from tests.doubles.registry import registry
 from tests.doubles.remote_builder import RELEASE, RemoteBuilder, buildx_configuration, remote_builder
+from tests.support import builds
 from tests.support.loopback import dead_url
-from trainwright.build import build as building
+from trainwright.build.options import BuildOptions
 from trainwright.core.errors import EngineError, ProofFailed, RegistryRefused
 from trainwright.engine.engine import connect, find_client
 from trainwright.pipeline.bake import target_name, write_bake
@@ -82,8 +83,8 @@ def build(catalog: Any, builder: str | None, *, plan: Plan | None = None, **opti
     """The record of a build of the small line, and what was said."""
     site = load_site().model_copy(update={"builder": builder, "build_network": "host"})
     said: list[str] = []
-    chosen = building.BuildOptions(progress="none", **options)
-    record = building.build(
+    chosen = BuildOptions(progress="none", **options)
+    record = builds.build(
         gather(plan or small_plan(catalog), catalog, site), connect(setup=False), options=chosen, say=said.append
     )
     return record, said
@@ -262,8 +263,8 @@ def test_stages_that_images_share_are_built_once(small_catalog, farm, repositori
     farm.forget()
 
     def stages_of(each: Plan) -> list[bool]:
-        options = building.BuildOptions(progress="none", cache=(shared,))
-        progress = building.build_stages(
+        options = BuildOptions(progress="none", cache=(shared,))
+        progress = builds.build_stages(
             gather(each, small_catalog, site),
             connect(setup=False),
             names=group.stages,

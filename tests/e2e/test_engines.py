@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.remote_builder import buildx_configuration
-from trainwright.build import build as building
-from trainwright.core.errors import EngineError
+from tests.support import builds
+from trainwright.build.options import BuildOptions
+from trainwright.core.errors import BuildFailed, EngineError
 from trainwright.engine.engine import connect
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -32,9 +33,9 @@ def own_state(tmp_path, monkeypatch, docker):
 def build(catalog, site=None, base_image=None, engine=None):
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog, base_image)
     plan = plan.model_copy(update={"tags": (TAG,)})
-    options = building.BuildOptions(progress="none")
+    options = BuildOptions(progress="none")
     engine = engine or connect(setup=False)
-    return building.build(gather(plan, catalog, site or load_site()), engine, options=options, say=lambda _: None)
+    return builds.build(gather(plan, catalog, site or load_site()), engine, options=options, say=lambda _: None)
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def test_buildx_is_preferred_and_builds_the_same(small_catalog):
     assert build(small_catalog, load_site().model_copy(update={"builder": "default"})).cached
     path = small_catalog.components["ssh"].path / "Dockerfile.j2"
     path.write_text(path.read_text().replace("{% endmacro %}", "RUN echo the last words; exit 42\n{% endmacro %}"))
-    with pytest.raises(building.BuildFailed) as refused:
+    with pytest.raises(BuildFailed) as refused:
         build(small_catalog)
     assert refused.value.details["component"] == "ssh"
     assert refused.value.details["step_exit_code"] == 42

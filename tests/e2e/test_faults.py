@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.build import build as building
+from tests.support import builds
+from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord
 from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import BuildFailed, EngineError, Failure, ProofFailed
@@ -39,9 +40,9 @@ def small_plan(catalog: Catalog) -> Plan:
 
 
 def build(plan: Plan, catalog: Catalog, site: Site | None = None, *, no_cache: bool = False) -> BuildRecord:
-    options = building.BuildOptions(progress="none", no_cache=no_cache)
+    options = BuildOptions(progress="none", no_cache=no_cache)
     engine = connect(setup=False)
-    return building.build(gather(plan, catalog, site or load_site()), engine, options=options, say=lambda _: None)
+    return builds.build(gather(plan, catalog, site or load_site()), engine, options=options, say=lambda _: None)
 
 
 def tagged(docker) -> str:

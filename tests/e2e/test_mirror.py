@@ -18,8 +18,9 @@ import pytest
 
 from tests.e2e.conftest import SMALL_LINE
 from tests.e2e.test_sources import archive, write_gadget
+from tests.support import builds
 from tests.support.loopback import Loopback, dead_url, loopback
-from trainwright.build import build as building
+from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.errors import Failure, RequestError, SourceError
@@ -69,8 +70,8 @@ class Bench:
     def build(self, site: Site, *, strict: bool = True) -> BuildRecord:
         inputs = gather_locked(self.plan, self.catalog, site, FLAGS, strict=strict)
         inputs = first_use(inputs, say=quiet)
-        options = building.BuildOptions(progress="none")
-        return building.build(inputs, connect(setup=False), options=options, say=quiet)
+        options = BuildOptions(progress="none")
+        return builds.build(inputs, connect(setup=False), options=options, say=quiet)
 
 
 @pytest.fixture(scope="module")
@@ -269,9 +270,9 @@ def test_a_version_that_the_archive_has_no_longer_ends_with_8(bench, docker: Cal
     ]
     lock = bench.lock.model_copy(update={"system": tuple(system)})
     inputs = gather(bench.plan, bench.catalog, bench.site, lock, strict=True)
-    options = building.BuildOptions(progress="none")
+    options = BuildOptions(progress="none")
     with pytest.raises(Failure) as refused:
-        building.build(inputs, connect(setup=False), options=options, say=quiet)
+        builds.build(inputs, connect(setup=False), options=options, say=quiet)
     assert refused.value.exit_code == 8
     assert "openssh-server" in refused.value.message
     assert "1:0.1-1" in refused.value.message

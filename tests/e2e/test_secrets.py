@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.build import build as building
+from tests.support import builds
+from trainwright.build.options import BuildOptions
 from trainwright.core.paths import state_dir
 from trainwright.engine.engine import connect
 from trainwright.plan.request import make_request
@@ -128,9 +129,9 @@ def test_neither_ca_nor_credentials_are_in_the_image(tmp_path, monkeypatch, dock
     requirements.write_text("twprivate==1.0\n")
     plan = resolve(make_request(framework="pytorch", cuda="cpu", requirements=str(requirements)), small_catalog)
     plan = plan.model_copy(update={"tags": (TAG,)})
-    options = building.BuildOptions(progress="none")
+    options = BuildOptions(progress="none")
     try:
-        record = building.build(gather(plan, small_catalog, site), connect(), options=options, say=lambda _: None)
+        record = builds.build(gather(plan, small_catalog, site), connect(), options=options, say=lambda _: None)
         # The secret was needed: without it the package could not have been had.
         assert record.probe["distributions"]["twprivate"] == "1.0"
         assert not occurrences(docker, TAG, [marker.encode(), PASSWORD.encode()], tmp_path)

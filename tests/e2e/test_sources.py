@@ -19,8 +19,9 @@ from typing import Any
 
 import pytest
 
+from tests.support import builds
 from tests.support.loopback import Loopback, dead_url, loopback, status, truncated
-from trainwright.build import build as building
+from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord
 from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.tools import tools_lock
@@ -108,8 +109,8 @@ class Bench:
         plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
         plan = plan.model_copy(update={"tags": (TAG,)})
         here = load_site().model_copy(update={"build_network": "host", **site})
-        options = building.BuildOptions(progress="none", skip_source_check=skip_check)
-        return building.build(gather(plan, catalog, here), connect(setup=False), options=options, say=lambda _: None)
+        options = BuildOptions(progress="none", skip_source_check=skip_check)
+        return builds.build(gather(plan, catalog, here), connect(setup=False), options=options, say=lambda _: None)
 
     def refused(self, *urls: str, **more: object) -> SourceError:
         """The failure of a build that cannot have its archive; no tag was moved."""
@@ -237,9 +238,9 @@ def test_a_registry_that_does_not_answer_stops_a_build(small_catalog, tmp_path, 
     image = f"{dead_url().removeprefix('http://')}/no/base:1"
     site = load_site().model_copy(update={"base_image": image})
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), small_catalog, image)
-    options = building.BuildOptions(progress="none")
+    options = BuildOptions(progress="none")
     with pytest.raises(SourceError) as refused:
-        building.build(gather(plan, small_catalog, site), connect(setup=False), options=options, say=lambda _: None)
+        builds.build(gather(plan, small_catalog, site), connect(setup=False), options=options, say=lambda _: None)
     assert f"base image {image}" in refused.value.message
     assert "base_image" in refused.value.remedy
 
@@ -251,9 +252,9 @@ def test_a_package_with_another_hash_ends_with_8(small_catalog, tmp_path, monkey
     wrong = PlannedSource(package=f"{tool.name}=={tool.version}", file=tool.file, sha256="0" * 64)
     components = tuple(c.model_copy(update={"sources": (wrong,)}) if c.name == "python" else c for c in plan.components)
     plan = plan.model_copy(update={"components": components, "tags": (TAG,)})
-    options = building.BuildOptions(progress="none")
+    options = BuildOptions(progress="none")
     with pytest.raises(Failure) as refused:
-        building.build(
+        builds.build(
             gather(plan, small_catalog, load_site()), connect(setup=False), options=options, say=lambda _: None
         )
     assert refused.value.exit_code == 8

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import SMALL_LINE
-from trainwright.build import build as building
+from tests.support import builds
+from trainwright.build.options import BuildOptions
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.engine.engine import connect
@@ -110,8 +111,8 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: Docker) -> It
         tags.append(f"trainwright-test/ssh:{os.getpid()}-{digit}")
         plan = plan.model_copy(update={"id": digit * 64, "tags": (tags[-1],)})
         site = load_site().model_copy(update={"build_network": "host"})
-        options = building.BuildOptions(progress="none")
-        building.build(gather(plan, catalog, site), connect(setup=False), options=options, say=lambda _: None)
+        options = BuildOptions(progress="none")
+        builds.build(gather(plan, catalog, site), connect(setup=False), options=options, say=lambda _: None)
         return tags[-1]
 
     yield build

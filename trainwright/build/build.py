@@ -1,4 +1,4 @@
-"""From a plan to a proven, tagged image: context, BuildKit, probe, tags, record.
+"""From a context to a proven, tagged image: BuildKit, probe, tags, record.
 
 The docker SDK cannot speak to BuildKit, so the build itself goes through the command line client.
 """
@@ -8,25 +8,32 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from trainwright.build import store
-from trainwright.build.context import write_context
 from trainwright.build.ledger import make_ledger, owner_of
+from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord, EngineUsed
-from trainwright.core.errors import BuildFailed, EngineError, ProofFailed, RegistryRefused, RequestError, SourceError
+from trainwright.core.errors import (
+    BuildFailed,
+    EngineError,
+    ProofFailed,
+    RegistryRefused,
+    RequestError,
+    SourceError,
+)
 from trainwright.core.masking import mask
-from trainwright.core.paths import locked, setting, state_dir
+from trainwright.core.paths import setting, state_dir
 from trainwright.core.runner import run, stream
 from trainwright.core.text import fits
 from trainwright.engine import builders
-from trainwright.engine.build_display import Mode, make_view, readable
+from trainwright.engine.build_display import make_view, readable
 from trainwright.engine.buildkit import command
-from trainwright.engine.buildkit_log import BuildProgress
+from trainwright.engine.buildkit_log import BuildProgress, Vertex
 from trainwright.engine.buildkit_parsers import masked_line
 from trainwright.engine.cache import cache_words
 from trainwright.engine.engine import Engine
@@ -37,33 +44,13 @@ from trainwright.prove.system_check import check_system_packages, gone_from_arch
 from trainwright.site.site import Site
 from trainwright.sources import base_image
 from trainwright.sources.failures import source_failure
-from trainwright.sources.fetch import fetch_base
 from trainwright.sources.inputs import Inputs
-from trainwright.sources.reachability import check_folders, check_sources
 
-# The grammar of image references (distribution/reference), without a digest.
-TAG = re.compile(
-    r"(?:[a-zA-Z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
-)
 _KEY_LINE = re.compile(r"error|fail|denied|not found|no space|mismatch|unable|cannot", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class BuildOptions:
-    """How to build, as opposed to what: extra tags, the shape of the progress, what to make anew, what not to ask,
-    the registry caches (:mod:`trainwright.engine.cache`), the repository that a builder pushes to."""
-
-    tags: tuple[str, ...] = ()
-    progress: Mode = "auto"
-    no_cache: bool = False
-    fresh_base: bool = False
-    skip_source_check: bool = False
-    cache: tuple[str, ...] = ()
-    registry: str | None = None
-
-
-@dataclass(frozen=True)
-class _Built:
+class Built:
     """What BuildKit made: an image in the engine (none where stages alone were built), and where it was pushed."""
 
     image_id: str
@@ -71,39 +58,17 @@ class _Built:
     pushed: str | None = None
 
 
-def build(inputs: Inputs, engine: Engine, *, options: BuildOptions, say: Callable[[str], None]) -> BuildRecord:
-    """Build, probe, tag and record an image.
-
-    Args:
-        inputs: what the build takes in, every archive of it with a checksum.
-        engine: an answering engine.
-        options: how to build.
-        say: told of long steps and notices.
+def probe_image(
+    inputs: Inputs, engine: Engine, built: Built, *, again: bool, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """What the probe finds in an image; what it found earlier, unless it is to look ``again``.
 
     Raises:
-        BuildFailed: a step failed or the build was interrupted; no tag was moved.
         ProofFailed: the image is not what the plan says; it keeps no tag.
-        EngineError: the engine went away.
-        SourceError: an input could not be had, or had another checksum; no tag was moved.
-        RegistryRefused: the registry of ``options`` did not take the image, or does not give it.
     """
-    started = time.monotonic()
-    plan = inputs.plan
-    builder = _builder(engine, inputs.site, options)
-    check_folders(inputs)
-    arguments = base_image.build_arguments(inputs.images, engine, say=say)
-    if not options.skip_source_check:
-        check_sources(inputs, engine)
-    folder = state_dir() / "contexts" / plan.id[:16]
-    with locked(folder):
-        write_context(fetch_base(inputs, fresh=options.fresh_base, say=say), folder, say=say)
-        built = _run_build(inputs, folder, engine, options=options, builder=builder, arguments=arguments, say=say)
-        image_id, progress = built.image_id, built.progress
-        dockerfile = (folder / "Dockerfile").read_text()
-    earlier = store.load(image_id)
-    # The same image may be held to more than before: what the probe looks for is no part of a plan's id.
-    known = earlier is not None and (earlier.plan.expect, earlier.plan.probes) == (plan.expect, plan.probes)
-    if earlier is not None and known and earlier.plan.id == plan.id and not options.no_cache:
+    plan, image_id = inputs.plan, built.image_id
+    earlier = _earlier(inputs, image_id)
+    if earlier is not None and not again:
         found = earlier.probe
     else:
         say("probing the image")
@@ -119,77 +84,79 @@ def build(inputs: Inputs, engine: Engine, *, options: BuildOptions, say: Callabl
             image_id=image_id,
             **failed.details,
         ) from None
-    size, history = _inspect(engine, image_id)
-    # FROM is no step of ours, and BuildKit never says of it that it came from the cache.
-    own = [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
+    return found
+
+
+def record_image(
+    inputs: Inputs,
+    engine: Engine,
+    built: Built,
+    probe: dict[str, Any],
+    *,
+    dockerfile: str,
+    options: BuildOptions,
+    seconds: float,
+) -> BuildRecord:
+    """Give an image its tags and write its record.
+
+    Args:
+        inputs, engine, options: of the build.
+        built: the image.
+        probe: what was found in it.
+        dockerfile: the text that was built.
+        seconds: that all of it took.
+
+    Raises:
+        BuildFailed: the engine refuses a tag.
+        EngineError: the engine does not show the image.
+    """
+    plan, earlier = inputs.plan, _earlier(inputs, built.image_id)
+    size, history = _inspect(engine, built.image_id)
+    own = own_steps(built.progress)
     cached, total = sum(vertex.cached for vertex in own), len(own)
     record = BuildRecord(
-        image_id=image_id,
+        image_id=built.image_id,
         tags=(*plan.tags, *options.tags),
         plan=plan,
         size_bytes=size,
-        seconds=round(time.monotonic() - started, 1),
+        seconds=round(seconds, 1),
         cached=cached == total,
         cached_steps=cached,
         total_steps=total,
         built_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        ledger=tuple(make_ledger(plan, dockerfile, progress.steps, history)),
+        ledger=tuple(make_ledger(plan, dockerfile, built.progress.steps, history)),
         engine=EngineUsed(server=engine.server_version, client=engine.client.version, buildkit=engine.client.buildkit),
         source_revision=_revision(),
-        probe=found,
+        probe=probe,
         pushed=built.pushed,
-        smoke=earlier.smoke if earlier is not None and earlier.plan.id == plan.id else None,
+        smoke=earlier.smoke if earlier is not None else None,
     )
     for tag in record.tags:
-        done = run([engine.client.path, "tag", image_id, tag], env=engine.cli_env)
+        done = run([engine.client.path, "tag", built.image_id, tag], env=engine.cli_env)
         if not done.ok:
             raise BuildFailed(f"the engine refused the tag {tag}: {done.tail(2)}", remedy="Give another --tag.")
     store.save(record, dockerfile)
     return record
 
 
-def build_stages(
-    inputs: Inputs, engine: Engine, *, names: Sequence[str], options: BuildOptions, say: Callable[[str], None]
-) -> BuildProgress:
-    """Build some stages of a Dockerfile for the builder's cache: no image, no tag, no record.
+def _earlier(inputs: Inputs, image_id: str) -> BuildRecord | None:
+    """The record of an earlier build of the plan that made the same image and looked for the same in it."""
+    earlier, plan = store.load(image_id), inputs.plan
+    if earlier is None or earlier.plan.id != plan.id:
+        return None
+    # The same image may be held to more than before: what the probe looks for is no part of a plan's id.
+    return earlier if (earlier.plan.expect, earlier.plan.probes) == (plan.expect, plan.probes) else None
 
-    Args:
-        names: the stages; what they are made from is built as well.
-        inputs, engine, options, say: as for :func:`build`.
 
-    Returns:
-        What was built, and what of it came from the cache.
+def own_steps(progress: BuildProgress) -> list[Vertex]:
+    """The steps of components and shared stages.
 
-    Raises:
-        RequestError: the Dockerfile has no such stage.
-        Failure: as :func:`build`.
+    FROM is no step of ours, and BuildKit never says of it that it came from the cache.
     """
-    builder = _builder(engine, inputs.site, options)
-    check_folders(inputs)
-    arguments = base_image.build_arguments(inputs.images, engine, say=say)
-    folder = state_dir() / "contexts" / inputs.plan.id[:16]
-    with locked(folder), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
-        write_context(fetch_base(inputs, fresh=options.fresh_base, say=say), folder, say=say)
-        # BuildKit builds one target at a time, and every export replaces the cache of a reference: one stage more
-        # that needs all of them.
-        dockerfile = Path(scratch, "Dockerfile")
-        dockerfile.write_text(with_collector((folder / "Dockerfile").read_text(), names))
-        built = _run_build(
-            inputs,
-            folder,
-            engine,
-            options=options,
-            builder=builder,
-            arguments=arguments,
-            dockerfile=dockerfile,
-            say=say,
-        )
-    if built.image_id:
-        run([engine.client.path, "rmi", built.image_id], env=engine.cli_env)
-    return built.progress
+    return [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
 
 
-def _builder(engine: Engine, site: Site, options: BuildOptions) -> builders.Builder:
+def builder_of(engine: Engine, site: Site, options: BuildOptions) -> builders.Builder:
     """Who builds, and that it can do what is asked of it: known before anything is fetched or made."""
     found = builders.builder_for(engine, site, asked=bool(options.cache or options.registry))
     if options.registry is not None:
@@ -197,7 +164,7 @@ def _builder(engine: Engine, site: Site, options: BuildOptions) -> builders.Buil
     return found
 
 
-def _run_build(
+def run_build(
     inputs: Inputs,
     folder: Path,
     engine: Engine,
@@ -206,30 +173,54 @@ def _run_build(
     builder: builders.Builder,
     arguments: Mapping[str, str],
     say: Callable[[str], None],
-    dockerfile: Path | None = None,
-) -> _Built:
-    """Run BuildKit; ``dockerfile``: of stages alone, which make no image that is kept."""
+    stages: Sequence[str] = (),
+) -> Built:
+    """Run BuildKit for an image, or for stages alone: these are for its cache and make no image.
+
+    Args:
+        inputs: what the build takes in.
+        folder: the build context.
+        engine: an answering engine.
+        options: how to build.
+        builder: who builds.
+        arguments: that name base images.
+        say: told of notices.
+        stages: build these; what they are made from is built as well.
+
+    Raises:
+        RequestError: the Dockerfile has no such stage.
+        BuildFailed: a step failed or the build was interrupted; no tag was moved.
+        EngineError: the engine went away.
+        SourceError: an input is missing, or has another checksum; no tag was moved.
+        RegistryRefused: the registry of ``options`` did not take the image, or does not give it.
+    """
     plan, site = inputs.plan, inputs.site
     builders.refuse_local_images(builder, arguments, base_image.LOADED)
     caches = cache_words(options.cache, plan, builder, say=say)
     log_path = state_dir() / "logs" / f"{plan.id[:16]}.log"
     log_path.parent.mkdir(parents=True, exist_ok=True)
-    own = steps((dockerfile or folder / "Dockerfile").read_text())
+    text = (folder / "Dockerfile").read_text()
+    # BuildKit builds one target at a time, and every export replaces the cache of a reference: one stage more that
+    # needs all of them.
+    text = with_collector(text, stages) if stages else text
+    own = steps(text)
     progress = BuildProgress(engine.client.progress, owner=lambda vertex: owner_of(vertex, own))
     with tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
         id_file, metadata = Path(scratch, "image-id"), Path(scratch, "metadata.json")
+        dockerfile = Path(scratch, "Dockerfile")
+        dockerfile.write_text(text)
         secrets = site.secrets(Path(scratch, "secrets"), plan.base.os)
         argv = [*command(engine, site, secrets, arguments), *caches]
-        if dockerfile is None:
+        if not stages:
+            # Not in the Dockerfile: its id follows from that.
+            argv += ["--label", f"{PLAN_LABEL}={plan.id}"]
             argv += ["--iidfile", str(id_file), *builders.output_words(builder, options.registry, metadata)]
         elif builder.driver != "builtin":
             argv += ["--file", str(dockerfile), "--output", "type=cacheonly"]
         else:  # a client without buildx always makes an image
             argv += ["--file", str(dockerfile), "--iidfile", str(id_file)]
         argv += _common_words(engine, options)
-        if dockerfile is None:
-            argv += ["--label", f"{PLAN_LABEL}={plan.id}"]
-        view = make_view(options.progress)
+        view = make_view(options.mode)
         with (
             log_path.open("w") as log,
             stream([*argv, str(folder)], env={**engine.cli_env, **site.build_args()}) as running,
@@ -251,15 +242,18 @@ def _run_build(
             finally:
                 progress.close()
                 view.close()
-        if not done.ok or (dockerfile is None and not id_file.is_file()):
+        if not done.ok or (not stages and not id_file.is_file()):
             raise _failure(inputs, engine, progress, log_path, done.returncode, registry=options.registry)
         for trouble in progress.cache_troubles:
             say(f"--cache: {trouble}")
-        if options.registry is not None and dockerfile is None:
+        if options.registry is not None and not stages:
             say(f"pulling the image from {options.registry}, to prove it here")
             image_id, pushed = builders.pull_pushed(engine, options.registry, metadata)
-            return _Built(image_id, progress, pushed)
-        return _Built(id_file.read_text().strip() if id_file.is_file() else "", progress)
+            return Built(image_id, progress, pushed)
+        image_id = id_file.read_text().strip() if id_file.is_file() else ""
+    if stages and image_id:
+        run([engine.client.path, "rmi", image_id], env=engine.cli_env)
+    return Built(image_id, progress)
 
 
 def _common_words(engine: Engine, options: BuildOptions) -> list[str]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from trainwright.cli.flags import emit, verb
 from trainwright.core.layout import size
-from trainwright.verbs.request import RequestFlags, ask
+from trainwright.verbs.request import RequestFlags, begin
+from trainwright.verbs.way import known, run, upto
 
 if TYPE_CHECKING:
     from trainwright.plan.explain import ExplainDocument
@@ -17,8 +18,8 @@ def explain(flags: RequestFlags) -> None:
     """Say why each version is in the plan: who provides it, the evidence, what it costs."""
     from trainwright.plan.explain import explain as reasons
 
-    asked = ask(flags)
-    emit(reasons(asked.plan, asked.catalog, asked.site), explain_text, as_json=flags.json_)
+    state = run(upto("resolve"), begin(flags, to_build=False))
+    emit(reasons(known(state.plan), state.catalog, state.site), explain_text, as_json=flags.json_)
 
 
 def explain_text(document: ExplainDocument) -> str:

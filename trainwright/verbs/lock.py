@@ -12,7 +12,8 @@ from trainwright.cli.flags import emit, verb
 from trainwright.cli.program import say
 from trainwright.core.errors import RequestError
 from trainwright.core.layout import table
-from trainwright.verbs.request import RequestFlags, ask
+from trainwright.verbs.request import RequestFlags, begin
+from trainwright.verbs.way import known, run, upto
 
 if TYPE_CHECKING:
     from trainwright.catalog.catalog import Catalog
@@ -44,12 +45,12 @@ def lock(flags: LockFlags) -> None:
 
     if flags.check and flags.upgrade:
         raise RequestError("--check changes nothing, and --upgrade does", remedy="Give one of them.")
-    asked = ask(flags, to_build=True)
+    state = run(upto("resolve"), begin(flags))
     document = lock_plan(
-        asked.plan,
-        asked.catalog,
-        asked.site,
-        flags=asked.flags,
+        known(state.plan),
+        state.catalog,
+        state.site,
+        flags=state.flags,
         output=Path(flags.output).absolute() if flags.output else None,
         upgrade=flags.upgrade,
         check=flags.check,

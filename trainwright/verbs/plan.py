@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from trainwright.cli.flags import emit, verb
 from trainwright.core.layout import size, table
-from trainwright.verbs.request import RequestFlags, ask
+from trainwright.verbs.request import RequestFlags, begin
+from trainwright.verbs.way import known, run, upto
 
 if TYPE_CHECKING:
     from trainwright.plan.plan import Plan, PlannedComponent
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 @verb
 def plan(flags: RequestFlags) -> None:
     """Resolve a request and print the plan: versions, sources, environment, tags."""
-    emit(ask(flags).plan, plan_text, as_json=flags.json_)
+    emit(known(run(upto("resolve"), begin(flags, to_build=False)).plan), plan_text, as_json=flags.json_)
 
 
 def plan_text(plan: Plan) -> str:

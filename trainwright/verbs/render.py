@@ -9,7 +9,8 @@ from pydantic import Field
 
 from trainwright.cli.flags import emit, verb
 from trainwright.cli.program import artifact, say
-from trainwright.verbs.request import RequestFlags, ask
+from trainwright.verbs.request import RequestFlags, begin
+from trainwright.verbs.way import known, run, upto
 
 if TYPE_CHECKING:
     from trainwright.verbs.documents import RenderedFolder
@@ -28,15 +29,13 @@ def render(flags: RenderFlags) -> None:
     from trainwright.core.owned import claim
     from trainwright.plan.render import render_dockerfile
     from trainwright.sources.fetch import fetch_base
-    from trainwright.sources.gather import gather_locked
     from trainwright.verbs.documents import RenderedFolder, RenderedText
 
-    asked = ask(flags, to_build=True)
-    inputs = gather_locked(asked.plan, asked.catalog, asked.site, asked.flags, strict=False)
+    inputs = known(run(upto("gather"), begin(flags)).inputs)
     if flags.output is None:
-        text = render_dockerfile(inputs.plan, asked.catalog)
+        text = render_dockerfile(inputs.plan, inputs.catalog)
         if flags.json_:
-            document = RenderedText(schema="trainwright/render/1", plan=asked.plan.id, dockerfile=text)
+            document = RenderedText(schema="trainwright/render/1", plan=inputs.plan.id, dockerfile=text)
             emit(document, lambda rendered: rendered.dockerfile, as_json=True)
         else:
             artifact(text)
@@ -44,7 +43,7 @@ def render(flags: RenderFlags) -> None:
     folder = Path(flags.output).absolute()
     claim(folder, "context", f"--output {flags.output}")  # before the base is made
     write_context(fetch_base(inputs, say=say), folder, say=say, named=f"--output {flags.output}")
-    made = RenderedFolder(schema="trainwright/render/1", plan=asked.plan.id, output=str(folder))
+    made = RenderedFolder(schema="trainwright/render/1", plan=inputs.plan.id, output=str(folder))
     emit(made, folder_text, as_json=flags.json_)
 
 

@@ -1,61 +1,42 @@
-"""What the verbs share that take a request: its flags, and the plan that it resolves to."""
+"""What the verbs share that take a request: its flags, and where its way begins."""
 
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag
 from trainwright.cli.program import say, use_catalog
 from trainwright.plan.words import RequestWords
+from trainwright.verbs.way import State
 
 if TYPE_CHECKING:
-    from trainwright.catalog.catalog import Catalog
-    from trainwright.plan.plan import Plan
     from trainwright.plan.request import Request
-    from trainwright.site.site import Site
 
 
 class RequestFlags(RequestWords, CatalogFlag, SiteFlag, JsonFlag):
     """The flags of a verb that takes a request."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A request that was resolved. ``flags``: the request as a command line spells it, from the working folder."""
-
-    plan: Plan
-    catalog: Catalog
-    site: Site
-    flags: str
-
-
-def ask(words: RequestFlags, *, to_build: bool = False) -> Asked:
-    """The plan of a command line; its catalog becomes the one of this run.
+def begin(words: RequestFlags, **asked: Any) -> State:
+    """The beginning of a verb's way; the catalog of the command line becomes the one of this run.
 
     Args:
         words: the command line.
-        to_build: make the lock of an unproven plan where it has none.
+        asked: further fields of the state: what the verb is to do.
 
     Raises:
         RequestError: a word cannot be read, or a file is missing.
-        Conflict: no image line fits.
     """
     from trainwright.catalog.catalog import open_catalog
-    from trainwright.lock import unproven
     from trainwright.plan.request import read_request
-    from trainwright.plan.resolve import resolve
     from trainwright.site.site import load_site
 
     use_catalog(words.catalog)
     request = read_request(words)
     site = load_site(Path(words.site) if words.site else None)
-    catalog = open_catalog()
-    locks = unproven.make_lock(say) if to_build else unproven.stored_lock
-    plan = resolve(request, catalog, site.base_image, locks, site.aws.region)
-    return Asked(plan, catalog, site, _spelt(request, words))
+    return State(say=say, site=site, catalog=open_catalog(), request=request, flags=_spelt(request, words), **asked)
 
 
 def _spelt(request: Request, words: RequestFlags) -> str:

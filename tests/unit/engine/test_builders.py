@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainwright.build.options import BuildOptions
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import EngineError, RequestError
 from trainwright.core.owned import fill
@@ -22,7 +23,6 @@ from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site
 from trainwright.sources.gather import gather
-from trainwright.verbs.build import BuildFlags, build_options
 
 REPOSITORY = "123456789012.dkr.ecr.us-west-2.amazonaws.com/trainwright/cache"
 OWN = Builder("", "docker")
@@ -123,15 +123,15 @@ def test_a_base_image_of_the_engine_alone_is_refused_to_a_foreign_builder():
 )
 def test_registry_is_a_repository_without_a_tag(bad, offer):
     with pytest.raises(RequestError) as refused:
-        build_options(BuildFlags(registry=bad))
+        BuildOptions(registry=bad)
     assert offer in refused.value.remedy
-    assert build_options(BuildFlags(registry="localhost:5000/a/b")).registry
+    assert BuildOptions(registry="localhost:5000/a/b").registry
 
 
 @pytest.mark.parametrize("bad", ["cache", "team/cache", f"{REPOSITORY}@sha256:0", f"{REPOSITORY}:", "http://x/y", ""])
 def test_cache_is_a_repository_of_a_registry(bad):
     with pytest.raises(RequestError):
-        build_options(BuildFlags(cache=(bad,)))
+        BuildOptions(cache=(bad,))
 
 
 def test_the_first_cache_is_written_and_every_one_is_read(plans):

@@ -358,7 +358,7 @@ READERS = (
 # What looks for bytes on this machine, or knows where they would be.
 LOOKING = {
     *("tools_lock", "component_files", "code_files", "user_requirements", "images_of", "mirrored", "places"),
-    *("on_mirror", "local_files", "gathered", "find_lock", "completed_plan", "artifact_folder", "find_links"),
+    *("on_mirror", "local_files", "gathered", "find_lock", "artifact_folder", "find_links"),
     *("local_indexes", "apt_folder", "artifact_mirror"),
 }
 

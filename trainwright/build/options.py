@@ -1,0 +1,64 @@
+"""How to build: the flags of ``build`` that say how, as opposed to what."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from pydantic import Field
+
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.records import Words
+
+if TYPE_CHECKING:
+    from trainwright.engine.build_display import Mode
+
+# The grammar of image references (distribution/reference), without a digest.
+TAG = re.compile(
+    r"(?:[a-zA-Z0-9.-]+(?::[0-9]+)?/)?[a-z0-9]+(?:[._/-][a-z0-9]+)*(?::[A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?"
+)
+
+
+class BuildOptions(Words):
+    """How to build, as the command line says it.
+
+    Raises:
+        RequestError: a tag, the kind of progress, a cache or the registry is invalid.
+    """
+
+    tags: tuple[str, ...] = Field(default=(), alias="tag", description="a further tag for the image (may be repeated)")
+    progress: str = Field(default="auto", description="auto, live, plain, json or none")
+    no_cache: bool = Field(default=False, description="build every step anew")
+    fresh_base: bool = Field(default=False, description="make the Debian base anew, from today's packages")
+    skip_source_check: bool = Field(
+        default=False, description="build without asking first whether every source answers"
+    )
+    cache: tuple[str, ...] = Field(
+        default=(), description="a registry cache, read and written; further ones are only read (may be repeated)"
+    )
+    registry: str | None = Field(
+        default=None,
+        description="the builder pushes the image to this repository, without a tag; it is pulled and proven here",
+    )
+
+    @property
+    def mode(self) -> Mode:
+        """The kind of progress, which is one that there is."""
+        return cast("Mode", self.progress)
+
+    def model_post_init(self, _context: Any, /) -> None:
+        """Check what the fields' types cannot say."""
+        from trainwright.engine.build_display import Mode
+        from trainwright.engine.builders import check_registry
+        from trainwright.engine.cache import check_reference
+
+        if self.progress not in get_args(Mode):
+            hint = did_you_mean(self.progress, get_args(Mode))
+            raise RequestError(f"--progress {self.progress}: no such kind. {hint}")
+        for tag in self.tags:
+            if not TAG.fullmatch(tag):
+                raise RequestError(f"--tag {tag}: not an image name", remedy="For example: --tag team/trainer:nightly")
+        for reference in self.cache:
+            check_reference(reference)
+        if self.registry is not None:
+            check_registry(self.registry)

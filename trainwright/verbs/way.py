@@ -1,0 +1,241 @@
+"""The one way, from a request to an image in its registry, as a list of named steps.
+
+Each step takes the state of the work and returns a new one. Verbs are beginnings of the list, or its ends:
+``plan`` is ``upto("resolve")``, ``build --stages`` is ``upto("build")``, and ``build`` is all of it.
+A step imports what it needs when it runs, so ``plan`` loads no engine and no templates.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from trainwright.build.build import Built
+    from trainwright.build.options import BuildOptions
+    from trainwright.build.store import BuildRecord
+    from trainwright.catalog.catalog import Catalog
+    from trainwright.engine.builders import Builder
+    from trainwright.engine.engine import Engine
+    from trainwright.plan.plan import Plan
+    from trainwright.plan.request import Request
+    from trainwright.push.documents import PushDocument
+    from trainwright.push.references import PushTarget
+    from trainwright.site.site import Site
+    from trainwright.sources.inputs import Inputs
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class State:
+    """What is known of one image on its way; the first block is what was asked for, the rest what steps found.
+
+    Attributes:
+        say: progress callback.
+        flags: the request as the command line spells it.
+        to_build: an unproven plan gets its lock made where it has none.
+        locked: use nothing that the plan's lock does not name.
+        stages: build these alone, for the builder's cache.
+        smoke: run the smoke tests, too.
+        target: where the image is pushed; nowhere without it.
+        arguments: of the build: what its base images are called in the engine.
+        folder: the build context.
+        held: what is let go of when the context is built, or at the end.
+    """
+
+    say: Callable[[str], None]
+    site: Site
+    catalog: Catalog
+    request: Request | None = None
+    flags: str = ""
+    to_build: bool = True
+    options: BuildOptions | None = None
+    locked: bool = False
+    stages: tuple[str, ...] = ()
+    smoke: bool = False
+    target: PushTarget | None = None
+
+    plan: Plan | None = None
+    inputs: Inputs | None = None
+    started: float = 0.0
+    engine: Engine | None = None
+    builder: Builder | None = None
+    arguments: dict[str, str] = field(default_factory=dict)
+    folder: Path | None = None
+    dockerfile: str = ""
+    built: Built | None = None
+    probe: dict[str, Any] = field(default_factory=dict)
+    record: BuildRecord | None = None
+    pushed: PushDocument | None = None
+    held: ExitStack = field(default_factory=ExitStack)
+
+
+Step = Callable[[State], State]
+
+
+def run(steps: Iterable[Step], state: State) -> State:
+    """The state after these steps.
+
+    Raises:
+        Failure: of the step that failed; none after it has run.
+    """
+    with ExitStack() as held:
+        state = replace(state, held=held)
+        for step in steps:
+            state = step(state)
+    return state
+
+
+def known(value: T | None) -> T:
+    """What an earlier step found."""
+    assert value is not None, "a step that finds it comes before"
+    return value
+
+
+# ---- the steps -----------------------------------------------------------------------------------------------------
+
+
+def resolve(state: State) -> State:
+    """From the request to the plan."""
+    from trainwright.lock import unproven
+    from trainwright.plan import resolve as resolving
+
+    locks = unproven.make_lock(state.say) if state.to_build else unproven.stored_lock
+    base, region = state.site.base_image, state.site.aws.region
+    return replace(state, plan=resolving.resolve(known(state.request), state.catalog, base, locks, region))
+
+
+def gather(state: State) -> State:
+    """Every byte that the build takes in, by the lock of the plan where there is one; nothing is fetched."""
+    from trainwright.sources.gather import gather_locked
+
+    plan = known(state.plan)
+    return replace(state, inputs=gather_locked(plan, state.catalog, state.site, state.flags, strict=state.locked))
+
+
+def check(state: State) -> State:
+    """An engine answers, its builder can do what is asked of it, and every source answers, before any is asked for
+    gigabytes."""
+    from trainwright.build.build import builder_of
+    from trainwright.engine import engine as engines
+    from trainwright.engine.setup import ensure_tool
+    from trainwright.plan.plan_lock import lock_path
+    from trainwright.sources import reachability
+
+    inputs, options = known(state.inputs), known(state.options)
+    if inputs.lock is not None:
+        state.say(f"with the lock {lock_path(inputs.plan, inputs.site)}")
+    for notice in inputs.plan.notices:
+        state.say(f"note: {notice}")
+    engine = state.engine or engines.connect(say=state.say)
+    if inputs.rootfs is not None and inputs.rootfs.sha256 is None:
+        ensure_tool("mmdebstrap", say=state.say)
+    builder = builder_of(engine, inputs.site, options)
+    reachability.check_folders(inputs)
+    if not options.skip_source_check and not state.stages:  # what stages are not made from need not answer
+        reachability.check_sources(inputs, engine)
+    return replace(state, engine=engine, builder=builder, started=state.started or time.monotonic())
+
+
+def fetch(state: State) -> State:
+    """What no build step can fetch: files without a known checksum, the Debian base, images of a folder."""
+    from trainwright.sources import base_image, fetch
+
+    inputs = fetch.fetch(known(state.inputs), fresh_base=known(state.options).fresh_base, say=state.say)
+    arguments = base_image.build_arguments(inputs.images, known(state.engine), say=state.say)
+    return replace(state, inputs=inputs, arguments=arguments)
+
+
+def render(state: State) -> State:
+    """The Dockerfile and its build context, in a folder that no other build of the plan writes to meanwhile."""
+    from trainwright.build.context import write_context
+    from trainwright.core.paths import locked, state_dir
+
+    inputs = known(state.inputs)
+    folder = state_dir() / "contexts" / inputs.plan.id[:16]
+    state.held.enter_context(locked(folder))
+    write_context(inputs, folder, say=state.say)
+    return replace(state, folder=folder, dockerfile=(folder / "Dockerfile").read_text())
+
+
+def build(state: State) -> State:
+    """From the context to an image without a tag, or to stages of it in the builder's cache."""
+    from trainwright.build.build import run_build
+
+    built = run_build(
+        known(state.inputs),
+        known(state.folder),
+        known(state.engine),
+        options=known(state.options),
+        builder=known(state.builder),
+        arguments=state.arguments,
+        stages=state.stages,
+        say=state.say,
+    )
+    state.held.close()
+    return replace(state, built=built)
+
+
+def probe(state: State) -> State:
+    """What is really in the image; another thing than the plan says is a failure."""
+    from trainwright.build.build import probe_image
+
+    again = known(state.options).no_cache
+    found = probe_image(known(state.inputs), known(state.engine), known(state.built), again=again, say=state.say)
+    return replace(state, probe=found)
+
+
+def tag_and_record(state: State) -> State:
+    """The tags of an image that is what its plan says, and its record."""
+    from trainwright.build.build import record_image
+
+    record = record_image(
+        known(state.inputs),
+        known(state.engine),
+        known(state.built),
+        state.probe,
+        dockerfile=state.dockerfile,
+        options=known(state.options),
+        seconds=time.monotonic() - state.started,
+    )
+    return replace(state, record=record)
+
+
+def smoke(state: State) -> State:
+    """The image tests, unless this image has passed them."""
+    record = known(state.record)
+    if not (state.smoke or state.target) or (record.smoke and record.smoke["failed"] == 0):
+        return state
+    from trainwright.build.smoke import smoke_record
+
+    record, _ = smoke_record(record, record.tags[0], known(state.engine), say=state.say)
+    return replace(state, record=record)
+
+
+def push(state: State) -> State:
+    """The image in its repository, where one is named."""
+    if state.target is None:
+        return state
+    from trainwright.push.options import PushOptions
+    from trainwright.push.push import push_images
+
+    options = PushOptions(progress=known(state.options).progress)
+    image = known(state.record).image_id
+    return replace(state, pushed=push_images([image], state.target, state.site, options, say=state.say))
+
+
+STEPS: tuple[Step, ...] = (
+    *(resolve, gather, check, fetch, render),
+    *(build, probe, tag_and_record, smoke, push),
+)
+
+
+def upto(name: str) -> tuple[Step, ...]:
+    """The steps up to one, that included."""
+    names = [step.__name__ for step in STEPS]
+    return STEPS[: names.index(name) + 1]
