@@ -68,6 +68,7 @@ def test_a_metis_change_rebuilds_little(built, program, docker, tmp_path):
     import shutil
 
     from tests.support import builds
+    from trainwright.build.options import BuildOptions
     from trainwright.catalog.catalog import load_catalog
     from trainwright.core.paths import images_dir, templates_dir
     from trainwright.engine.engine import connect

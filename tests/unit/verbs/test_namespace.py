@@ -21,7 +21,7 @@ from trainwright.verbs.namespace import namespace
 
 VERBS: dict[str, Verb[Words]] = dict(namespace.tasks)
 # What is no verb: what several of them share, and what collects them.
-SHARED = {"__init", "namespace", "request", "documents"}
+SHARED = {"way", "__init", "namespace", "request", "documents"}
 
 
 def test_every_verb_has_its_file_and_every_file_its_verb():
