@@ -98,6 +98,8 @@ def test_what_is_said_changes_no_id(shipped: Path, name: str) -> None:
     else:
         (shipped / file).write_text(new)
     assert ids() == before
+    shutil.rmtree(cache_dir() / "plan-ids")
+    assert ids() == before, "as it is found anew"
 
 
 def test_neither_do_the_rendered_file_of_a_line_and_the_code_of_the_renderer(
