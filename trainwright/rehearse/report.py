@@ -1,4 +1,4 @@
-"""What is kept of a rehearsal: its document, the logs, the stacks of a hang."""
+"""The report of a rehearsal: its document, its text, the logs, the stacks of a hang."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SUITE = "rehearsal"
 
 
 def write_logs(facts: JobFacts, folder: Path) -> None:
-    """Write ``logs/<host>.log``, and ``logs/<host>.stacks`` where stacks were asked for."""
+    """Write ``logs/<host>.log``, and ``logs/<host>.stacks`` if there are stacks."""
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     for host in facts.hosts:
@@ -115,7 +115,7 @@ def document(
 def write_junit_report(document: Mapping[str, Any], path: Path) -> None:
     """Write the checks of a rehearsal's document as JUnit; the cause of a failure is a case of its own.
 
-    A failed check alone says what did not hold (``world size``), the cause says why and what to do.
+    A failed check only says what is wrong (``world size``), the cause says why and what to do.
     """
     cause = document["cause"]
     cases = [Case(SUITE, row["check"], row["outcome"], row["says"]) for row in document["checks"]]
@@ -130,7 +130,7 @@ def _clash(name: str, archive: Artifact) -> str:
 
 
 def rehearsal_text(document: dict[str, Any]) -> str:
-    """The text of a rehearsal that passed: the launch lines, or what held."""
+    """The text of a rehearsal that passed: launch lines, checks, ranks, notes and artifacts."""
     lines = []
     for launch in document["launches"]:
         lines.append(f"{launch['host']}$ {shlex.join(launch['argv'])}")
