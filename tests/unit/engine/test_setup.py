@@ -286,7 +286,7 @@ def test_a_dead_engine_shows_its_last_lines_and_advice_by_the_fatal_one(machine:
     machine.program("dockerd", f"echo '{warning}'; echo 'level=info noise'; echo '{fatal}'; exit 1")
     with pytest.raises(EngineError) as failure:
         machine.start()
-    assert failure.value.message.startswith("the container engine ended at once")
+    assert failure.value.message.startswith("the container engine exited at once")
     assert fatal in failure.value.message
     assert "noise" not in failure.value.message
     assert "last week" not in failure.value.message
