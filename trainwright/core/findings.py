@@ -1,8 +1,7 @@
-"""What checks find: one shape for a training script, a job file and whatever is looked at next.
+"""The findings of checks, in one form for training scripts and job files.
 
-A rule is the unchanging part (code, severity, what it is about, how that is known, the mend), a finding is a rule at a
-place. Codes: TW1xx are of ``preflight``, TW2xx of
-``estimator``. ``docs/findings.md`` is made from the rules.
+A rule is the constant part (code, severity, title, source, remedy); a finding is a rule at a place. Codes TW1xx belong
+to ``preflight``, TW2xx to ``estimator``. ``docs/findings.md`` is generated from the rules.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ SCHEMA: Literal["trainwright/findings/1"] = "trainwright/findings/1"
 
 
 class Finding(Record):
-    """What is wrong, where, how that is known and how it is mended."""
+    """What is wrong, where, how that is known, and how to fix it."""
 
     code: str = Field(pattern=r"^TW\d{3}$")
     severity: Severity
@@ -48,7 +47,7 @@ class Rule(Record):
         severity: Severity | None = None,
         remedy: str | None = None,
     ) -> Finding:
-        """This rule at a place; ``severity`` and ``remedy`` where the place decides them better than the rule."""
+        """This rule at a place; ``severity`` and ``remedy`` override the rule's."""
         return Finding(
             code=self.code,
             severity=severity or self.severity,
@@ -93,12 +92,12 @@ def table(rules: Iterable[Rule]) -> dict[str, Rule]:
     """Rules by code.
 
     Raises:
-        ValueError: a code is there twice.
+        ValueError: a code is duplicate.
     """
     known: dict[str, Rule] = {}
     for rule in rules:
         if rule.code in known:
-            raise ValueError(f"{rule.code} is there twice")
+            raise ValueError(f"duplicate code {rule.code}")
         known[rule.code] = rule
     return known
 
@@ -133,12 +132,12 @@ def document(
 
 
 def finding_lines(finding: Finding) -> list[str]:
-    """A finding for a person: its place as compilers write it, then the mend and why."""
+    """A finding for a person: its place in the form of compilers, then the fix and the reason."""
     place = finding.path if finding.line is None else f"{finding.path}:{finding.line}"
     return [
         f"{place}: {finding.severity} {finding.code}: {finding.message}",
-        f"    mend: {finding.remedy}",
-        f"    why:  {finding.source}",
+        f"    fix: {finding.remedy}",
+        f"    why: {finding.source}",
     ]
 
 
@@ -166,7 +165,7 @@ def rules_markdown(title: str, rules: Iterable[Rule]) -> str:
     rows = [
         f"## {title}",
         "",
-        "| code | severity | what is wrong | mend | how it is known |",
+        "| code | severity | what is wrong | fix | how it is known |",
         "| --- | --- | --- | --- | --- |",
     ]
     rows += [

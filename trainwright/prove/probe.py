@@ -1,7 +1,7 @@
-"""The truth about an image, read out of the image itself, and how it differs from the plan.
+"""Probes an image, and compares what is in it with its plan.
 
-:func:`probe` runs ``templates/probe/probe.py`` inside the image; :func:`differences` holds what it found against the
-plan. A difference is a failed build, never a footnote.
+:func:`probe` runs ``templates/probe/probe.py`` inside the image; :func:`differences` compares the result with the plan.
+A difference fails the build.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DOCKER_ITSELF_FAILED = 125
 
 @dataclass(frozen=True)
 class Difference:
-    """One point in which the image is not what the plan says."""
+    """One difference between image and plan."""
 
     component: str
     fact: str
@@ -125,7 +125,7 @@ def _image_config(client_path: str, image: str, env: Mapping[str, str] | None) -
 
 
 def check(plan: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Hold an image to its plan.
+    """Check that an image matches its plan.
 
     Raises:
         ProofFailed: with every difference in the message and, as data, under ``differences``.
@@ -143,7 +143,7 @@ def check(plan: Mapping[str, Any], found: Mapping[str, Any]) -> None:
 
 
 def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Difference]:
-    """Every point in which what the probe found is not what the plan says; an empty list is a proof.
+    """Every difference between what the probe found and the plan; an empty list is a proof.
 
     Args:
         plan: the plan's JSON.
@@ -170,7 +170,7 @@ def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Differ
             seen, remedy = _word(facts[fact]), f"templates/components/{component} installs something else than it says."
         elif "error" in facts:
             seen = f"a probe that failed: {str(facts['error']).strip().splitlines()[-1]}"
-            remedy = f"Mend what templates/components/{component} installs, or its probe in component.yaml."
+            remedy = f"Fix what templates/components/{component} installs, or its probe in component.yaml."
         else:
             seen = "no such fact"
             remedy = f"The probe in templates/components/{component}/component.yaml did not find {fact}."
@@ -222,7 +222,7 @@ def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[
 
 
 def _labels(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Labels of the plan that the image lacks or has otherwise."""
+    """Labels of the plan that the image lacks, or that differ."""
     labels: Mapping[str, str] = found.get("image", {}).get("labels", {})
     for name, value in plan.get("labels", {}).items():
         if labels.get(name) != value:

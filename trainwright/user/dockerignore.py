@@ -52,7 +52,7 @@ class IgnoreRules:
 
 
 def read_ignore(folder: Path) -> IgnoreRules:
-    """The patterns of a folder's ``.dockerignore``; none where it has no such file.
+    """The patterns of a folder's ``.dockerignore``; empty if it has no such file.
 
     Raises:
         RequestError: the file cannot be read, or a line of it is not a pattern.

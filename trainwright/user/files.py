@@ -1,4 +1,4 @@
-"""What folders of a user's bring into an image: which files, that none lies elsewhere, that none holds credentials."""
+"""Selects the files of a user's folder for an image, and refuses links out of it and credentials."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def make_user_files(
 
 
 def user_requirements(user: UserFiles) -> list[str]:
-    """The requirements of ``--with-requirements`` as a build reads them; none where there is no such file.
+    """The requirements of ``--with-requirements`` as a build reads them; empty if there is no such file.
 
     Raises:
         RequestError: the file has changed, and a line of it may not enter an image.

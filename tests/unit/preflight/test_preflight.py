@@ -459,7 +459,7 @@ def test_verb(tmp_path):
     entry = write(tmp_path, train="import os\nos.environ['N'] = 4\n")
     done = invoke("preflight", "--entry-point", str(entry))
     assert done.returncode == 2
-    assert "train.py:2: error TW160" in done.stdout and "mend:" in done.stdout
+    assert "train.py:2: error TW160" in done.stdout and "fix:" in done.stdout
     done = invoke("preflight", "--entry-point", str(entry), "--json")
     assert done.returncode == 2
     found = json.loads(done.stdout)

@@ -141,7 +141,7 @@ def test_the_file_overrides_the_machine_and_keeps_the_rest(tmp_path: Path, env: 
 
 
 def test_a_named_site_file_must_exist(tmp_path: Path, env: dict[str, str]) -> None:
-    with pytest.raises(RequestError, match=r"no site file other\.toml"):
+    with pytest.raises(RequestError, match=r"--site other\.toml: no such file"):
         load_site(Path("other.toml"), cwd=tmp_path, environ=env)
     (tmp_path / "other.toml").write_text('builder = "b"')
     assert load_site(Path("other.toml"), cwd=tmp_path, environ=env).builder == "b"
