@@ -21,7 +21,7 @@ from trainwright.core.runner import Completed, run
 from trainwright.user import secret_files
 
 SESSION_LABEL = "io.trainwright.session"
-SINGLE_LIBRARIES = ("libcudart", "libmpi", "libnccl")  # a second one on the loader path is a trap, not a choice
+SINGLE_LIBRARIES = ("libcudart", "libmpi", "libnccl")  # a second one on the loader path is an error
 COMPILER_COMPONENTS = frozenset({"compiler", "cuda-compiler"})
 ROOT_KEYS = "ssh keys of root"
 _DOCKER_ITSELF_FAILED = 125
@@ -49,7 +49,7 @@ def probe(
     env: Mapping[str, str] | None = None,
     timeout: float = 900,
 ) -> dict[str, Any]:
-    """Run the probe program in a container of the image; nothing is mounted, so a remote engine will do.
+    """Run the probe program in a container of the image; nothing is mounted, so a remote engine works as well.
 
     Args:
         client_path: the docker command line client.
@@ -63,7 +63,7 @@ def probe(
 
     Raises:
         EngineError: the engine does not answer or cannot run the image.
-        ProofFailed: the program did not end well, so the image has no usable ``python3``.
+        ProofFailed: the program failed, so the image has no usable ``python3``.
     """
     session = uuid.uuid4().hex[:12]
     name = f"trainwright-probe-{session}"
@@ -75,7 +75,7 @@ def probe(
     try:
         done = run(argv, env=env, stdin=program, timeout=timeout)
     finally:
-        # Of use where the client was killed: the container outlives it.
+        # If the client was killed, the container is still there.
         run([client_path, "rm", "-f", name], env=env, timeout=60)
     return {**_document(done, image), "image": config}
 
@@ -160,7 +160,7 @@ def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Diffe
 
 
 def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Expectations that the components' own probes did not meet."""
+    """Expectations that the components' probes did not meet."""
     for expected in plan.get("expect", ()):
         component, fact, value = expected["component"], expected["fact"], str(expected["value"])
         facts = found.get("facts", {}).get(component, {})
@@ -231,7 +231,7 @@ def _labels(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Diffe
 
 
 def _loader_path(found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Libraries that are there twice where the loader looks."""
+    """Libraries that are twice on the loader path."""
     for library, files in sorted(found.get("duplicates", {}).items()):
         if library in SINGLE_LIBRARIES:
             yield Difference(
@@ -244,7 +244,7 @@ def _loader_path(found: Mapping[str, Any]) -> Iterator[Difference]:
 
 
 def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """What no training image should hold: driver libraries, compilers nobody asked for, left-overs of the build."""
+    """What no training image should contain: driver libraries, unrequested compilers, left-overs of the build."""
     for path in found.get("driver_libraries", ()):
         yield Difference(
             "driver", path, "absent", "this file", "The host's driver brings this library; one in the image hides it."
@@ -270,7 +270,7 @@ def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Di
 
 
 def _word(value: Any) -> str:
-    """A fact as component files spell it: JSON's ``true`` and ``null``, text as it is."""
+    """A fact in the notation of component files: JSON's ``true`` and ``null``, text unchanged."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
