@@ -330,7 +330,7 @@ def test_a_failed_unit_shows_its_journal(machine: BareMachine, monkeypatch: pyte
     with pytest.raises(EngineError, match="masked") as failure:
         machine.start()
     assert "no space left" in failure.value.message
-    assert "room" in failure.value.remedy
+    assert "free space" in failure.value.remedy
 
 
 def test_a_missing_tool_is_installed_after_one_failed_try(machine: BareMachine) -> None:

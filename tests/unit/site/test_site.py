@@ -158,8 +158,8 @@ def test_a_named_site_file_must_exist(tmp_path: Path, env: dict[str, str]) -> No
         ('build_network = "bridge"', r"trainwright\.toml:1: build_network: Input should be 'host' or 'none'", ""),
         ('find_links = "w"', r"trainwright\.toml:1: find_links: Input should be a valid tuple", ""),
         ('index_url = "ftp://u:pw@x"', r"trainwright\.toml:1: index_url: is neither", ""),
-        ('ca_bundle = "no.pem"', r"trainwright\.toml:1: ca_bundle: there is no .*no\.pem", ""),
-        ('find_links = ["no"]', r"trainwright\.toml:1: find_links: there is no ", ""),
+        ('ca_bundle = "no.pem"', r"trainwright\.toml:1: ca_bundle: .*no\.pem does not exist", ""),
+        ('find_links = ["no"]', r"trainwright\.toml:1: find_links: .*no does not exist", ""),
         ("a = \nb = 1", r"trainwright\.toml: .*line 1", "TOML"),
     ],
 )
