@@ -63,7 +63,7 @@ def network(docker: Docker) -> Iterator[str]:
     name = f"trainwright-test-{uuid.uuid4().hex[:8]}"
     made = docker("network", "create", name, check=False)
     if not made:
-        pytest.skip("the engine makes no bridge network")
+        pytest.skip("the engine cannot create a bridge network")
     yield name
     docker("network", "rm", name)
 

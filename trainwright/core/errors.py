@@ -1,7 +1,7 @@
 """One class per kind of failure, each with its exit code, a message and a remedy.
 
 The exit codes are part of the command line's contract (see ``docs/exit-codes.md``):
-0 fine, 2 request, 3 conflict, 4 engine, 5 build, 6 proof, 7 registry, 8 source, 9 rehearsal, 70 a fault of ours.
+0 fine, 2 request, 3 conflict, 4 engine, 5 build, 6 proof, 7 registry, 8 source, 9 rehearsal, 70 a bug in Trainwright.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ class Failure(Exception):
     """A failure that a user can act on.
 
     Args:
-        message: what is wrong and where, in one or a few lines. Input may be quoted in it as it is: what is endless
-            is shortened, control characters are shown in backslash form, and secrets are masked (in the rest, too).
+        message: what is wrong and where, in one or a few lines. It may quote input unchanged: long text is shortened,
+            control characters are escaped, and secrets are masked (also in remedy and details).
         remedy: what to do next, preferably a command line. May be empty.
         details: further facts for ``--json`` (JSON-serialisable values only).
     """
@@ -34,7 +34,7 @@ class Failure(Exception):
         self.details: Mapping[str, Any] = masked(details)
 
     def as_json(self) -> dict[str, Any]:
-        """The document that ``--json`` prints for this failure."""
+        """The document of ``--json`` for this failure."""
         return {
             "schema": "trainwright/failure/1",
             "error": self.kind,
@@ -46,14 +46,14 @@ class Failure(Exception):
 
 
 class RequestError(Failure):
-    """The request or a data file is wrong: an unknown key, flag, version or file."""
+    """The request or a data file is invalid: an unknown key, flag, version or file."""
 
     exit_code = 2
     kind = "request"
 
 
 class Conflict(Failure):
-    """No compatible set: ``rows`` say why, ``offers`` say what does hold together."""
+    """No compatible set: ``rows`` say why, ``offers`` are compatible sets."""
 
     exit_code = 3
     kind = "conflict"
@@ -64,7 +64,7 @@ class Conflict(Failure):
 
 
 class EngineError(Failure):
-    """There is no container engine that can do the job."""
+    """No container engine can do the work."""
 
     exit_code = 4
     kind = "engine"
@@ -106,21 +106,21 @@ class RehearsalFailed(Failure):
 
 
 class InternalError(Failure):
-    """A fault of Trainwright itself; the number is EX_SOFTWARE of sysexits.h. The traceback is in a file."""
+    """A bug in Trainwright; the number is EX_SOFTWARE of sysexits.h. The traceback is in a file."""
 
     exit_code = 70
     kind = "internal"
 
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The known names most like ``word``, best first (possibly none)."""
-    # A key of YAML need not be a text: `on` is read as true.
-    # The comparison takes the product of both lengths; no name of ours is longer.
+    """The known names most similar to ``word``, best first; may be empty."""
+    # A YAML key need not be text: `on` is read as true.
+    # The comparison takes time in proportion to both lengths; none of our names is longer.
     return difflib.get_close_matches(str(word)[:100], list(known), n=count, cutoff=0.5)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A sentence that offers the nearest known names, or lists all where none is near."""
+    """A sentence with the nearest known names, or with all if none is near."""
     names = sorted(set(known))
     near = nearest(word, names)
     if near:

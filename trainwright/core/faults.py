@@ -1,4 +1,4 @@
-"""What to say of an exception that is not a :class:`~trainwright.core.errors.Failure`: the system refused, or a bug."""
+"""Turns other exceptions into a :class:`~trainwright.core.errors.Failure`: errors of the system, and bugs."""
 
 from __future__ import annotations
 
@@ -22,49 +22,49 @@ _REMEDIES = {
     errno.ENAMETOOLONG: "Most file systems take 255 bytes for a name and 4096 for a path.",
     errno.ENOTDIR: "A part of this path is a file.",
     errno.EISDIR: "Name a file.",
-    errno.EEXIST: "Name a folder, or a path where nothing is yet.",
+    errno.EEXIST: "Name a folder, or a path that does not exist yet.",
     errno.EMFILE: "ulimit -n shows how many files a process may open.",
     errno.ENFILE: "The whole system has too many files open.",
     errno.EIO: "The disk or the network file system has a fault: dmesg may say which.",
 }
-# What has no file's name can still be the system's: a disk that is full, a standard output that is closed.
+# Errors of the system that may have no file name: a full disk, a closed standard output.
 _SYSTEM = {*_FULL, *_DENIED, errno.EMFILE, errno.ENFILE, errno.EIO, errno.EBADF, errno.EFBIG, errno.ENOMEM}
 
 
 def as_failure(fault: Exception, words: list[str]) -> Failure:
-    """What to tell the user of an exception that is no :class:`Failure`.
+    """The failure for an exception that is not a :class:`Failure`.
 
     Args:
         fault: the exception.
-        words: the command line, for the report of a fault of ours.
+        words: the command line, for the report of a bug.
     """
     if isinstance(fault, OSError):
-        told = _refused(fault)
-        if told is not None:
-            return told
+        failure = _refused(fault)
+        if failure is not None:
+            return failure
     return _ours(fault, words)
 
 
 def _refused(refused: OSError) -> Failure | None:
-    """The failure of a file that the system refuses; nothing where no file has to do with it."""
+    """The failure for an error of the system; ``None`` if it may be a bug."""
     if isinstance(refused, FileNotFoundError) and _working_folder_is_gone():
-        return RequestError("the working folder does not exist any more", remedy="Change to a folder that exists: cd")
+        return RequestError("the working folder no longer exists", remedy="Change to an existing folder: cd")
     if refused.errno is None or (refused.filename is None and refused.errno not in _SYSTEM):
         return None
-    # Of two files, as of a rename, the user knows the second.
+    # Of two files, as in a rename, the user knows the second.
     named = refused.filename if refused.filename2 is None else refused.filename2
     path = os.fsdecode(named) if isinstance(named, str | bytes) else ""
     what = f"{path}: {refused.strerror}" if path else str(refused.strerror)
     if refused.errno in _FULL:
         return BuildFailed(
             f"the disk is full ({what})",
-            remedy="df -h shows which disk; docker system df what the engine holds; then run the command again.",
+            remedy="df -h shows which disk, docker system df what the engine uses; free space and run it again.",
         )
     remedy = _REMEDIES.get(refused.errno, "")
     if path and refused.errno in (*_DENIED, errno.ENOENT) and _of_ours(Path(path)):
         remedy = STATE_REMEDY
     elif path and refused.errno in _DENIED:
-        remedy = f"See who may use it: ls -ld {path}"
+        remedy = f"Check its permissions: ls -ld {path}"
     return RequestError(what, remedy=remedy)
 
 
@@ -77,7 +77,7 @@ def _working_folder_is_gone() -> bool:
 
 
 def _of_ours(path: Path) -> bool:
-    """Whether a path is in, or above, what is the state or cache folder of this run."""
+    """Whether a path is in or above the state or cache folder of this run."""
     try:
         named = [setting("TRAINWRIGHT_STATE") or ".trainwright", setting("TRAINWRIGHT_CACHE") or ""]
         named.append(setting("XDG_CACHE_HOME") or str(Path(setting("HOME") or "~").expanduser() / ".cache"))
@@ -89,14 +89,14 @@ def _of_ours(path: Path) -> bool:
 
 
 def _ours(fault: Exception, words: list[str]) -> InternalError:
-    """A fault of Trainwright: one line, the traceback in a file."""
+    """The failure for a bug: one line, with the traceback in a file."""
     report = mask(_report(fault, words))
     if setting("TRAINWRIGHT_DEBUG") not in (None, "0"):
         print(report, file=sys.stderr)
-    said = f"{type(fault).__name__}: {fault}".splitlines()[0][:200]
+    summary = f"{type(fault).__name__}: {fault}".splitlines()[0][:200]
     kept = _keep(report)
     return InternalError(
-        f"Trainwright itself failed ({said})",
+        f"Trainwright itself failed ({summary})",
         remedy=f"The details are in {kept}; please report them." if kept else "TRAINWRIGHT_DEBUG=1 shows the details.",
         report=kept,
     )
@@ -113,7 +113,7 @@ def _report(fault: Exception, words: list[str]) -> str:
 
 
 def _keep(report: str) -> str:
-    """Write a report that only its user can read; its path, or nothing where no folder takes it."""
+    """Write a report that only the user can read; returns its path, or empty if no folder is writable."""
     name = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     for folder in (state_dir, lambda: Path(tempfile.gettempdir())):
         try:

@@ -1,8 +1,8 @@
-"""The kinds of text that data files hold, each with what it may be made of.
+"""The types of text in data files, each with its valid characters.
 
-What they hold goes on into Dockerfiles, requirements files, pip.conf, apt's lists and shells. So a version is made of
-the characters of versions, and a line holds nothing that a terminal or a line-based format takes for more than text.
-pydantic matches these patterns in linear time; they name ASCII characters alone all the same.
+The values go into Dockerfiles, requirements files, pip.conf, apt's lists and shells. So a version has only the
+characters of versions, and a line has nothing that a terminal or a line-based format would interpret. pydantic matches
+these patterns in linear time; they still name only ASCII characters.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _BOUND = r" ?(===?|!=|<=|>=|<|>|~=) ?[0-9A-Za-z.*+!_-]{1,64}"
 
 
 def url_trouble(text: str) -> str:
-    """Why a text is not the address of something on the web, in a few words; empty where it is one."""
+    """Why a text is not an http(s) address, in a few words; empty if it is one."""
     if len(text) > LONGEST_VALUE or not text.isprintable():
-        return trouble(text) or "holds a character that is not printed"
+        return trouble(text) or "contains a character that is not printable"
     if not text.startswith(("http://", "https://")):
         return "is not an http:// or https:// address"
     if not text.isascii() or set(text) & set(" \"'\\`<>"):
-        return "holds a character that a URL spells with %"
+        return "contains a character that a URL must escape with %"
     try:
         parts = urlsplit(text)
         return "names no host" if not parts.hostname or parts.port == 0 else ""
@@ -41,13 +41,13 @@ T = TypeVar("T")
 
 
 def each_once(key: Callable[[T], Hashable], what: str) -> Callable[[Iterable[T] | None], Iterable[T] | None]:
-    """A check that no two rows of a list have the same key; ``what`` is what a row is called."""
+    """A validator that no two rows of a list have the same key; ``what`` names a row in messages."""
 
     def check(rows: Iterable[T] | None) -> Iterable[T] | None:
         seen: set[Hashable] = set()
         for row in rows or ():
             if key(row) in seen:
-                raise ValueError(f"{what} {key(row)} is there twice")
+                raise ValueError(f"duplicate {what} {key(row)}")
             seen.add(key(row))
         return rows
 
@@ -55,7 +55,7 @@ def each_once(key: Callable[[T], Hashable], what: str) -> Callable[[Iterable[T] 
 
 
 def _line(text: str) -> str:
-    # What is printable is no trouble; this is asked of every value of the catalog at every start.
+    # Printable text is valid. This fast path matters: every value of the catalog is checked at every start.
     if (len(text) > LONGEST_VALUE or not text.isprintable()) and (found := trouble(text)):
         raise ValueError(found)
     return text
@@ -74,14 +74,14 @@ def _url(text: str) -> str:
 
 
 def _inert(text: str) -> str:
-    """An address that stands in a Dockerfile: ``$`` is a variable there."""
+    """An address for a Dockerfile, where ``$`` starts a variable."""
     if "$" in text:
-        raise ValueError("holds a $, which a URL spells %24")
+        raise ValueError("contains a $, which a URL must escape as %24")
     return _url(text)
 
 
 def local_path(place: str) -> str | None:
-    """The path that a place names by itself or in a ``file:`` address; ``None`` for an address on the web.
+    """The path of a place, given as a path or as a ``file:`` address; ``None`` for an http(s) address.
 
     Raises:
         ValueError: it is neither.
@@ -94,7 +94,7 @@ def local_path(place: str) -> str | None:
         if "://" in place:
             raise ValueError("is neither an http:// or https:// address nor a folder")
         return place
-    parts = urlsplit(place)  # ValueError: [ opens an IPv6 address that nothing closes
+    parts = urlsplit(place)  # ValueError: an unclosed [ of an IPv6 address
     if parts.netloc not in ("", "localhost"):
         raise ValueError("names a host: file:///folder has three slashes")
     return unquote(parts.path)
@@ -103,7 +103,7 @@ def local_path(place: str) -> str | None:
 OneLine = Annotated[str, AfterValidator(_line)]  # one line
 Prose = Annotated[str, AfterValidator(_prose)]  # lines for people to read
 Url = Annotated[str, AfterValidator(_inert)]
-SiteUrl = Annotated[str, AfterValidator(_url)]  # may hold a password, stays out of Dockerfiles
+SiteUrl = Annotated[str, AfterValidator(_url)]  # may contain a password; never in Dockerfiles
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]  # of a component, framework, provider
 VersionText = Annotated[str, Field(pattern=rf"^{VERSION}$")]
 AnyVersion = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z.+!_-]{0,127}$")]  # a wheel's too

@@ -1,4 +1,4 @@
-"""The sha256 of large files of this machine, remembered between runs."""
+"""The sha256 of large files, cached between runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trainwright.core.records import read_state
 
 
 class KnownHashes:
-    """The sha256 of files, remembered by path and by what no ordinary program can set back.
+    """A cache of sha256 by path, size, times and inode.
 
-    Size and time of change are easily kept (``touch -r``, ``cp -p``). The inode and the time of its last change of any
-    kind are the kernel's own.
+    Size and modification time are easily preserved (``touch -r``, ``cp -p``); inode and change time are set only by the
+    kernel.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class KnownHashes:
                 return str(known[-1])
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             unchanged = _identity(file.fileno()) == row
-        if unchanged:  # else somebody writes to it, and the digest is of neither content
+        if unchanged:  # otherwise it was being written, and the digest may match neither content
             self._rows[str(path)] = [*row, digest]
             write_atomically(self._file, json.dumps(self._rows, indent=0))
         return digest

@@ -1,4 +1,4 @@
-"""JUnit reports of what was proven, for the report pages of build services."""
+"""JUnit reports of checks, for the report pages of build services."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trainwright.core.owned import check_replaceable, write_atomically
 
 MARK = "<!-- Made by Trainwright -->"
 
-# What XML 1.0 cannot hold at all (w3.org/TR/xml, section 2.2); colours in a log are enough to break a report.
+# Characters that XML 1.0 does not allow (w3.org/TR/xml, section 2.2), such as the escapes of colours in a log.
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -22,7 +22,7 @@ Outcome = Literal["passed", "failed", "skipped"]
 
 @dataclass(frozen=True)
 class Case:
-    """One check. ``group`` is what it belongs to (a component), ``text`` why it failed or was left out."""
+    """One check. ``group`` is its component or suite, ``text`` says why it failed or was skipped."""
 
     group: str
     name: str
@@ -32,16 +32,16 @@ class Case:
 
 
 def check_junit(path: Path) -> None:
-    """Refuse a place for a report where another file lies; asked before the work that is reported of.
+    """Refuse to overwrite another file with a report; called before the work starts.
 
     Raises:
-        RequestError: the file exists and is no report of ours.
+        RequestError: the file exists and is not such a report.
     """
     check_replaceable(path.absolute(), f"--junit {path}", mark=MARK)
 
 
 def write_junit(path: Path, suite: str, cases: Iterable[Case]) -> None:
-    """Write a report with one test suite; the folder is made when it is missing.
+    """Write a report with one test suite; a missing folder is created.
 
     Args:
         path: the file.

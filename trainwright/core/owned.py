@@ -27,7 +27,7 @@ SMALL = 1_000_000  # bytes; smaller files are copied and compared, larger ones a
 
 @dataclass(frozen=True)
 class Manifest:
-    """What of a folder is ours.
+    """Which files of a folder are ours.
 
     Attributes:
         kind: of folder, such as ``context`` or ``mirror``; a command fills no folder of another kind.
@@ -82,7 +82,7 @@ def check_replaceable(path: Path, named: str, *, mark: str = "", text: str | Non
 
 
 def claim(folder: Path, kind: str, named: str, *, whole: bool = False) -> Manifest | None:
-    """Whether a folder may be filled: its manifest, or nothing where it is missing or empty.
+    """Check that a folder may be filled; returns its manifest, or ``None`` if it is missing or empty.
 
     Args:
         folder: to fill.
@@ -172,7 +172,7 @@ def fill(
 
 
 def clear(folder: Path) -> None:
-    """Remove what :func:`fill` put into a folder, and the folder where nothing else is in it."""
+    """Remove what :func:`fill` put into a folder, and the folder itself if it is then empty."""
     found = _read(folder)
     if found is not None and not found.whole:
         _undo(folder, found, made=True)
@@ -183,7 +183,7 @@ def _part(path: Path, pid: int) -> Path:
 
 
 def _read(folder: Path) -> Manifest | None:
-    """The manifest in a folder; nothing where it has none that can be read."""
+    """The manifest in a folder; ``None`` if it has no readable one."""
     path = folder / MANIFEST
     try:
         if path.is_symlink() or not path.is_file():

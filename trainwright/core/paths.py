@@ -1,4 +1,4 @@
-"""Where things lie: the shipped data, the state of a checkout, the caches of a user."""
+"""Where files are: the shipped data, the state of a checkout, the caches of a user."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pathlib import Path
 from trainwright.core.errors import RequestError
 from trainwright.core.owned import claim
 
-STATE_REMEDY = "TRAINWRIGHT_STATE and TRAINWRIGHT_CACHE name folders that can be written."
+STATE_REMEDY = "Set TRAINWRIGHT_STATE and TRAINWRIGHT_CACHE to writable folders."
 _PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def setting(name: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """The value of an environment variable; an empty one counts as unset, as build services pass on what they lack.
+    """The value of an environment variable; empty counts as unset, because build services pass empty ones.
 
     Args:
         name: of the variable.
-        environ: to look in (default: this process's).
+        environ: the environment (default: this process's).
     """
     return (os.environ if environ is None else environ).get(name) or None
 
 
 def data_root() -> Path:
-    """The folder that holds ``images/`` and ``templates/``: the checkout, or the installed package's data."""
+    """The folder that contains ``images/`` and ``templates/``: the checkout, or the installed package's data."""
     installed = _PACKAGE / "data"
     return installed if installed.is_dir() else _PACKAGE.parent
 
@@ -44,7 +44,7 @@ def templates_dir() -> Path:
 
 
 def own_catalog() -> Path | None:
-    """The user's own folder of ``images/`` and ``templates/components/`` beside the shipped ones, if there is one.
+    """The user's own folder of ``images/`` and ``templates/components/``, if there is one.
 
     ``TRAINWRIGHT_CATALOG`` names it; ``--catalog`` sets that for one run.
     """
@@ -55,30 +55,30 @@ def own_catalog() -> Path | None:
 def state_dir() -> Path:
     """Records, contexts, logs and reports of this project: ``.trainwright/`` in the working folder.
 
-    ``TRAINWRIGHT_STATE`` names another folder. Made when it is missing, with a ``.gitignore`` for all that will be in
-    it.
+    ``TRAINWRIGHT_STATE`` names another folder. Created if missing, with a ``.gitignore`` for its
+    content.
 
     Raises:
-        RequestError: the variable names a folder that holds something else.
+        RequestError: the variable names a folder with other content.
     """
     return _own_folder("TRAINWRIGHT_STATE", lambda: Path(".trainwright").absolute(), "state", ignored=True)
 
 
 def cache_dir() -> Path:
-    """What may be thrown away and made again, shared by all projects of a user (base file systems).
+    """Data that can be created again, shared by all projects of a user, such as base file systems.
 
-    ``TRAINWRIGHT_CACHE`` names another folder, else ``$XDG_CACHE_HOME/trainwright``. Made when it is missing.
+    ``TRAINWRIGHT_CACHE`` names another folder, else ``$XDG_CACHE_HOME/trainwright``. Created if missing.
 
     Raises:
-        RequestError: the variable names a folder that holds something else; or no variable names a folder, and this
-            user has no home folder.
+        RequestError: the variable names a folder with other content; or no variable is set, and this user has no home
+            folder.
     """
     return _own_folder("TRAINWRIGHT_CACHE", lambda: _user_cache() / "trainwright", "cache")
 
 
 def _own_folder(variable: str, usual: Callable[[], Path], kind: str, *, ignored: bool = False) -> Path:
-    """A folder that is wholly ours. The usual one is so by its name; one that a variable names has to be new, empty or
-    marked, as commands remove old contexts and reports in it."""
+    """A folder that belongs to Trainwright. One that a variable names must be new, empty or marked as such, because
+    commands remove old contexts and reports in it."""
     named = setting(variable)
     path = Path(named).absolute() if named else usual()
     new = not path.exists()
@@ -92,7 +92,7 @@ def _own_folder(variable: str, usual: Callable[[], Path], kind: str, *, ignored:
     except OSError as refused:
         if refused.errno in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise RequestError(f"{path}: cannot be made: {refused.strerror}", remedy=STATE_REMEDY) from None
+        raise RequestError(f"{path}: cannot be created: {refused.strerror}", remedy=STATE_REMEDY) from None
     return path
 
 
@@ -107,8 +107,8 @@ def _user_cache() -> Path:
 
 
 def home_dir() -> Path | None:
-    """The user's home folder; nothing where ``HOME`` is unset and the user id has no entry in /etc/passwd, as in a
-    container that runs with an id of its own."""
+    """The user's home folder; ``None`` if ``HOME`` is unset and /etc/passwd has no entry for the user id, as in some
+    containers."""
     try:
         return Path(setting("HOME") or Path.home())
     except RuntimeError:
@@ -117,12 +117,10 @@ def home_dir() -> Path | None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock that stands for ``path``, a file or folder of ours; waits for another holder.
+    """Hold an exclusive lock for ``path``, a file or folder of ours; waits for another holder.
 
-    The folder that ``path`` lies in is made when it is missing.
-
-    The lock file itself lies in the cache folder, so nothing is left beside data that a user commits. The lock ends
-    with the process that holds it, however that ends.
+    The parent folder of ``path`` is created if missing. The lock file itself is in the cache folder, so nothing is left
+    beside data that a user commits. The lock ends with its process, however that ends.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]

@@ -432,7 +432,7 @@ def wrong_value(error: Mapping[str, Any]) -> str:
 
 
 def _keys_at(kind: type[Record], loc: tuple[Any, ...]) -> list[str]:
-    """The keys that are valid at ``loc``; nothing where the model there is not a plain record."""
+    """The keys that are valid at ``loc``; empty if the model there is not a plain record."""
     from typing import get_args
 
     current: Any = kind

@@ -1,4 +1,4 @@
-"""The one way to run an external command: argv, seconds and exit status are kept in a journal.
+"""Runs external commands; a journal records arguments, seconds and exit status.
 
 Nothing else in the package imports :mod:`subprocess`.
 """
@@ -18,13 +18,13 @@ from pathlib import Path
 from trainwright.core.masking import mask, masked
 from trainwright.core.paths import state_dir
 
-FINISH_SECONDS = 60.0  # for a command that an interruption waits for
+FINISH_SECONDS = 60.0  # that an interruption waits for a command
 JOURNAL_LIMIT = 2_000_000  # bytes after which the journal starts anew (the old one is kept once)
 
 
 @dataclass(frozen=True)
 class Completed:
-    """A finished command. ``stdout`` and ``stderr`` are empty where they were not captured."""
+    """A finished command. ``stdout`` and ``stderr`` are empty if they were not captured."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -38,7 +38,7 @@ class Completed:
         return self.returncode == 0
 
     def tail(self, lines: int = 20) -> str:
-        """The last lines of what it said, standard error first choice; for people, so secrets are masked."""
+        """The last lines of standard error, else of standard output; secrets are masked."""
         return mask("\n".join((self.stderr.strip() or self.stdout.strip()).splitlines()[-lines:]))
 
 
@@ -51,18 +51,18 @@ def run(
     timeout: float | None = None,
     finish: bool = False,
 ) -> Completed:
-    """Run ``argv`` to its end and capture its output; never raises for an exit status.
+    """Run a command to its end and capture its output; never raises for an exit status.
 
     Args:
         argv: program and arguments; no shell.
-        env: variables added to this process's own.
-        stdin: text for standard input (``None``: nothing to read).
-        timeout: seconds; past it the command is killed and the status is 124.
-        finish: on Ctrl-C, wait for the command's end before the interruption goes on. For a command that makes a
-            container or a network: a client that is cut short leaves the engine making it, unseen by any clean-up.
+        env: variables in addition to this process's.
+        stdin: text for standard input (default: empty).
+        timeout: seconds after which the command is killed, with status 124.
+        finish: on Ctrl-C, wait for the command to end. For commands that create a container or a network: if the
+            client is interrupted, the engine still creates it, and no clean-up sees it.
 
     Returns:
-        The finished command. 127 stands for a program that does not exist, 126 for one that cannot be run.
+        The finished command, with status 127 if the program does not exist and 126 if it cannot be run.
     """
     started = time.monotonic()
     merged = {**os.environ, **env} if env else None
@@ -95,7 +95,7 @@ def run(
         code, out, err = 126, "", f"{argv[0]}: {denied.strerror}"
     except subprocess.TimeoutExpired as late:
         out = late.stdout.decode(errors="replace") if isinstance(late.stdout, bytes) else late.stdout or ""
-        code, err = 124, f"{argv[0]}: no end after {timeout:.0f} s"
+        code, err = 124, f"{argv[0]}: timed out after {timeout:.0f} s"
     completed = Completed(tuple(argv), code, out, err, time.monotonic() - started)
     _journal(completed)
     return completed
@@ -110,13 +110,13 @@ class Stream:
         self.argv = argv
 
     def lines(self) -> Iterator[str]:
-        """Standard output and standard error, mixed as they come, without line ends."""
+        """The lines of standard output and standard error, interleaved, without line ends."""
         assert self._process.stdout is not None
         for line in self._process.stdout:
             yield line.rstrip("\n")
 
     def wait(self) -> Completed:
-        """Wait for the end; the output is whatever :meth:`lines` gave."""
+        """Wait for the end. The result has no output; that came from :meth:`lines`."""
         code = self._process.wait()
         completed = Completed(self.argv, code, "", "", time.monotonic() - self._started)
         _journal(completed)
@@ -142,7 +142,7 @@ class Stream:
 
 @contextmanager
 def stream(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> Iterator[Stream]:
-    """Start ``argv`` in a process group of its own and read it while it runs; ended on the way out.
+    """Start a command in its own process group and read it while it runs; it is stopped on exit.
 
     A Ctrl-C in this process therefore reaches the command once, through :meth:`Stream.stop`.
 
@@ -170,7 +170,7 @@ def stream(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Pa
 
 
 def detach(argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None) -> int:
-    """Start a daemon in a session of its own with its output appended to ``log``; returns its pid."""
+    """Start a daemon in its own session, with its output appended to ``log``; returns its pid."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as out:
         process = subprocess.Popen(  # noqa: S603 - argv comes from this package
@@ -184,7 +184,7 @@ def detach(argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = No
     return process.pid
 
 
-# Set by tests that look at what was run; called with every finished command.
+# Set by tests that check which commands were run; called with every finished command.
 observer: Callable[[Completed], None] | None = None
 
 

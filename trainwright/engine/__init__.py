@@ -1,1 +1,1 @@
-"""The container engine of this machine and its builders: found, set up, and their progress shown."""
+"""The container engine of this machine and its builders: finds them, sets them up, shows their progress."""

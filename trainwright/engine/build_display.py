@@ -18,31 +18,31 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Mode = Literal["auto", "live", "plain", "json", "none"]
-INTERVAL = 0.1  # seconds between two looks at the build for the live table
-HOLD = 0.3  # seconds that the start of a step without output is held back
+INTERVAL = 0.1  # seconds between two updates of the live table
+HOLD = 0.3  # seconds by which the start of a silent step is delayed
 WIDTH = 60  # characters of a step that are shown
 _SYMBOLS = {"running": "…", "done": "✓", "cached": "✓", "failed": "✗", "canceled": "-", "waiting": " "}
 _STYLES = {"running": "cyan", "done": "green", "cached": "green", "failed": "bold red"}
 
 
 class View(Protocol):
-    """What shows a build."""
+    """Shows a build."""
 
     def update(self, progress: BuildProgress) -> None:
-        """Look at the build; called after each line that was fed to it."""
+        """Show the current state; called after each line."""
 
     def close(self) -> None:
-        """Show how it ended and give the terminal back."""
+        """Show the result and restore the terminal."""
 
 
 def make_view(mode: Mode = "auto", stream: TextIO | None = None) -> View:
     """A view of a build. Nothing is ever written to standard output.
 
     Args:
-        mode: ``live``: a table that is redrawn (``plain`` where the terminal knows no Unicode); ``plain``: a line when
-            a step starts and one when it ends; ``json``: one JSON object per event and line; ``none``: nothing;
+        mode: ``live``: a table that is redrawn (``plain`` if the terminal has no Unicode); ``plain``: a line when a
+            step starts and one when it ends; ``json``: one JSON object per event and line; ``none``: nothing;
             ``auto``: live on a terminal, else plain.
-        stream: where to (default: standard error). If it breaks, the view falls silent; the build goes on.
+        stream: the output (default: standard error). If it breaks, the build goes on silently.
     """
     out = stream if stream is not None else sys.stderr
     if mode == "auto":
@@ -69,7 +69,7 @@ def duration(seconds: float | None) -> str:
 
 
 def label(vertex: Vertex) -> str:
-    """``[metis 2/3] RUN make``, shortened; with the component where that is not the stage's name."""
+    """``[metis 2/3] RUN make``, shortened; with the component if its name differs from the stage's."""
     if vertex.step is None:
         return short(vertex.name)
     component = vertex.component if vertex.component != vertex.stage else None
@@ -77,12 +77,12 @@ def label(vertex: Vertex) -> str:
     return f"[{place}] {short(readable(vertex.text))}"
 
 
-# What a step needs before it can do what it is for: mounts, the site's apt sources, the tools' environment.
+# What only prepares a step: mounts, the site's apt sources, the environment of tools.
 _PREPARATION = re.compile(r"--mount=\S+\s+|if \[ [^]]* \]; then .*?; fi\s+&& |\. /mnt/tools/env\s+&& |\"\$@\" ")
 
 
 def readable(text: str) -> str:
-    """An instruction without what it only prepares: ``RUN uv pip install ...``."""
+    """An instruction without its preparation: ``RUN uv pip install ...``."""
     return _PREPARATION.sub("", " ".join(text.split()))
 
 
@@ -97,7 +97,7 @@ class SilentView:
 
 
 class _Lines:
-    """Tells each change of state of each step once, in a way that subclasses choose."""
+    """Reports each change of a step's state once; subclasses choose the form."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream: TextIO | None = stream
@@ -110,7 +110,7 @@ class _Lines:
         self._timer: threading.Timer | None = None
 
     def update(self, progress: BuildProgress) -> None:
-        """Tell what changed since the last look; cheap where nothing did."""
+        """Report what changed since the last call; cheap if nothing did."""
         with self._lock:
             self._progress = progress
             if progress.changes == self._changes and not self._held:
@@ -123,12 +123,12 @@ class _Lines:
                     self.tell(vertex, state)
 
     def _hold(self, vertex: Vertex, state: str) -> bool:
-        """Whether to wait with a start: plain progress names a step first and then says that it is cached."""
+        """Whether to delay a start: plain progress names a step before it says that it is cached."""
         now = time.monotonic()
         if state != "running" or vertex.last_line or now - self._held.setdefault(vertex.id, now) >= HOLD:
             self._held.pop(vertex.id, None)
             return False
-        if self._timer is None:  # a silent step brings no further line
+        if self._timer is None:  # a silent step causes no further call
             self._timer = threading.Timer(HOLD * 1.5, self._ring)
             self._timer.daemon = True
             self._timer.start()
@@ -141,7 +141,7 @@ class _Lines:
                 self.update(self._progress)
 
     def close(self) -> None:
-        """Tell what is left and sum up; a second call does nothing."""
+        """Report the rest and a summary; a second call does nothing."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
@@ -167,7 +167,7 @@ class _Lines:
             except UnicodeEncodeError:
                 self._stream.write(line.replace("…", "...").encode("ascii", "replace").decode() + "\n")
             self._stream.flush()
-        except (OSError, ValueError):  # closed, or the reader is gone
+        except (OSError, ValueError):  # closed, or nobody reads it any more
             self._stream = None
 
 
@@ -215,7 +215,7 @@ def _summary(progress: BuildProgress, seconds: float) -> str:
 
 
 class JsonView(_Lines):
-    """One JSON object per event: ``started``, ``done``, ``cached``, ``failed``, ``canceled``, at last ``summary``."""
+    """One JSON object per event: ``started``, ``done``, ``cached``, ``failed``, ``canceled``, finally ``summary``."""
 
     def tell(self, vertex: Vertex, state: str) -> None:
         """Write one event."""
@@ -239,7 +239,7 @@ class JsonView(_Lines):
 
 
 class DisplayRow(NamedTuple):
-    """One line of the live table: a stage, where it stands, and what it says. ``since`` in Unix seconds."""
+    """One line of the live table: a stage, its state and its output. ``since`` is in Unix seconds."""
 
     stage: str
     state: str
@@ -251,7 +251,7 @@ class DisplayRow(NamedTuple):
 
 
 def rows(progress: BuildProgress) -> Iterator[DisplayRow]:
-    """A row per stage, in the order in which they came; steps outside of stages while they run and if they fail."""
+    """A row per stage, in order; steps outside stages only while they run, or if they fail."""
     stages: dict[str, list[Vertex]] = {}
     for vertex in progress.vertices.values():
         name = vertex.name if vertex.step is None else vertex.stage or "image"
@@ -262,7 +262,7 @@ def rows(progress: BuildProgress) -> Iterator[DisplayRow]:
         state = next((one for one in ("failed", "running", "canceled") if by_state[one]), "")
         over = [step for step in steps if step.completed is not None]
         current = by_state[state][-1] if state else max(steps, key=lambda step: step.step or 0)
-        # Steps are named as they come, and a FROM that stages share belongs to one of them: hence the number.
+        # Steps appear one by one, and a FROM that stages share belongs to one of them: so compare the number.
         finished = current.step == current.total and not by_state["waiting"]
         known = state or ("waiting" if not finished else "done" if by_state["done"] else "cached")
         count = f"{current.step}/{current.total}" if current.step is not None else ""
@@ -277,7 +277,7 @@ def rows(progress: BuildProgress) -> Iterator[DisplayRow]:
 
 
 class LiveView:
-    """A table that is redrawn in place: one line per stage, under a running one the last line of its output."""
+    """A table that is redrawn in place: a line per stage, and below a running one its last line of output."""
 
     def __init__(self, stream: TextIO) -> None:
         from rich.console import Console
@@ -295,7 +295,7 @@ class LiveView:
         self._live.start()
 
     def update(self, progress: BuildProgress) -> None:
-        """Look at the build, at most every 0.1 s."""
+        """Take the current state, at most every 0.1 s."""
         self._progress = progress
         now = time.monotonic()
         if now - self._looked >= INTERVAL:
@@ -303,7 +303,7 @@ class LiveView:
             self._rows = tuple(rows(progress))
 
     def close(self) -> None:
-        """Draw the last state, stop redrawing, sum up; a second call does nothing."""
+        """Draw the last state, stop redrawing, print a summary; a second call does nothing."""
         if self._live is None:
             return
         live, self._live = self._live, None

@@ -1,7 +1,7 @@
-"""Buildx builders: which one builds, and what it can do that the engine's own BuildKit cannot.
+"""Buildx builders: selects one, and knows what each can do.
 
-A builder of another driver (``docker-container``, ``kubernetes``, ``remote``) has no images of the engine: it pushes to
-a registry, or its image is loaded into the engine. Either way the engine proves it.
+A builder with another driver (``docker-container``, ``kubernetes``, ``remote``) does not see the engine's images: it
+pushes to a registry, or its image is loaded into the engine. In both cases the engine proves the image.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _REFUSED = re.compile(
 
 @dataclass(frozen=True)
 class Builder:
-    """Who builds.
+    """A builder.
 
     Attributes:
-        name: empty where the client itself decides.
-        driver: buildx's: ``docker`` is the engine's own BuildKit; ``builtin`` that of a client without buildx.
+        name: empty if the client decides.
+        driver: of buildx: ``docker`` is the engine's own BuildKit, ``builtin`` that of a client without buildx.
         image_store: whether it keeps images in containerd, as an engine with the containerd image store does.
     """
 
@@ -54,10 +54,10 @@ class Builder:
 
 
 def find_builder(engine: Engine, site: Site) -> Builder:
-    """The builder of this site: the named one, else the one that the client takes.
+    """The builder of this site: the named one, else the client's default.
 
     Raises:
-        EngineError: there is no such builder, it does not start, or the client has no buildx.
+        EngineError: the builder does not exist or start, or the client has no buildx.
     """
     name = site.builder or ""
     if engine.client.buildkit != "buildx":
@@ -69,12 +69,12 @@ def find_builder(engine: Engine, site: Site) -> Builder:
     driver = re.search(r"^Driver:\s*(\S+)", said.stdout, re.MULTILINE)
     if driver is None or not said.ok:
         raise _no_builder(engine, name, said.tail(3))
-    # An engine on the old image store does not tell of a snapshotter.
+    # An engine with the old image store does not list a snapshotter.
     return Builder(name, driver[1], image_store="buildkit.worker.snapshotter" in said.stdout)
 
 
 def builder_for(engine: Engine, site: Site, *, asked: bool) -> Builder:
-    """The builder of a build. Nothing is asked where it is the engine's own and no more is wanted of it (``asked``).
+    """The builder of a build. It is inspected only if it is not the engine's own, or if ``asked`` is set.
 
     Raises:
         EngineError: as :func:`find_builder`.
@@ -85,10 +85,10 @@ def builder_for(engine: Engine, site: Site, *, asked: bool) -> Builder:
 
 
 def needs_buildx(engine: Engine, name: str) -> EngineError:
-    """The failure of a builder that is named to a client without buildx."""
+    """The failure if a builder is named but the client has no buildx."""
     return EngineError(
         f"the builder {name!r} is named, but {engine.client.path} has no buildx",
-        remedy="Install the docker-buildx plugin (0.13 or newer), or leave --builder (`builder` in the site file) out.",
+        remedy="Install the docker-buildx plugin (0.13 or newer), or omit --builder (`builder` in the site file).",
     )
 
 
@@ -105,10 +105,10 @@ def _no_builder(engine: Engine, name: str, why: str) -> EngineError:
 
 
 def check_registry(repository: str) -> str:
-    """The repository of ``--registry``, as it is.
+    """Check the repository of ``--registry``; returns it unchanged.
 
     Raises:
-        RequestError: it is none, or has a tag: what is pushed gets none until it is proven.
+        RequestError: it is invalid, or has a tag: an image gets its tags only once it is proven.
     """
     if _REPOSITORY.fullmatch(repository):
         return repository
@@ -116,12 +116,12 @@ def check_registry(repository: str) -> str:
     near = untagged if _REPOSITORY.fullmatch(untagged) else "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/pytorch"
     raise RequestError(
         f"--registry {repository}: not a repository without a tag",
-        remedy=f"For example: --registry {near}   (the image gets its tags from ./invoke push, after its proof)",
+        remedy=f"For example: --registry {near}   (the image gets its tags from ./invoke push, once it is proven)",
     )
 
 
 def require_push(builder: Builder, registry: str) -> None:
-    """That a builder can push what it builds.
+    """Check that a builder can push what it builds.
 
     Raises:
         EngineError: it is the engine's own, which cannot push by digest.
@@ -134,41 +134,41 @@ def require_push(builder: Builder, registry: str) -> None:
 
 
 def refuse_local_images(builder: Builder, arguments: Mapping[str, str], loaded: str) -> None:
-    """That a builder which does not see the engine's images needs none of them.
+    """Check that a builder which does not see the engine's images needs none of them.
 
     Args:
-        builder: who builds.
+        builder: the builder.
         arguments: build arguments with the names of base images.
-        loaded: what names of images begin with that are in the engine alone.
+        loaded: prefix of the names of images that exist only in the engine.
 
     Raises:
-        EngineError: a base image is in the engine alone.
+        EngineError: a base image exists only in the engine.
     """
     for name in arguments.values():
         if not builder.own and name.startswith(loaded):
             raise EngineError(
-                f"the base image {name} is in this engine alone, and the builder {builder.name} does not see it",
+                f"the base image {name} exists only in this engine, and the builder {builder.name} does not see it",
                 remedy="Push it to a registry that the builder reaches and name that in [registries] of the site file, "
                 "or build without --builder.",
             )
 
 
 def output_words(builder: Builder, registry: str | None, metadata: Path) -> list[str]:
-    """The arguments that say where the image goes: into the engine, or by its digest alone into a repository."""
+    """The arguments for the output: into the engine, or by digest into a repository."""
     if builder.driver == "builtin":
         return []
     if registry is None:
         return ["--load"] if builder.own else ["--load", "--provenance=false"]
-    # One manifest instead of an index with attestations: its digest is the image's.
+    # A single manifest instead of an index with attestations: its digest is the image's.
     output = f"type=image,name={registry},push=true,push-by-digest=true,name-canonical=true"
     return ["--output", output, "--provenance=false", "--metadata-file", str(metadata)]
 
 
 def pull_pushed(engine: Engine, registry: str, metadata: Path) -> tuple[str, str]:
-    """Pull what a builder pushed, to be proven here: the image's id, and its address by digest.
+    """Pull what a builder pushed, to prove it here; returns the image's id and its address by digest.
 
     Args:
-        engine: which pulls; it holds what it gets to the digest.
+        engine: the engine that pulls; it checks the digest.
         registry: the repository of ``--registry``.
         metadata: the file that the client wrote.
 
@@ -179,8 +179,8 @@ def pull_pushed(engine: Engine, registry: str, metadata: Path) -> tuple[str, str
     done = run([engine.client.path, "pull", "--quiet", reference], env=engine.cli_env, timeout=PULL_SECONDS)
     if not done.ok:
         raise RegistryRefused(
-            f"{reference} was pushed and cannot be pulled to be proven: {done.tail(3)}",
-            remedy=f"{engine.client.path} pull {reference}   # then the same build again: it is in the builder's cache",
+            f"{reference} was pushed, but cannot be pulled to be proven: {done.tail(3)}",
+            remedy=f"{engine.client.path} pull {reference}   # then repeat the build: it is in the builder's cache",
             reference=reference,
         )
     shown = run([engine.client.path, "image", "inspect", "--format", "{{.Id}}", reference], env=engine.cli_env)
@@ -190,13 +190,13 @@ def pull_pushed(engine: Engine, registry: str, metadata: Path) -> tuple[str, str
 
 
 def push_failure(registry: str | None, said: str, log: str) -> RegistryRefused | None:
-    """The failure of a push by the builder, where the last words of the build are about one."""
+    """The failure of the builder's push, if the last lines of the build are about one."""
     if registry is None or not _REFUSED.search(said):
         return None
     host = registry.partition("/")[0]
     return RegistryRefused(
-        f"{registry} took no image: {said.strip()[:400]}",
-        remedy=f"Log in (docker login {host}), and see that the repository exists; then the same build goes on from "
-        f"the builder's cache. The whole log: {log}",
+        f"{registry} did not accept the image: {said.strip()[:400]}",
+        remedy=f"Log in (docker login {host}) and check that the repository exists; then the same build continues from "
+        f"the builder's cache. Full log: {log}",
         registry=registry,
     )

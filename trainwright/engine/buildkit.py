@@ -11,14 +11,14 @@ from trainwright.site.site import Site
 
 
 def command(engine: Engine, site: Site, secrets: Mapping[str, Path], arguments: Mapping[str, str]) -> list[str]:
-    """``docker build`` with the site's secrets, proxies and network; the folder of the context is still to come.
+    """``docker build`` with the site's secrets, proxies and network; the caller appends the context folder.
 
     Args:
-        engine: whose client builds.
-        site: builder, proxies and network. Proxies are named only: their values belong into the client's environment
+        engine: its client builds.
+        site: builder, proxies and network. Proxies are passed by name: their values belong in the client's environment
             (``site.build_args()``), where no process list shows them.
         secrets: files by secret id.
-        arguments: build arguments that everybody may see.
+        arguments: build arguments without secrets.
 
     Raises:
         EngineError: the site names a builder, and the client has no buildx.
@@ -38,5 +38,5 @@ def command(engine: Engine, site: Site, secrets: Mapping[str, Path], arguments: 
     if site.build_network:
         argv += ["--network", site.build_network]
         if site.builder and site.build_network == "host":
-            argv += ["--allow", "network.host"]  # builders that are not the engine's own want to be told
+            argv += ["--allow", "network.host"]  # other builders than the engine's own require it
     return argv

@@ -36,9 +36,8 @@ class Vertex:
     """One step of the build graph.
 
     ``stage``, ``step`` and ``total`` come from the name (``[metis 2/3] RUN make``); steps without a number
-    (``[internal] load build context``, ``exporting to image``) have none. ``component`` is whose step it is, where
-    somebody told. Times in Unix seconds, ``seconds`` is the time it took. ``log`` holds the last lines of its
-    output, free of escape sequences.
+    (``[internal] load build context``, ``exporting to image``) have none. ``component`` is set if it is known. Times
+    are in Unix seconds, ``seconds`` is the duration. ``log`` has the last lines of output, without escape sequences.
     """
 
     id: str
@@ -64,7 +63,7 @@ class Vertex:
 
     @property
     def state(self) -> Literal["waiting", "running", "done", "cached", "failed", "canceled"]:
-        """Where it stands."""
+        """The state of the step."""
         if self.error is not None:
             return "canceled" if self.canceled else "failed"
         if self.completed is not None:
@@ -73,7 +72,7 @@ class Vertex:
 
     @property
     def last_line(self) -> str:
-        """What it said last: a line of output, else its status."""
+        """Its last line of output, else its status."""
         return next((line for line in reversed(self.log) if line.strip()), self.status)
 
     def _rename(self, name: str) -> None:
@@ -89,13 +88,13 @@ class Vertex:
             ended = number < len(pieces)
             if piece or ended:
                 whole = (self.log.pop() if self._open and self.log else "") + piece
-                # A progress bar redraws its line behind a carriage return: what counts is what it shows last.
+                # A progress bar redraws its line after a carriage return: keep what it shows last.
                 self.log.append(_clean(whole.rstrip("\r").rsplit("\r", 1)[-1]))
                 self._open = not ended
 
 
 class FailedStep(NamedTuple):
-    """The step a build died of; ``exit_code`` is ``None`` where no command ran; ``log`` are its last lines."""
+    """The step that failed a build; ``exit_code`` is ``None`` if no command ran; ``log`` has its last lines."""
 
     id: str
     name: str
@@ -107,7 +106,7 @@ class FailedStep(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """How many numbered steps there are so far, and how they stand."""
+    """How many numbered steps there are so far, by state."""
 
     total: int
     done: int
@@ -116,17 +115,17 @@ class Counts(NamedTuple):
 
 
 class BuildProgress:
-    """A build as far as its output was read.
+    """The state of a build, from its output so far.
 
     Args:
-        format: ``rawjson``, ``plain``, or ``auto`` (told from the first line that is one or the other).
-        owner: the component that a step belongs to, where it is known.
+        format: ``rawjson``, ``plain``, or ``auto`` (decided by the first line in either format).
+        owner: returns the component of a step, if it is known.
         clock: Unix time.
 
     Attributes:
-        vertices: the steps by id, in the order in which the engine named them.
+        vertices: the steps by id, in the engine's order.
         text: the last lines that belong to no step.
-        changes: rises by one with every change of a step's state, for views that only look then.
+        changes: counts changes of a step's state, for views that redraw only then.
     """
 
     def __init__(
@@ -145,25 +144,25 @@ class BuildProgress:
         self.changes = 0
 
     def feed(self, line: str) -> None:
-        """Take in one line of the engine's output, with or without its end."""
+        """Read one line of the engine's output, with or without its line end."""
         self.write(line if line.endswith("\n") else line + "\n")
 
     def write(self, chunk: str) -> None:
-        """Take in a piece of the stream, cut anywhere."""
+        """Read a piece of the stream, cut anywhere."""
         *lines, self._partial = (self._partial + chunk).split("\n")
         for line in lines:
             self._line(line.removesuffix("\r"))
 
     def close(self) -> None:
-        """Take in what is left when the stream has ended."""
+        """Read the rest when the stream has ended."""
         if self._partial:
             self.write("\n")
         if isinstance(self._parser, RawJsonParser):
             self._apply(self._parser.close())
 
     def _line(self, line: str) -> None:
-        if self._parser is None and (told := re.match(r"\s*\{|#\d+ ", line)):
-            self._parser = self._parsers["plain" if told[0].startswith("#") else "rawjson"]
+        if self._parser is None and (match := re.match(r"\s*\{|#\d+ ", line)):
+            self._parser = self._parsers["plain" if match[0].startswith("#") else "rawjson"]
         if self._parser is not None:
             self._apply(self._parser.line(line))
         elif line.strip():
@@ -183,7 +182,7 @@ class BuildProgress:
             vertex._rename(change.name)
             vertex.component = self._owner(vertex)
         if change.started is not None:
-            vertex.started, vertex.completed = change.started, None  # maybe the engine took it up again
+            vertex.started, vertex.completed = change.started, None  # the engine may have resumed it
         for name in ("completed", "cached", "error", "status"):
             if (value := getattr(change, name)) is not None:
                 setattr(vertex, name, mask(value) if isinstance(value, str) else value)
@@ -203,7 +202,7 @@ class BuildProgress:
 
     @property
     def counts(self) -> Counts:
-        """How the numbered steps stand."""
+        """The numbered steps by state."""
         have = [vertex.state for vertex in self.steps].count
         return Counts(len(self.steps), have("done") + have("cached"), have("cached"), have("failed"))
 
@@ -214,26 +213,26 @@ class BuildProgress:
 
     @property
     def failed(self) -> FailedStep | None:
-        """The step that failed first; ``None`` where none did (see :attr:`problem` for failures outside of steps)."""
-        # What goes wrong with a cache ends no build.
+        """The step that failed first; ``None`` if none did (see :attr:`problem` for failures outside steps)."""
+        # A failure of a cache does not fail the build.
         all_broken = (v for v in self.vertices.values() if v.state == "failed" and not v.name.startswith(_OF_CACHES))
         broken = min(all_broken, key=lambda vertex: vertex.completed or math.inf, default=None)
         if broken is None or broken.error is None:
             return None
-        # The message of a command over several lines goes on in the text behind it.
+        # The error of a multi-line command continues in the text after it.
         code = _EXIT.search(broken.error) or next(filter(None, map(_EXIT.search, reversed(self.text))), None)
         exit_code = int(code[1]) if code else None
         return FailedStep(broken.id, broken.name, broken.stage, broken.step, exit_code, broken.error, tuple(broken.log))
 
     @property
     def cache_troubles(self) -> list[str]:
-        """What went wrong with registry caches, but for those that are not there yet."""
+        """Failures of registry caches, except caches that do not exist yet."""
         broken = [v for v in self.vertices.values() if v.state == "failed" and v.name.startswith(_OF_CACHES)]
         return [f"{v.name}: {v.error}" for v in broken if not (v.error or "").endswith("not found")]
 
     @property
     def problem(self) -> str:
-        """The engine's last word on a build that failed ("failed to solve: ..."); empty where there is none."""
+        """The engine's last error message ("failed to solve: ..."), if any."""
         words = ("ERROR:", "error:", "failed to solve", "executor failed", "failed to ")
-        said = next((line for line in reversed(self.text) if line.startswith(words)), "")
-        return said.removeprefix("ERROR: ")
+        error = next((line for line in reversed(self.text) if line.startswith(words)), "")
+        return error.removeprefix("ERROR: ")

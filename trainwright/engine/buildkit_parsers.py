@@ -25,7 +25,7 @@ _DATA = re.compile(r'(?<="data": ")[A-Za-z0-9+/=]+|(?<="data":")[A-Za-z0-9+/=]+'
 
 
 class StepEvent(NamedTuple):
-    """What one line says about one step; ``None`` where it says nothing. Times in Unix seconds."""
+    """What one line says about one step; ``None`` if it does not say. Times are in Unix seconds."""
 
     key: str
     name: str | None = None
@@ -59,11 +59,11 @@ class RawJsonParser:
             return
         self._buffer += text + "\n"
         full = len(self._buffer) > JSON_LIMIT
-        if full or "}" in text:  # an object is complete behind a brace only
+        if full or "}" in text:  # an object can only be complete after a brace
             yield from self._drain(final=full)
 
     def close(self) -> Iterator[StepEvent | LooseText]:
-        """What is left when the stream ends, as text where it is no complete JSON."""
+        """The events of the rest of the stream; incomplete JSON counts as text."""
         yield from self._drain(final=True)
 
     def _drain(self, *, final: bool) -> Iterator[StepEvent | LooseText]:
@@ -75,7 +75,7 @@ class RawJsonParser:
                 except (ValueError, RecursionError) as wrong:
                     position = wrong.pos if isinstance(wrong, json.JSONDecodeError) else 0
                     if not final and position >= len(start.rstrip()):
-                        return  # cut off, not wrong: more lines will come
+                        return  # incomplete, not invalid: more lines will come
                 else:
                     self._buffer = start[end:].lstrip()
                     yield from _read_status(document)
@@ -111,7 +111,7 @@ def _read_status(document: Any) -> Iterator[StepEvent | LooseText]:
 
 
 def _plain(data: str) -> str:
-    """The text behind base64; the data itself where it is none."""
+    """Decode base64; invalid base64 is returned unchanged."""
     try:
         return base64.b64decode(data, validate=True).decode(errors="replace")
     except ValueError:
@@ -147,13 +147,13 @@ class PlainParser:
     """Reads ``--progress=plain``: ``#5 [metis 2/3] RUN make``, ``#5 0.088 text``, ``#5 DONE 0.1s``, ``#5 CACHED``, ...
 
     Args:
-        clock: Unix time; plain lines carry none, so a step starts and ends when its lines come.
+        clock: Unix time; plain lines have no times, so a step starts and ends when its lines arrive.
     """
 
     _LINE = re.compile(r"#(\d{1,9}) (.*)", re.DOTALL)
     _OUTPUT = re.compile(r"\d{1,9}\.\d{1,9}(?: (.*))?", re.DOTALL)
     _DONE = re.compile(r"DONE (\d{1,9}(?:\.\d{1,9})?)s")
-    # The last output of a step may have no line end; then BuildKit's own word follows on the same line.
+    # If the last output of a step has no line end, BuildKit's own word follows on the same line.
     _GLUED = re.compile(
         r"(?P<before>.*)#(?P<key>\d{1,9}) (?P<word>DONE \d{1,9}(?:\.\d{1,9})?s|CACHED|ERROR: .*)", re.DOTALL
     )

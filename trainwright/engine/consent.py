@@ -1,8 +1,8 @@
-"""Whether a command may change this machine (install packages, start an engine), and how it says so.
+"""Whether a command may change this machine (install packages, start an engine), and how it asks.
 
-``TRAINWRIGHT_ENGINE_SETUP`` decides: ``auto`` goes ahead, ``ask`` asks on the terminal, ``never`` refuses. Unset, the
-commands go ahead where nobody minds (CI, CodeBuild, a container), ask on a terminal and refuse elsewhere.
-``./invoke`` has the same rule in its shell.
+``TRAINWRIGHT_ENGINE_SETUP`` decides: ``auto`` goes ahead, ``ask`` asks on the terminal, ``never`` refuses. If unset,
+commands go ahead on disposable machines (CI, CodeBuild, a container), ask on a terminal and refuse elsewhere. The shell
+script ``./invoke`` follows the same rule.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ Permission = Literal["auto", "ask", "never"]
 
 VARIABLE = "TRAINWRIGHT_ENGINE_SETUP"
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# What Docker and Podman put into every container; others set the variable ``container`` (systemd's interface).
+# Docker and Podman put these into every container; others set the variable ``container`` (systemd's interface).
 CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
 
 @dataclass(frozen=True)
 class MachineChange:
-    """What is about to be changed on this machine.
+    """A change that is about to be made to this machine.
 
     Attributes:
-        why: what is missing, as in ``no container engine answers``.
-        does: what changes, one thing a line.
-        undo: the command lines that undo it.
-        by_hand: the command line that does the same; the remedy where this may not be done.
+        why: the reason, such as ``no container engine answers``.
+        does: the changes, one per line.
+        undo: command lines that undo them.
+        by_hand: command line that does the same; the remedy if the change is not allowed.
     """
 
     why: str
@@ -44,7 +44,7 @@ class MachineChange:
 
 
 def permission() -> tuple[Permission, str]:
-    """Whether this machine may be changed, and by which rule (in a few words, for messages).
+    """Whether this machine may be changed, and the rule that decides, for messages.
 
     Raises:
         RequestError: ``TRAINWRIGHT_ENGINE_SETUP`` has an invalid value.
@@ -63,14 +63,14 @@ def permission() -> tuple[Permission, str]:
         return "auto", place
     if sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty():
         return "ask", "on a terminal"
-    return "never", f"there is no terminal to ask on; {VARIABLE}=auto goes ahead without a question"
+    return "never", f"there is no terminal to ask on; {VARIABLE}=auto goes ahead without asking"
 
 
 def forbidden(*, packages: bool = False) -> str:
-    """Why this machine may not be changed; empty where it may, possibly after a question.
+    """Why this machine may not be changed; empty if it may, possibly after a question.
 
     Args:
-        packages: whether packages have to be installed, which needs apt-get.
+        packages: whether packages must be installed, which needs apt-get.
     """
     mode, rule = permission()
     if mode == "never" and setting(VARIABLE) == "never":
@@ -83,13 +83,13 @@ def forbidden(*, packages: bool = False) -> str:
 
 
 def agree(change: MachineChange, say: Say) -> None:
-    """Say what is about to change and how to undo it; on a terminal, ask first.
+    """Print what is about to change and how to undo it; ask first if the rule says so.
 
     Raises:
         EngineError: the answer was no; the remedy is the command line to do it by hand.
     """
     mode, rule = permission()
-    say(f"{change.why}\nTo go on, this machine is changed ({rule}):")
+    say(f"{change.why}\nTo continue, this machine will be changed ({rule}):")
     for line in change.does:
         say(f"  {line}")
     say("To undo it:")
@@ -112,12 +112,12 @@ def find(name: str) -> str | None:
 
 
 def sudo() -> str:
-    """What a command line by hand begins with: nothing for root."""
+    """The prefix of a command line that needs root: empty for root."""
     return "" if os.geteuid() == 0 else "sudo "
 
 
 def _unattended() -> str:
-    """In which place this runs that is made anew each time; empty for a machine of somebody's."""
+    """The kind of disposable machine that this is; empty for a person's machine."""
     if (setting("CI") or "false").lower() not in ("false", "0"):
         return "in CI"
     if setting("CODEBUILD_BUILD_ID"):
@@ -128,6 +128,6 @@ def _unattended() -> str:
 
 
 def _yes(question: str) -> bool:
-    """Ask on standard error, as standard output may be a document; only a plain yes counts."""
+    """Ask on standard error, because standard output may be a document; only a plain yes counts."""
     print(question, end="", file=sys.stderr, flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")

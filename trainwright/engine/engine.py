@@ -1,8 +1,8 @@
 """The container engine of this machine: which client builds through BuildKit, and whether an engine answers.
 
-A machine can hold several ``docker`` programs, and the first one on PATH is not always one that can build here:
-a client from 23 on has no BuildKit of its own and needs the buildx plugin, one before 23 has it built in.
-Everything is asked of the command-line client; the docker SDK is imported by :func:`sdk` alone.
+A machine can have several ``docker`` programs, and the first one on PATH cannot always build: clients since version 23
+need the buildx plugin, older ones have BuildKit built in. Everything is asked of the command-line client; only
+:func:`sdk` imports the docker SDK.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     import docker
 
 
-USUAL_PLACES: tuple[str, ...] = ("/usr/bin/docker",)  # looked at even where PATH leaves them out
+USUAL_PLACES: tuple[str, ...] = ("/usr/bin/docker",)  # checked even if PATH lacks them
 DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
-ANSWER_SECONDS = 20.0  # an engine that is silent for longer does not answer
+ANSWER_SECONDS = 20.0  # after which an engine counts as not answering
 SDK_SECONDS = 3600  # the SDK's 60 s also bound the pause between two events of a slow push
 
-# An image with an attestation is an index of two, which not every service of AWS takes.
+# An image with an attestation is an index, which not every service of AWS accepts.
 CLIENT_ENVIRONMENT = {"DOCKER_BUILDKIT": "1", "BUILDX_NO_DEFAULT_ATTESTATIONS": "1"}
 
 BUILTIN_SINCE, BUILTIN_UNTIL = (18, 9), (23, 0)  # clients with BuildKit built in: [since, until)
@@ -47,7 +47,7 @@ class Client:
         path: the program.
         buildkit: ``buildx`` (the plugin: ``docker buildx build``) or ``builtin`` (``docker build``).
         version: the client's own version, such as ``20.10.24+dfsg1``.
-        progress: the most that ``--progress`` can give.
+        progress: the best format that ``--progress`` supports.
     """
 
     path: str
@@ -70,12 +70,12 @@ class Engine:
     """An engine that answered.
 
     Attributes:
-        client: the program to talk to it with.
+        client: the client for it.
         server_version: the engine's own version.
-        cli_env: what to add to the environment of every call of the client.
+        cli_env: variables for every call of the client.
         gpus: whether containers can be given GPUs (an NVIDIA runtime or NVIDIA's CDI devices).
-        endpoint: its address, as in ``unix:///var/run/docker.sock``.
-        context: the Docker context that named the address (``default``: none did).
+        endpoint: its address, such as ``unix:///var/run/docker.sock``.
+        context: the Docker context that names the address, or ``default``.
         data_root: its folder of images and containers, on the engine's machine.
         mirrors: the registry mirrors of its configuration.
     """
@@ -99,7 +99,7 @@ def survey() -> tuple[list[Client], list[PassedOver]]:
     """Every ``docker`` of this machine: those that can build, best first, and those that cannot.
 
     Best is the first on PATH with a buildx that reports in rawjson, then the first on PATH with any BuildKit.
-    ``TRAINWRIGHT_DOCKER`` names the one program to look at.
+    ``TRAINWRIGHT_DOCKER`` restricts the search to one program.
     """
     able: list[Client] = []
     passed: list[PassedOver] = []
@@ -116,7 +116,7 @@ def find_client() -> Client:
     """The ``docker`` program to build with.
 
     Raises:
-        EngineError: there is none; the message names every one that was found and what it lacks.
+        EngineError: there is none; the message lists every ``docker`` and what it lacks.
     """
     able, passed = survey()
     if not able:
@@ -127,15 +127,15 @@ def find_client() -> Client:
 def connect(*, setup: bool = True, say: Say | None = None) -> Engine:
     """The engine to build with: the one that answers, else one that is set up on this machine.
 
-    ``DOCKER_HOST``, ``DOCKER_CONTEXT`` and the chosen Docker context are honoured, and then nothing is set up.
+    If ``DOCKER_HOST``, ``DOCKER_CONTEXT`` or the current Docker context names an engine, none is set up.
     ``TRAINWRIGHT_ENGINE_SETUP`` decides whether a set-up goes ahead, asks or refuses.
 
     Args:
         setup: whether an engine may be installed and started.
-        say: is told each step of the set-up before it is done; standard error by default.
+        say: progress callback for the set-up; prints to standard error by default.
 
     Raises:
-        EngineError: no engine answers; the remedy is the commands that fix it.
+        EngineError: no engine answers; the remedy has the commands that fix it.
     """
     answer = _look()
     if isinstance(answer, Engine):
@@ -163,11 +163,11 @@ def _look() -> Engine | EngineError:
 
 @dataclass(frozen=True)
 class ChosenEngine:
-    """An engine that a setting names; this machine's own is then nobody's wish.
+    """An engine that a setting names instead of this machine's own.
 
     Attributes:
-        by: the setting, for a message.
-        forget: the command line that takes it back.
+        by: the setting, for messages.
+        forget: the command line that undoes it.
     """
 
     by: str
@@ -175,18 +175,18 @@ class ChosenEngine:
 
 
 def chosen(docker: Sequence[str]) -> ChosenEngine | None:
-    """What names another engine than this machine's own, in the order of the docker client; none for the default.
+    """The setting that names another engine, in the docker client's order of precedence; ``None`` for the default.
 
     Args:
-        docker: the ``docker`` programs of this machine; the first one that can tell its context is believed.
+        docker: the ``docker`` programs of this machine; the first one that shows its context counts.
     """
     if host := setting("DOCKER_HOST"):
         return ChosenEngine(f"DOCKER_HOST={host}", "unset DOCKER_HOST")
     if context := setting("DOCKER_CONTEXT"):
         return None if context == "default" else ChosenEngine(f"DOCKER_CONTEXT={context}", "unset DOCKER_CONTEXT")
-    told = (runner.run([path, "context", "show"], timeout=ANSWER_SECONDS) for path in docker)
+    calls = (runner.run([path, "context", "show"], timeout=ANSWER_SECONDS) for path in docker)
     # docker 20.10 has no `context show` and prints its help instead.
-    names = (done.stdout.strip() for done in told if done.ok and len(done.stdout.split()) == 1)
+    names = (done.stdout.strip() for done in calls if done.ok and len(done.stdout.split()) == 1)
     return _context(next(names, None) or _configured_context())
 
 
@@ -195,14 +195,14 @@ def _context(name: str) -> ChosenEngine | None:
 
 
 def _configured_context() -> str:
-    """``currentContext`` of the docker client's own file; a file that the client could not read either says nothing."""
+    """``currentContext`` of the docker client's file; ``default`` if the file cannot be read."""
     home = home_dir()
     folder = setting("DOCKER_CONFIG") or (home and home / ".docker")
     try:
-        held = json.loads(Path(folder, "config.json").read_text()) if folder else {}
+        config = json.loads(Path(folder, "config.json").read_text()) if folder else {}
     except (OSError, ValueError, RecursionError):
         return "default"
-    name = held.get("currentContext") if isinstance(held, dict) else None
+    name = config.get("currentContext") if isinstance(config, dict) else None
     return name if isinstance(name, str) and name else "default"
 
 
@@ -233,16 +233,16 @@ def sdk(engine: Engine) -> docker.DockerClient:
 
 
 def no_client(passed: Sequence[PassedOver]) -> EngineError:
-    """The failure of a machine without a client that can build."""
+    """The failure if no client can build."""
     rows = [f"  {one.path}: {one.why}" for one in passed]
-    head = "no docker on this machine can build through BuildKit" if rows else "there is no docker on this machine"
+    head = "no docker on this machine can build through BuildKit" if rows else "docker not found on this machine"
     lacking = engine_setup.missing(client=False)
     remedy = lacking.by_hand
     state = "client"
     if lacking.why_not:
         rows.append(f"  {lacking.why_not}")
     if named := chosen([one.path for one in passed]):
-        rows.append(f"  {named.by} names another engine: nothing is installed or started on this machine")
+        rows.append(f"  {named.by} names another engine, so nothing is installed or started on this machine")
         remedy = f"{remedy}\n# or, to use an engine of this machine: {named.forget}"
         state = "remote"
     return EngineError(
@@ -254,7 +254,7 @@ def no_client(passed: Sequence[PassedOver]) -> EngineError:
 
 
 def _programs() -> Iterator[str]:
-    """Each ``docker`` once, in the order of PATH; folders that are links (``/bin``) do not count twice."""
+    """Each ``docker`` once, in the order of PATH; linked folders (``/bin``) do not count twice."""
     if named := setting("TRAINWRIGHT_DOCKER"):
         yield shutil.which(named) or named
         return
@@ -289,7 +289,7 @@ def _examine(path: str) -> Client | PassedOver:
 
 
 def _ask_all(clients: Sequence[Client]) -> Engine | EngineError:
-    """Ask through the best client; through the next one only where the engine refuses this client's version."""
+    """Ask through the best client, and through the next one only if the engine refuses that client's version."""
     refusals = []
     for client in clients:
         answer = _ask(client)
@@ -300,7 +300,7 @@ def _ask_all(clients: Sequence[Client]) -> Engine | EngineError:
 
 
 def _ask(client: Client) -> Engine | EngineError:
-    """The engine that a client reaches, or why it reaches none."""
+    """The engine that a client reaches, or why it does not."""
     info, said = _info(client)
     context = str((info.get("ClientInfo") or {}).get("Context") or setting("DOCKER_CONTEXT") or "default")
     endpoint = _endpoint(client, context)
@@ -321,7 +321,7 @@ def _ask(client: Client) -> Engine | EngineError:
 
 
 def _info(client: Client) -> tuple[dict[str, Any], runner.Completed]:
-    """One ``docker info``: the document (empty if it printed none) and the finished command."""
+    """The document of ``docker info`` (possibly empty), and the finished command."""
     said = runner.run([client.path, "info", "--format", "{{json .}}"], timeout=ANSWER_SECONDS)
     try:
         info = json.loads(said.stdout or "{}")
@@ -352,8 +352,8 @@ def _no_answer(client: Client, endpoint: str, named: ChosenEngine | None, text: 
     if named:
         return EngineError(
             f"the engine at {endpoint} does not answer: {text}\n"
-            f"{named.by} names it: nothing is installed or started on this machine",
-            remedy=f"{named.forget}   # to use an engine of this machine; or start the one that is named",
+            f"{named.by} names it, so nothing is installed or started on this machine",
+            remedy=f"{named.forget}   # to use an engine of this machine; or start the named engine",
             state="remote",
         )
     message = f"no container engine answers at {endpoint}: {text}"

@@ -1,7 +1,7 @@
-"""The packages that an engine consists of: what dpkg says is here, what is missing, and apt-get without removals.
+"""The packages of an engine: which are installed, which are missing, and apt-get without removals.
 
-Nothing here ever removes a package: a machine may run containers in an engine of another origin, and apt would take
-that engine away to make room for Debian's.
+Nothing here ever removes a package: a machine may run containers in an engine of another origin, which apt would
+remove to install Debian's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trainwright.engine import consent
 from trainwright.engine.consent import find, sudo
 
 ENGINE_PACKAGES = ("docker.io", "iptables", "ca-certificates", "mmdebstrap")
-# Newer releases split these from docker.io; without Recommends they have to be named. Older ones do not know them.
+# Newer releases split these from docker.io; without Recommends they must be named. Older ones do not have them.
 SPLIT_PACKAGES = ("docker-cli", "docker-buildx")
 TOOL_PACKAGES = {"mmdebstrap": "mmdebstrap", "dockerd": "docker.io", "ip": "iproute2"}
 
@@ -29,11 +29,11 @@ SNAP = Path("/snap/bin/docker")
 
 @dataclass(frozen=True)
 class PackageOrigin:
-    """One source of engine packages; the packages of two of them conflict.
+    """One source of engine packages; those of two sources conflict.
 
     Attributes:
-        name: in a message.
-        marks: a package of these that is installed means that this machine's engine is of this origin.
+        name: for messages.
+        marks: if one of these is installed, this machine's engine is of this origin.
         clients: the packages that bring ``docker``.
         plugin: the package that brings ``docker buildx``.
         engine: the package that brings ``dockerd``.
@@ -72,9 +72,9 @@ class Missing:
     """What a machine lacks for building.
 
     Attributes:
-        packages: to be installed; none where nothing is missing, or nothing may be.
-        why_not: why nothing may be installed beside what is here.
-        by_hand: the command line for a person, whichever it is.
+        packages: the packages to install; none if nothing is missing, or nothing may be installed.
+        why_not: why nothing may be installed beside the existing engine.
+        by_hand: the command line for a person in either case.
     """
 
     packages: tuple[str, ...] = ()
@@ -83,12 +83,12 @@ class Missing:
 
 
 def missing(*, client: bool, engine: str, listens: bool) -> Missing:
-    """What has to be installed so that this machine can build.
+    """What must be installed so that this machine can build.
 
     Args:
         client: whether a ``docker`` that can build is here.
-        engine: the ``dockerd`` that is here, empty for none.
-        listens: whether an engine listens at the usual socket; in a container it may be the host's.
+        engine: the installed ``dockerd``, if any.
+        listens: whether an engine listens at the default socket; in a container it may be the host's.
     """
     if client and engine:
         return Missing()
@@ -105,19 +105,22 @@ def missing(*, client: bool, engine: str, listens: bool) -> Missing:
         refused = f"{PODMAN} is installed, and docker.io would remove it", remedy
     elif SNAP.exists():
         remedy = f"{sudo()}snap {'start' if client else 'refresh'} docker"
-        refused = f"docker is installed as a snap ({SNAP}), and docker.io would want the same socket", remedy
+        refused = f"docker is installed as a snap ({SNAP}), and docker.io would use the same socket", remedy
     elif engine and origin is None:
         remedy = (
             "install buildx as ~/.docker/cli-plugins/docker-buildx: https://github.com/docker/buildx#manual-download"
         )
-        refused = f"an engine of no package is here ({engine}), and docker.io would want the same socket", remedy
+        refused = (
+            f"an engine that belongs to no package is here ({engine}), and docker.io would use the same socket",
+            remedy,
+        )
     else:
         return Missing(ENGINE_PACKAGES, by_hand=commands(*_completed(ENGINE_PACKAGES)))
     return Missing(why_not=f"{refused[0]}: nothing is installed", by_hand=refused[1])
 
 
 def installed(*packages: str) -> set[str]:
-    """Those of ``packages`` whose files are on this machine, halfway installed ones among them."""
+    """The ``packages`` whose files are on this machine, including those that are only partly installed."""
     said = runner.run(["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status}\\n", *packages], env=_environment())
     rows = (line.split() for line in said.stdout.splitlines())
     return {row[0] for row in rows if len(row) == 2 and row[1] not in ("not-installed", "config-files")}
@@ -133,7 +136,7 @@ def commands(*packages: str) -> str:
 
 @dataclass(frozen=True)
 class Simulated:
-    """What apt-get would do: the packages that are new, and those that get another version."""
+    """What apt-get would do: new packages, and packages that get another version."""
 
     new: tuple[str, ...]
     upgraded: tuple[str, ...]
@@ -151,7 +154,7 @@ class Simulated:
 
 
 def simulate(packages: Sequence[str]) -> Simulated:
-    """What installing ``packages`` would do. Without package lists apt cannot tell: then the packages themselves.
+    """What installing ``packages`` would do. Without package lists, only the packages themselves are listed.
 
     Raises:
         EngineError: it would remove a package.
@@ -168,7 +171,7 @@ def simulate(packages: Sequence[str]) -> Simulated:
 
 
 def install(packages: Sequence[str], say: Say) -> None:
-    """apt-get install, with one more try after an update (stale lists, a mirror that hiccuped). Asks nobody.
+    """apt-get install, with a retry after an update (stale lists, a mirror that failed briefly). Does not ask.
 
     Raises:
         EngineError: apt-get failed, or would have removed a package.
@@ -180,7 +183,7 @@ def install(packages: Sequence[str], say: Say) -> None:
     if not done.ok:
         _check_removals(done, packages)
         again = "" if updated else " with fresh package lists"
-        say(f"apt-get failed (exit status {done.returncode}); once more{again}")
+        say(f"apt-get failed (exit status {done.returncode}); trying again{again}")
         if not updated:
             _update(say)
         done = _install_command(*packages)
@@ -192,7 +195,7 @@ def install(packages: Sequence[str], say: Say) -> None:
 
 
 def _check_removals(done: runner.Completed, packages: Sequence[str]) -> None:
-    """Fail where apt-get ended since it would have to remove packages (its own text: "remove is disabled")."""
+    """Fail if apt-get refused to remove packages (its own text: "remove is disabled")."""
     if done.ok or "remove is disabled" not in done.stderr:
         return
     named = re.search(r"will be REMOVED:\n((?: .*\n)+)", done.stdout)
@@ -206,7 +209,7 @@ def _check_removals(done: runner.Completed, packages: Sequence[str]) -> None:
 
 
 def fetch_lists(say: Say) -> bool:
-    """Fetch the package lists where they are missing, as in a fresh container; whether that was done."""
+    """Fetch the package lists if they are missing, as in a fresh container; returns whether it did."""
     return not any(APT_LISTS.glob("*_Packages*")) and _update(say)
 
 
@@ -229,7 +232,7 @@ def _environment() -> dict[str, str]:
 
 
 def _completed(packages: Sequence[str]) -> tuple[str, ...]:
-    """``packages``, and with docker.io what this release split from it, by ``apt-cache policy``."""
+    """``packages``, with what this release split from docker.io, according to ``apt-cache policy``."""
     if DEBIAN.engine not in packages:
         return tuple(packages)
     policy = runner.run(["apt-cache", "policy", *SPLIT_PACKAGES], env=_environment()).stdout

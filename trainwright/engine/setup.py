@@ -1,7 +1,7 @@
-"""Start a container engine on a machine where none answers, and install it first where it is missing.
+"""Starts a container engine if none answers, and installs it first if it is missing.
 
-Debian and Ubuntu, as root. What is about to change is said, and where a person may mind, asked
-(:mod:`trainwright.engine.consent`). Where it may not or cannot be done, the failure's remedy is the exact commands.
+For Debian and Ubuntu, as root, after :mod:`trainwright.engine.consent` has announced the change. If that is not allowed
+or not possible, the failure's remedy has the exact commands.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ IP_FORWARD = Path("/proc/sys/net/ipv4/ip_forward")
 BY_HAND_LOG = "/var/log/dockerd.log"
 SYSTEMD = Path("/run/systemd/system")  # exists exactly where systemd runs: sd_booted(3)
 
-# What dockerd says when it dies → what to do.
+# Words of dockerd's fatal error, and the remedy.
 KNOWN_DEATHS = (
     (
         "iptables",
@@ -36,7 +36,7 @@ KNOWN_DEATHS = (
     ),
     ("cgroup", "mount the control groups: mount -t cgroup2 none /sys/fs/cgroup"),
     ("overlay", 'use another storage driver: echo \'{"storage-driver": "vfs"}\' > /etc/docker/daemon.json'),
-    ("no space left", "make room on the disk of /var/lib/docker"),
+    ("no space left", "free space on the disk of /var/lib/docker"),
     (
         "operation not permitted",
         "inside a container, the engine needs --privileged; or set DOCKER_HOST to the host's engine",
@@ -45,20 +45,20 @@ KNOWN_DEATHS = (
 
 
 def missing(*, client: bool) -> Missing:
-    """What has to be installed so that this machine can build; ``client``: whether a fitting ``docker`` is here."""
+    """What must be installed to build here; ``client``: whether there is a ``docker`` that can build."""
     engine = find("dockerd") or (f"process {pid}" if (pid := _starting()) else "")
     return engine_packages.missing(client=client, engine=engine, listens=_listens())
 
 
 def start_commands() -> str:
-    """The command line that starts the engine by hand, and installs it first where it is missing."""
+    """The command line that starts the engine by hand, and installs it first if it is missing."""
     lacking = missing(client=True)
     start = f"{sudo()}systemctl start docker" if SYSTEMD.is_dir() else f"{sudo()}sh -c 'dockerd >{BY_HAND_LOG} 2>&1 &'"
     return f"{lacking.by_hand} && {start}" if lacking.packages else lacking.by_hand or start
 
 
 def ensure_tool(name: str, say: Say) -> str:
-    """The path of a tool (``mmdebstrap`` makes bases, ``ip`` joins hosts), installed where it is missing.
+    """The path of a tool (``mmdebstrap`` for bases, ``ip`` for rehearsals), installed if it is missing.
 
     Raises:
         EngineError: it is missing and may not or cannot be installed.
@@ -74,16 +74,16 @@ def ensure_tool(name: str, say: Say) -> str:
 
 
 def set_up(failure: EngineError, say: Say, *, client: bool, answers: Callable[[], bool]) -> None:
-    """Install what is missing, start the engine and wait until it answers. Each thing is said before it is done.
+    """Install what is missing, start the engine and wait until it answers. Each step is announced first.
 
     Args:
         failure: what is wrong, and the command lines to fix it by hand.
-        say: is told each step.
+        say: progress callback.
         client: whether a ``docker`` that can build is here, and its engine does not answer.
         answers: asks the engine once.
 
     Raises:
-        EngineError: it may not be set up, or does not come up; the message ends with its last lines.
+        EngineError: it may not be set up, or does not start; the message ends with its last lines.
     """
     lacking = missing(client=client)
     if lacking.why_not:
@@ -94,15 +94,15 @@ def set_up(failure: EngineError, say: Say, *, client: bool, answers: Callable[[]
 
 
 def _install(packages: Sequence[str], why: str, by_hand: str, say: Say, *, starts: bool = False) -> None:
-    """Install packages, after it was said or asked; ``starts``: an engine is to be started next, and that is said too.
+    """Install packages, after announcing it; ``starts`` announces the start of an engine as well.
 
     Raises:
-        EngineError: it may not be done, or apt-get failed.
+        EngineError: it is not allowed, or apt-get failed.
     """
     if reason := consent.forbidden(packages=bool(packages)):
         raise EngineError(f"{why} ({reason})", remedy=by_hand, state="refused")
     if packages and consent.permission()[0] == "auto":
-        engine_packages.fetch_lists(say)  # without them apt cannot tell what it would do
+        engine_packages.fetch_lists(say)  # apt cannot simulate without them
     foreseen = engine_packages.simulate(packages) if packages else Simulated((), ())
     does, undo = _starting_changes() if starts else ((), ())
     agree(MachineChange(why, (*foreseen.does, *does), (*undo, *foreseen.undo), by_hand), say)
@@ -113,7 +113,7 @@ def _install(packages: Sequence[str], why: str, by_hand: str, say: Say, *, start
 def _starting_changes() -> tuple[tuple[str, ...], tuple[str, ...]]:
     """What a started engine changes on this machine, and the command lines that undo it.
 
-    dockerd sets the policy of FORWARD to DROP exactly where it is the one that turns ip_forward on
+    dockerd sets the policy of FORWARD to DROP only if it turns on ip_forward itself
     (setupIPForwarding in libnetwork/drivers/bridge/setup_ip_forwarding.go of moby/moby).
     """
     systemd = SYSTEMD.is_dir()
@@ -125,7 +125,7 @@ def _starting_changes() -> tuple[tuple[str, ...], tuple[str, ...]]:
         does.append("set by dockerd: net.ipv4.ip_forward on, and the policy of iptables' FORWARD chain to DROP")
         undo.append("iptables -P FORWARD ACCEPT; sysctl -w net.ipv4.ip_forward=0")
     does.append("added by dockerd: its chains of iptables and the bridge docker0, until the next boot")
-    does.append(f"opened: {SOCKET}; whoever may write to it (the group docker) is equal to root on this machine")
+    does.append(f"opened: {SOCKET}; whoever can write to it (the group docker) is equal to root on this machine")
     if not DATA_ROOT.exists():
         undo.append(f"rm -rf {DATA_ROOT}   # every image and container of this engine")
     return tuple(does), tuple(undo)
@@ -145,22 +145,22 @@ def _listens() -> bool:
 
 
 def start(say: Say, *, answers: Callable[[], bool], options: Sequence[str] = (), wait_s: float = START_SECONDS) -> None:
-    """Start the engine and wait until it answers; one that is starting already is only waited for. Asks nobody.
+    """Start the engine, unless one is starting already, and wait until it answers. Does not ask.
 
     Args:
-        say: is told each step before it is done.
+        say: progress callback.
         answers: asks the engine once.
-        options: further arguments for ``dockerd``; its usual configuration file applies too.
+        options: further arguments for ``dockerd``; its configuration file applies as well.
         wait_s: seconds after which an engine that does not answer counts as failed.
 
     Raises:
-        EngineError: it died or does not answer in time.
+        EngineError: it exited or does not answer in time.
     """
     log = state_dir() / "engine.log"
     seen = log.stat().st_size if log.exists() else 0
     pid = _starting()
     if pid:
-        say(f"the container engine is starting already (process {pid}); waiting for it")
+        say(f"the container engine is already starting (process {pid}); waiting for it")
     elif SYSTEMD.is_dir():
         say("starting the container engine (systemctl start docker)")
         done = runner.run(["systemctl", "start", "docker"], timeout=wait_s)
@@ -170,17 +170,17 @@ def start(say: Say, *, answers: Callable[[], bool], options: Sequence[str] = (),
     else:
         dockerd = find("dockerd")
         if not dockerd:
-            raise EngineError("there is no dockerd on this machine", remedy=start_commands())
+            raise EngineError("dockerd not found on this machine", remedy=start_commands())
         PID_FILE.unlink(missing_ok=True)  # dockerd 20.10 refuses to start while it names any living process
         say(f"starting the container engine ({dockerd}) in the background; its log: {log}")
         pid = runner.detach([dockerd, *options], log, env={"PATH": search_path()})
     began = time.monotonic()
     while not answers():
         if pid and not _alive(pid):
-            # Two that start at once: the one that lost ends, the winner is waited for.
+            # If two start at once, the loser exits; wait for the winner.
             pid = _starting()
             if not pid and not answers():
-                raise _dead("the container engine ended at once", _since(log, seen))
+                raise _dead("the container engine exited at once", _since(log, seen))
         if time.monotonic() - began > wait_s:
             raise _dead(f"the container engine does not answer after {wait_s:.0f} s", _since(log, seen))
         time.sleep(POLL_SECONDS)
@@ -190,7 +190,7 @@ def start(say: Say, *, answers: Callable[[], bool], options: Sequence[str] = (),
 
 
 def _starting() -> int | None:
-    """The process of a dockerd that runs, by its pid file."""
+    """The pid of a running dockerd, from its pid file."""
     try:
         pid = int(PID_FILE.read_text())
         name = Path(f"/proc/{pid}/comm").read_text()
@@ -200,7 +200,7 @@ def _starting() -> int | None:
 
 
 def _alive(pid: int) -> bool:
-    """Whether a process runs; a child that ended and was not waited for (state Z) does not."""
+    """Whether a process runs; a zombie (state Z) does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -216,9 +216,11 @@ def _since(log: Path, offset: int) -> str:
 
 
 def _dead(what: str, output: str) -> EngineError:
-    """The failure with the engine's last lines; advice by its fatal line alone, as warnings name much that is fine."""
+    """The failure with the engine's last lines; advice only by its fatal line, as warnings name much that is fine."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     last = ([line for line in lines if "level=info" not in line] or lines)[-8:]
     fatal = [line for line in last if "failed to start daemon" in line or "level=fatal" in line] or last[-1:]
     advice = next((remedy for word, remedy in KNOWN_DEATHS if word in " ".join(fatal).lower()), "")
-    return EngineError("\n".join([what, *last]), remedy=advice or f"start it by hand and read on: {start_commands()}")
+    return EngineError(
+        "\n".join([what, *last]), remedy=advice or f"start it by hand and read its output: {start_commands()}"
+    )

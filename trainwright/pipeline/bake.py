@@ -1,10 +1,9 @@
-"""A bake file (``docker-bake.json``) with the contexts it names, for any buildx builder: a remote one, Kubernetes.
+"""A bake file (``docker-bake.json``) and its contexts, for any buildx builder: a remote one, Kubernetes.
 
-``docker buildx bake`` builds; it neither probes an image nor writes a record, so what it builds cannot be pushed by
-``./invoke push``. ``./invoke build --builder NAME --registry REF`` on the same builder takes its layers from the cache
-and proves them.
+``docker buildx bake`` neither probes an image nor writes a record, so ``./invoke push`` refuses what it builds.
+``./invoke build --builder NAME --registry REF`` on the same builder takes the layers from its cache and proves them.
 
-The form of the file: Docker's "Bake file reference". It holds nothing of this machine but the paths of secrets.
+The format is Docker's "Bake file reference". Of this machine, the file contains only the paths of secrets.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ BAKE_FILE = "docker-bake.json"
 CONTEXTS = "contexts"
 KIND = "bake"  # of folder, as its manifest says
 SECRETS = "secrets"
-# Where images go, and what the label of the source says: set in the environment of `docker buildx bake`.
+# The registry and the source label: set them in the environment of `docker buildx bake`.
 VARIABLES = {"REGISTRY": "trainwright", "SOURCE_REVISION": "unknown"}
 
 
 def target_name(plan: Plan) -> str:
-    """The name of a plan's target: letters, digits and ``-``, as bake wants it."""
+    """The name of a plan's target: letters, digits and ``-``, as bake requires."""
     return re.sub(r"[^A-Za-z0-9-]+", "-", f"{plan.framework}-{variant(plan)}")
 
 
@@ -48,7 +47,7 @@ def bake_document(
     """The bake file of several plans: a target for each, a group for each framework, ``default`` for all.
 
     Args:
-        plans: what is built; each has its context in ``contexts/<target>`` beside the file.
+        plans: the plans to build; the context of each is in ``contexts/<target>`` beside the file.
         cache: references of registry caches, as of ``build --cache``.
         secrets: by target, the secret files by id, relative to the bake file.
         arguments: by target, further build arguments.
@@ -57,7 +56,7 @@ def bake_document(
         A JSON document. Its variables ``REGISTRY`` and ``SOURCE_REVISION`` come from the environment of bake.
 
     Raises:
-        RequestError: there are no plans, two give one target, or a cache is no reference.
+        RequestError: there are no plans, two have the same target, or a cache reference is invalid.
     """
     if not plans:
         raise RequestError("a bake file needs at least one image", remedy="./invoke list shows the image lines.")
@@ -66,7 +65,7 @@ def bake_document(
     for plan in plans:
         name = target_name(plan)
         if name in targets:
-            raise RequestError(f"two plans give the target {name}", remedy="Name each image line once.")
+            raise RequestError(f"two plans have the target {name}", remedy="Name each image line once.")
         targets[name] = _target(plan, name, cache, secrets or {}, arguments or {})
         groups.setdefault(plan.framework, []).append(name)
     return {
@@ -95,7 +94,7 @@ def _target(
         "args": {"SOURCE_REVISION": "${SOURCE_REVISION}", **arguments.get(name, {})},
         "labels": dict(plan.labels),
         "tags": [f"${{REGISTRY}}/{tag.removeprefix(own)}" for tag in plan.tags],
-        # What the engine that runs the image needs: one image, not an index with attestations.
+        # The engine that runs the image needs a single image, not an index with attestations.
         "attest": ["type=provenance,disabled=true"],
     }
     if imports:
@@ -114,21 +113,21 @@ def write_bake(
     cache: Sequence[str] = (),
     say: Say,
 ) -> Path:
-    """Write a bake file with every context and secret that it names; returns its path.
+    """Write a bake file with its contexts and secrets; returns its path.
 
     Args:
         images: what each build takes in. What of a site may hold a password lies in ``secrets/``, readable by its
             owner alone and ignored by git.
         folder: missing, empty, or filled by this function before; contexts of other targets in it go.
         cache: references of registry caches.
-        say: told of long steps.
+        say: progress callback.
 
     Raises:
         Failure: as :func:`bake_document` and :func:`trainwright.build.context.write_context`.
     """
     plans = [inputs.plan for inputs in images]
     names = [target_name(plan) for plan in plans]
-    bake_document(plans, cache=cache)  # what is wrong with the request is told before gigabytes are written
+    bake_document(plans, cache=cache)  # refuses an invalid request before gigabytes are written
     path = folder / BAKE_FILE
     claim(folder, KIND, f"--output {folder}", whole=True)
     secrets, arguments = {}, {}

@@ -1,7 +1,7 @@
 """The build graph of a CodeBuild batch: a job per image, and before them a job per group of shared stages.
 
-An image's job depends on the job of its innermost group alone (:mod:`trainwright.pipeline.sharing`), which depends on
-the job of the group around it. So a common stage is built once, and read from the registry cache by the others.
+An image's job depends only on the job of its innermost group (:mod:`trainwright.pipeline.sharing`), which depends on
+the job of the group around it. So a common stage is built once, and the others read it from the registry cache.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trainwright.pipeline.images import ChosenImage
 from trainwright.pipeline.sharing import Group, group_of
 from trainwright.plan.plan import Plan
 
-# What is rehearsed in an image: the launcher that its framework is trained with, on two hosts.
+# The rehearsal of an image, by component: the usual launcher of its framework, on two hosts.
 REHEARSALS = {
     "pytorch": {"SOURCE_DIR": "examples/ddp", "DISTRIBUTION": "torch_distributed"},
     "mpi4py": {"SOURCE_DIR": "examples/mpi", "DISTRIBUTION": "mpi"},
@@ -29,20 +29,20 @@ def batch(
     """The ``batch`` of a buildspec.
 
     Args:
-        images: what is built, in order.
-        groups: what they share.
-        stages_file: the buildspec of shared stages, seen from the root of the source.
-        phases_file: the buildspec of an image, where that is not the one which holds the batch.
+        images: the images to build, in order.
+        groups: their groups.
+        stages_file: the buildspec of shared stages, relative to the root of the source.
+        phases_file: the buildspec of an image, if it is not the one that contains the batch.
     """
     by_name = {image.name: image for image in images}
     nodes = [_shared_node(group, by_name[group.images[0]], stages_file) for group in groups]
     nodes += [_image_node(image, group_of(image.name, groups), phases_file) for image in images]
-    # One line that cannot be built any more is no reason to leave out the others.
+    # A line that can no longer be built does not stop the others.
     return {"batch": {"fast-fail": False, "build-graph": nodes}}
 
 
 def identifier(name: str) -> str:
-    """A name as CodeBuild takes it for a job: letters, digits and underscores."""
+    """A name as CodeBuild accepts it for a job: letters, digits and underscores."""
     return re.sub(r"[^A-Za-z0-9]+", "_", name)
 
 

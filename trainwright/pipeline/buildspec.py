@@ -1,4 +1,4 @@
-"""CodeBuild's buildspec 0.2: the files, and the check that every one of them passes before it is written."""
+"""CodeBuild's buildspec 0.2: renders the files, and checks each before it is written."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def render(template: str, values: Mapping[str, Any]) -> str:
 
     Args:
         template: file name there.
-        values: everything that the template names.
+        values: all values of the template.
 
     Raises:
-        RequestError: what came out is no buildspec.
-        jinja2.TemplateError: the template is broken or names something that is not given (``StrictUndefined``).
+        RequestError: the result is not a valid buildspec.
+        jinja2.TemplateError: the template is broken or uses an unknown value (``StrictUndefined``).
     """
     import re
 
@@ -37,14 +37,14 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         autoescape=False,  # noqa: S701 - YAML, not HTML
     )
     text = environment.get_template(f"pipeline/{template}").render(values)
-    # Macros end with a line of their own: blank lines stand before a comment or a key of the top level, and only there.
+    # Macros end with an empty line. Blank lines stay only before a comment or a key of the top level.
     text = re.sub(r"\n\s*\n(?=[ ])", "\n", re.sub(r"\n{3,}", "\n\n", text)).strip() + "\n"
     check(text, template)
     return text
 
 
 def dump(document: Mapping[str, Any]) -> str:
-    """A part of a buildspec as YAML, in the order that is given."""
+    """A part of a buildspec as YAML, in the given order."""
     import yaml
 
     text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=120)
@@ -59,7 +59,7 @@ def parse(text: str, where: str) -> dict[str, Any]:
         where: what to name in an error.
 
     Raises:
-        RequestError: no YAML, or not what the schema of buildspec 0.2 allows; the message names the place.
+        RequestError: it is not YAML, or violates the schema of buildspec 0.2; the message names the place.
     """
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import best_match
@@ -68,16 +68,16 @@ def parse(text: str, where: str) -> dict[str, Any]:
     wrong = best_match(Draft202012Validator(schema()).iter_errors(document))
     if wrong is not None:
         place = ".".join(str(part) for part in wrong.absolute_path) or "document"
-        raise RequestError(f"{where}: {place}: {wrong.message}", remedy="docs/pipeline.md says what a pipeline holds.")
+        raise RequestError(f"{where}: {place}: {wrong.message}", remedy="docs/pipeline.md describes a pipeline.")
     found: dict[str, Any] = document
     return found
 
 
 def check(text: str, where: str) -> None:
-    """Hold a buildspec against the schema, and its batch graph against what no schema can say.
+    """Check a buildspec against the schema, and its batch graph.
 
     Raises:
-        RequestError: as :func:`parse`; an identifier that stands twice, a job that depends on none or on itself.
+        RequestError: as :func:`parse` and :func:`order_of`.
     """
     document = parse(text, where)
     nodes = document.get("batch", {}).get("build-graph", ())
@@ -85,26 +85,26 @@ def check(text: str, where: str) -> None:
 
 
 def order_of(nodes: Sequence[Mapping[str, Any]], where: str) -> list[str]:
-    """The identifiers of a build graph, each behind those that it depends on.
+    """The identifiers of a build graph, each after those that it depends on.
 
     Raises:
-        RequestError: an identifier stands twice, one is missing, or some wait for each other.
+        RequestError: an identifier is duplicate or missing, or some depend on each other.
     """
     from graphlib import CycleError, TopologicalSorter
 
     names = [node["identifier"] for node in nodes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise RequestError(f"{where}: batch.build-graph: {', '.join(twice)} stands there twice")
+        raise RequestError(f"{where}: batch.build-graph: duplicate identifier {', '.join(twice)}")
     waits = {node["identifier"]: tuple(node.get("depend-on", ())) for node in nodes}
     for name, needed in waits.items():
         for other in needed:
             if other not in waits:
-                raise RequestError(f"{where}: batch.build-graph: {name} depends on {other}, which is not there")
+                raise RequestError(f"{where}: batch.build-graph: {name} depends on {other}, which does not exist")
     try:
         return list(TopologicalSorter(waits).static_order())
     except CycleError as cycle:
-        raise RequestError(f"{where}: batch.build-graph: {' -> '.join(cycle.args[1])} wait for each other") from None
+        raise RequestError(f"{where}: batch.build-graph: {' -> '.join(cycle.args[1])} depend on each other") from None
 
 
 def schema() -> dict[str, Any]:

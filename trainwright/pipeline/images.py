@@ -1,12 +1,13 @@
-"""Which images a pipeline builds: the words of ``--images`` as plans.
+"""The images of a pipeline: the words of ``--images``, resolved to plans.
 
-    pytorch                        every CUDA version of the framework, each in the line that a request for it takes
-    pytorch:cu124                  the line that `--framework pytorch --cuda cu124` takes
+    pytorch                        every CUDA version of the framework, each with the line that a request for it selects
+    pytorch:cu124                  the line that `--framework pytorch --cuda cu124` selects
     pytorch-2.6.0-cu124            the line of that version
     pytorch-2.6.0-cu124-debian     the same, on that kind of base
-    pytorch-*-debian               every line whose name fits
+    pytorch-*-debian               every line whose name matches
 
-Without words: of every framework and CUDA version the line that a request for it takes, where its upstream supports it.
+Without words: for every framework and CUDA version, the line that a request for it selects, if its upstream supports
+it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class ChosenImage:
 
 
 def line_name(framework: str, version: str, cuda: str, kind: str) -> str:
-    """The name by which ``--images`` knows a line; lines that differ in nothing of it are one to a request, too."""
+    """The name of a line in ``--images``; a request cannot distinguish lines of the same name either."""
     return f"{framework}-{version.partition('+')[0]}-{cuda_tag(cuda)}-{kind}"
 
 
@@ -42,12 +43,12 @@ def choose(words: str | None, catalog: Catalog, site: Site) -> list[ChosenImage]
     """The images that the words of ``--images`` name, each once, in the order of the catalog.
 
     Args:
-        words: separated by commas; nothing stands for the supported lines.
-        catalog: what can be built.
-        site: base images and region; a file that others use is made with ``Site()``.
+        words: separated by commas; ``None`` for the supported lines.
+        catalog: the catalog.
+        site: base images and region; ``Site()`` for a file that others use.
 
     Raises:
-        RequestError: a word names no line; with the nearest that there are.
+        RequestError: a word matches no line; the message has the nearest valid ones.
         Failure: as :func:`trainwright.plan.resolve.resolve`.
     """
     lines: dict[str, ImageLine] = {}
@@ -78,13 +79,13 @@ def _named(word: str, lines: Mapping[str, ImageLine], catalog: Catalog) -> set[s
         return {_name_taken(catalog, framework, cuda, None)}
     found = {name for name in lines if fnmatchcase(name, word) or name.rpartition("-")[0] == word}
     if len(found) > 1 and not any(sign in word for sign in "*?["):
-        # A name without its kind of base: the one that a request takes.
+        # A name without its kind of base: the line that a request selects.
         line = lines[next(iter(found))]
         return {_name_taken(catalog, line.framework, line.cuda, line.version.partition("+")[0])}
     if not found:
         known = {*lines, *(f"{line.framework}:{line.cuda_tag}" for line in lines.values()), *catalog.frameworks()}
         raise RequestError(
-            f"--images {word}: no image line is called so. {did_you_mean(word, known)}",
+            f"--images {word}: no image line matches. {did_you_mean(word, known)}",
             remedy="For example: --images pytorch:cu124,pytorch-2.6.0-cu124   (./invoke list shows every line)",
         )
     return found
@@ -94,11 +95,11 @@ def _cuda_tag(word: str) -> str:
     try:
         return cuda_tag(parse_cuda(word))
     except RequestError:
-        return ""  # whoever asks for it is told of what there is
+        return ""  # no line has it: the caller reports the word
 
 
 def _taken(catalog: Catalog, lines: Iterable[ImageLine]) -> set[str]:
-    """Of each framework and CUDA version among these lines, the line that a request for no more than that takes."""
+    """For each framework and CUDA version of these lines, the line that a request for just these selects."""
     pairs = dict.fromkeys((line.framework, line.cuda) for line in lines if line.released)
     return {_name_taken(catalog, framework, cuda, None) for framework, cuda in pairs}
 

@@ -1,4 +1,4 @@
-"""The files of a pipeline: which there are for a format, written or held against what is there."""
+"""The files of a pipeline in each format: writes them, or compares them with existing ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml", "bake":
 PHASES_FILE = OUTPUTS["buildspec"]
 MARK = "# Made by `./invoke pipeline"  # the first line of every file that is written
 STAGES_FILE = "buildspec-stages.yml"
-# What a build is of that is told nothing else: the smallest image, whose job is rehearsed as that of most.
+# The defaults of a single build: the smallest image, with the rehearsal of most images.
 FIRST = {"FRAMEWORK": "pytorch", "CUDA": "cpu", **REHEARSALS["pytorch"]}
 
 
@@ -71,37 +71,37 @@ def pipeline(
 
     Args:
         words: of ``--images``.
-        catalog: what can be built.
+        catalog: the catalog.
         kind: ``buildspec``, ``batch`` or ``bake``.
-        output: the file (of ``bake`` the folder), seen from the working folder, which is the root of the source.
+        output: the file (for ``bake`` the folder), relative to the working folder, which is the root of the source.
         catalog_folder: the user's own catalog, as the command line names it.
         check: write nothing.
-        cache: of ``bake``: registry caches, as of ``build --cache``.
-        say: told of long steps.
+        cache: for ``bake``: registry caches, as for ``build --cache``.
+        say: progress callback.
 
     Returns:
         The document of ``pipeline --json``.
 
     Raises:
-        RequestError: an unknown format or image; with ``check`` a file that is missing or stale.
+        RequestError: the format or an image is unknown; with ``check``, a file is missing or stale.
     """
     if kind not in OUTPUTS:
-        raise RequestError(f"--format {kind}: no such format. {did_you_mean(kind, OUTPUTS)}")
+        raise RequestError(f"--format {kind}: invalid. {did_you_mean(kind, OUTPUTS)}")
     if kind == "bake":
         return _bake(words, catalog, output=output or OUTPUTS[kind], check=check, cache=cache, say=say)
     if cache:
         raise RequestError(
-            f"--cache: of --format bake alone, not {kind}", remedy="A buildspec has it of the variable CACHE."
+            f"--cache: only for --format bake, not {kind}", remedy="A buildspec takes it from the variable CACHE."
         )
     target = output or OUTPUTS[kind]
     if Path(target).is_absolute() or ".." in Path(target).parts:
         raise RequestError(
-            f"--output {target}: CodeBuild reads it out of the source",
+            f"--output {target}: CodeBuild reads it from the source",
             remedy="Name a file in the working folder, the root of the source.",
         )
     if not check:
         check_replaceable(Path(target), target, mark=MARK)
-    # What is written is for other machines: nothing of this one's site may end up in it.
+    # The files are for other machines: nothing of this one's site may end up in them.
     images = choose(words, catalog, Site())
     shared = shared_groups(images, catalog)
     flags = "".join(f" --{flag} {value}" for flag, value in (("images", words), ("catalog", catalog_folder)) if value)
@@ -109,7 +109,7 @@ def pipeline(
     texts = contents(images, shared, kind=kind, target=target, command=command, catalog_folder=catalog_folder or "")
     stale = [change for name, text in texts.items() if (change := _change(Path(name), text))]
     if check and stale:
-        raise RequestError("\n".join(stale), remedy=f"{command} writes it anew.")
+        raise RequestError("\n".join(stale), remedy=f"{command} writes it again.")
     if not check:
         for name in texts:
             check_replaceable(Path(name), name, mark=MARK)
@@ -130,8 +130,8 @@ def _bake(
     """Write a bake file with its contexts; they are of this machine's site, as a build of it would be."""
     if check:
         raise RequestError(
-            "--format bake --check: a bake file has its contexts beside it and is no file to commit",
-            remedy="./invoke pipeline --format bake writes both anew.",
+            "--format bake --check: a bake file has its contexts beside it and is not meant to be committed",
+            remedy="./invoke pipeline --format bake writes both again.",
         )
     from trainwright.pipeline.bake import KIND, write_bake
     from trainwright.site.site import load_site
@@ -167,7 +167,7 @@ def _document(
 
 
 def default_files(catalog: Catalog) -> dict[str, str]:
-    """Name and content of the files that this project's own repository holds."""
+    """Name and content of the files in this project's own repository."""
     images = choose(None, catalog, Site())
     shared = shared_groups(images, catalog)
     command = "./invoke pipeline --format buildspec"
@@ -190,7 +190,7 @@ def contents(
     command: str,
     catalog_folder: str = "",
 ) -> dict[str, str]:
-    """Name and content of the files of a format; the buildspec of shared stages lies beside the one of images."""
+    """Name and content of the files of a format; the buildspec of shared stages is beside the one of images."""
     stages_file = str(Path(target).with_name(STAGES_FILE))
     if kind == "batch":
         graph = batch(images, shared, stages_file=stages_file, phases_file=str(Path(target).with_name(PHASES_FILE)))

@@ -1,11 +1,11 @@
-"""Which build stages several image lines have in common, to the byte.
+"""The build stages that several image lines share, to the byte.
 
-Two stages are one and the same where their instructions are equal, what they start from is, every stage that they take
-files from is, and so is every file of the build context that they read. That is what BuildKit's cache goes by, so the
-second of two builds takes such a stage from the cache of the first.
+Two stages are the same if their instructions, what they start from, every stage that they copy files from, and every
+file of the build context that they read are the same. BuildKit's cache uses the same criteria, so the second of two
+builds takes such a stage from the cache of the first.
 
-A *group* is a set of image lines with the stages that all of them have in common. Groups form a tree: of two that
-overlap, one lies within the other, so that each line takes the cache of one group, and a group that of one more.
+A *group* is a set of image lines and the stages that all of them share. Groups form a tree: if two overlap, one
+contains the other, so each line reads the cache of one group, and each group that of its parent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainwright.plan.dockerfile import Stage, stages
 from trainwright.plan.identity import tool_files
 from trainwright.plan.plan import Plan
 
-# The image itself: its layers are installed from what other stages made, and nobody shares the whole of it.
+# The image itself is not shared: its layers are installed from what the other stages made.
 FINAL = "final"
 _ARGUMENT = re.compile(r"^ARG\s+(\w+)=(\S+)", re.MULTILINE)
 _BOUND = re.compile(r"--mount=type=bind,source=([^\s,]+)")  # from= would stand before source=
@@ -30,7 +30,7 @@ _COPIED = re.compile(r"^(?:COPY|ADD)\s+(?!--from=)(.+)$", re.DOTALL)
 
 @dataclass(frozen=True)
 class SharedImage:
-    """An image of a pipeline: its name, its plan and the Dockerfile that follows from it."""
+    """An image of a pipeline: its name, plan and Dockerfile."""
 
     name: str
     plan: Plan
@@ -39,13 +39,13 @@ class SharedImage:
 
 @dataclass(frozen=True)
 class Group:
-    """Images that have stages in common.
+    """Images that share stages.
 
     Attributes:
         name: of the group within its pipeline.
-        images: names of the images, in the order of the pipeline; the first stands for all where one has to be built.
-        stages: the common stages, in the order of the Dockerfile, those of ``parent`` among them.
-        parent: the name of the group that this one lies within.
+        images: names of the images, in the order of the pipeline; the stages are built from the first one.
+        stages: the shared stages, in the order of the Dockerfile, including those of ``parent``.
+        parent: name of the group that contains this one.
     """
 
     name: str
@@ -55,11 +55,10 @@ class Group:
 
 
 def groups(images: Sequence[SharedImage]) -> list[Group]:
-    """The groups of a pipeline, outer ones before those within them.
+    """The groups of a pipeline, outer ones first.
 
-    A group has to save work: there is a stage with a RUN that the group around it does not have. Of two groups that
-    overlap without one lying within the other, the larger is kept, and the common stages of the other are built by each
-    of its images.
+    A group must save work: it has a stage with a RUN that its parent does not have. If two groups overlap and neither
+    contains the other, the larger one is kept, and the shared stages of the other are built by each of its images.
     """
     keys = {image.name: stage_keys(image) for image in images}
     having: dict[str, list[str]] = {}
@@ -84,12 +83,12 @@ def groups(images: Sequence[SharedImage]) -> list[Group]:
 
 
 def group_of(image: str, found: Sequence[Group]) -> Group | None:
-    """The innermost group of an image, whose cache holds most of it."""
+    """The innermost group of an image, whose cache has most of its stages."""
     return next((group for group in reversed(found) if image in group.images), None)
 
 
 def stage_keys(image: SharedImage) -> dict[str, str]:
-    """A digest per stage, in the order of the Dockerfile and without the image itself; equal for equal stages."""
+    """A digest for each stage but the final one, in the order of the Dockerfile; equal for equal stages."""
     arguments = dict(_ARGUMENT.findall(image.dockerfile.partition("\nFROM ")[0]))
     keys: dict[str, str] = {}
     for stage in stages(image.dockerfile):
@@ -123,9 +122,9 @@ def _context_paths(stage: Stage) -> list[str]:
 
 
 def _content(path: str, plan: Plan) -> str:
-    """What decides about a file or folder of the context, as :func:`trainwright.build.context.write_context` fills it.
+    """What determines a file or folder of the context, as :func:`trainwright.build.context.write_context` fills it.
 
-    A path that is not known here belongs to this plan alone: nothing is called equal that may not be.
+    A path that is unknown here counts as specific to the plan, so that nothing different counts as equal.
     """
     folder, _, rest = path.partition("/")
     name = rest.partition("/")[0].partition(".")[0]

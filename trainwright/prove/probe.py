@@ -1,7 +1,7 @@
-"""The truth about an image, read out of the image itself, and how it differs from the plan.
+"""Probes an image, and compares what is in it with its plan.
 
-:func:`probe` runs ``templates/probe/probe.py`` inside the image; :func:`differences` holds what it found against the
-plan. A difference is a failed build, never a footnote.
+:func:`probe` runs ``templates/probe/probe.py`` inside the image; :func:`differences` compares the result with the plan.
+A difference fails the build.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from trainwright.core.runner import Completed, run
 from trainwright.user import secret_files
 
 SESSION_LABEL = "io.trainwright.session"
-SINGLE_LIBRARIES = ("libcudart", "libmpi", "libnccl")  # a second one on the loader path is a trap, not a choice
+SINGLE_LIBRARIES = ("libcudart", "libmpi", "libnccl")  # a second one on the loader path is an error
 COMPILER_COMPONENTS = frozenset({"compiler", "cuda-compiler"})
 ROOT_KEYS = "ssh keys of root"
 _DOCKER_ITSELF_FAILED = 125
@@ -29,7 +29,7 @@ _DOCKER_ITSELF_FAILED = 125
 
 @dataclass(frozen=True)
 class Difference:
-    """One point in which the image is not what the plan says."""
+    """One difference between image and plan."""
 
     component: str
     fact: str
@@ -49,7 +49,7 @@ def probe(
     env: Mapping[str, str] | None = None,
     timeout: float = 900,
 ) -> dict[str, Any]:
-    """Run the probe program in a container of the image; nothing is mounted, so a remote engine will do.
+    """Run the probe program in a container of the image; nothing is mounted, so a remote engine works as well.
 
     Args:
         client_path: the docker command line client.
@@ -63,7 +63,7 @@ def probe(
 
     Raises:
         EngineError: the engine does not answer or cannot run the image.
-        ProofFailed: the program did not end well, so the image has no usable ``python3``.
+        ProofFailed: the program failed, so the image has no usable ``python3``.
     """
     session = uuid.uuid4().hex[:12]
     name = f"trainwright-probe-{session}"
@@ -75,7 +75,7 @@ def probe(
     try:
         done = run(argv, env=env, stdin=program, timeout=timeout)
     finally:
-        # Of use where the client was killed: the container outlives it.
+        # If the client was killed, the container is still there.
         run([client_path, "rm", "-f", name], env=env, timeout=60)
     return {**_document(done, image), "image": config}
 
@@ -125,7 +125,7 @@ def _image_config(client_path: str, image: str, env: Mapping[str, str] | None) -
 
 
 def check(plan: Mapping[str, Any], found: Mapping[str, Any]) -> None:
-    """Hold an image to its plan.
+    """Check that an image matches its plan.
 
     Raises:
         ProofFailed: with every difference in the message and, as data, under ``differences``.
@@ -143,7 +143,7 @@ def check(plan: Mapping[str, Any], found: Mapping[str, Any]) -> None:
 
 
 def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Difference]:
-    """Every point in which what the probe found is not what the plan says; an empty list is a proof.
+    """Every difference between what the probe found and the plan; an empty list is a proof.
 
     Args:
         plan: the plan's JSON.
@@ -160,7 +160,7 @@ def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Diffe
 
 
 def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Expectations that the components' own probes did not meet."""
+    """Expectations that the components' probes did not meet."""
     for expected in plan.get("expect", ()):
         component, fact, value = expected["component"], expected["fact"], str(expected["value"])
         facts = found.get("facts", {}).get(component, {})
@@ -170,7 +170,7 @@ def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Differ
             seen, remedy = _word(facts[fact]), f"templates/components/{component} installs something else than it says."
         elif "error" in facts:
             seen = f"a probe that failed: {str(facts['error']).strip().splitlines()[-1]}"
-            remedy = f"Mend what templates/components/{component} installs, or its probe in component.yaml."
+            remedy = f"Fix what templates/components/{component} installs, or its probe in component.yaml."
         else:
             seen = "no such fact"
             remedy = f"The probe in templates/components/{component}/component.yaml did not find {fact}."
@@ -222,7 +222,7 @@ def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[
 
 
 def _labels(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Labels of the plan that the image lacks or has otherwise."""
+    """Labels of the plan that the image lacks, or that differ."""
     labels: Mapping[str, str] = found.get("image", {}).get("labels", {})
     for name, value in plan.get("labels", {}).items():
         if labels.get(name) != value:
@@ -231,7 +231,7 @@ def _labels(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Diffe
 
 
 def _loader_path(found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Libraries that are there twice where the loader looks."""
+    """Libraries that are twice on the loader path."""
     for library, files in sorted(found.get("duplicates", {}).items()):
         if library in SINGLE_LIBRARIES:
             yield Difference(
@@ -244,7 +244,7 @@ def _loader_path(found: Mapping[str, Any]) -> Iterator[Difference]:
 
 
 def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """What no training image should hold: driver libraries, compilers nobody asked for, left-overs of the build."""
+    """What no training image should contain: driver libraries, unrequested compilers, left-overs of the build."""
     for path in found.get("driver_libraries", ()):
         yield Difference(
             "driver", path, "absent", "this file", "The host's driver brings this library; one in the image hides it."
@@ -270,7 +270,7 @@ def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Di
 
 
 def _word(value: Any) -> str:
-    """A fact as component files spell it: JSON's ``true`` and ``null``, text as it is."""
+    """A fact in the notation of component files: JSON's ``true`` and ``null``, text unchanged."""
     return value if isinstance(value, str) else json.dumps(value)
 
 

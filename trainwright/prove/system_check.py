@@ -1,4 +1,4 @@
-"""Whether an image has the distribution's packages that its lock names, and what to say where it cannot."""
+"""Compares the distribution's packages in an image with its lock, and explains apt steps that cannot match it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAMED = re.compile(r"Package '?([\w.+-]+)'? has no|Depends: ([\w.+-]+) .*but it
 
 
 def check_system_packages(inputs: Inputs, found: Mapping[str, Any]) -> None:
-    """Hold the packages of an image to its lock, where the build was to use nothing else.
+    """Check the packages of an image against its lock, if the build may use nothing else.
 
     Args:
         inputs: of the build.

@@ -1,4 +1,4 @@
-"""The API of ECR for one repository: who calls, the registry's token, repositories, manifests, tags."""
+"""ECR's API for one repository: the caller's account, the registry's token, the repository, manifests and tags."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from trainwright.push.refusals import LOGIN, aws_failure
 from trainwright.push.repository import RepositoryPolicy
 from trainwright.site.site import Site
 
-TRIES = 5  # of one call, the first included (botocore: backoff with jitter, 20 s at most)
-MARGIN = timedelta(minutes=10)  # a token that ends sooner is not begun with
+TRIES = 5  # attempts per call (botocore: backoff with jitter, at most 20 s)
+MARGIN = timedelta(minutes=10)  # a token that expires sooner is not used
 MANIFESTS = (
     "application/vnd.docker.distribution.manifest.v2+json",
     "application/vnd.oci.image.manifest.v1+json",
@@ -27,7 +27,7 @@ MANIFESTS = (
 
 @dataclass(frozen=True)
 class Token:
-    """User and password of a registry. Never written anywhere; ``repr`` does not show the password."""
+    """User and password of a registry. Never written to disk; ``repr`` hides the password."""
 
     user: str
     password: str
@@ -39,7 +39,7 @@ class Token:
 
 @dataclass(frozen=True)
 class ImageManifest:
-    """An image as a registry holds it. ``text`` is the manifest byte for byte: its sha256 is ``digest``."""
+    """An image in a registry. ``text`` is the manifest byte for byte; its sha256 is ``digest``."""
 
     digest: str
     text: str
@@ -53,10 +53,10 @@ def aws_client(service: str, region: str, site: Site, tries: int | None = None) 
         service: of AWS.
         region: of the service.
         site: proxies and authorities.
-        tries: of one call (default: ``TRIES``).
+        tries: attempts per call (default: ``TRIES``).
 
     Raises:
-        RegistryRefused: the profile that the environment names does not exist.
+        RegistryRefused: the profile in the environment does not exist.
     """
     import os
 
@@ -72,9 +72,9 @@ def aws_client(service: str, region: str, site: Site, tries: int | None = None) 
         proxies=None if site.origins.get("proxies") == "environment" or not proxies else proxies,
         user_agent_extra="trainwright",
     )
-    # botocore reads the environment's own bundle; the site's is for those who set none for AWS.
+    # botocore reads AWS_CA_BUNDLE itself; the site's bundle applies if that is not set.
     bundle = None if os.environ.get("AWS_CA_BUNDLE") or site.ca_bundle is None else str(site.ca_bundle)
-    # botocore looks for a profile, a bundle or an endpoint of the name "" where such a variable is empty.
+    # If such a variable is empty, botocore looks for a profile, a bundle or an endpoint named "".
     for name in [name for name, value in os.environ.items() if name.startswith("AWS_") and not value]:
         del os.environ[name]
     try:
@@ -87,7 +87,7 @@ def caller_account(region: str, site: Site) -> str:
     """The account that the credentials belong to.
 
     Raises:
-        RegistryRefused: AWS does not know them, or there are none.
+        RegistryRefused: the credentials are invalid or missing.
     """
     from botocore.exceptions import BotoCoreError, ClientError
 
@@ -99,7 +99,7 @@ def caller_account(region: str, site: Site) -> str:
 
 
 class Ecr:
-    """One repository. Every call raises :class:`RegistryRefused` where AWS refuses or does not answer."""
+    """One repository. Every call raises :class:`RegistryRefused` if AWS refuses or does not answer."""
 
     def __init__(self, place: Place, site: Site, tries: int | None = None) -> None:
         self.place = place
@@ -108,13 +108,13 @@ class Ecr:
         self._used = False
 
     def token(self, *, renew: bool = False) -> Token:
-        """A token that the registry should take: the one at hand, or a new one where that is about to end.
+        """A valid token: the current one, or a new one if that is about to expire.
 
-        A token that claims to be expired the moment that AWS gives it is used nevertheless (clocks differ, and an
-        emulator may know one date alone); so this never asks twice for one use.
+        A token that is already expired when AWS issues it is used all the same (clocks differ, and an emulator may know
+        only one date), so this never requests two tokens for one use.
 
         Args:
-            renew: the registry refused the one at hand.
+            renew: the registry refused the current one.
         """
         ends = self._token is None or datetime.now(UTC) > self._token.expires - MARGIN
         if self._token is None or renew or (ends and self._used):
@@ -128,15 +128,15 @@ class Ecr:
         return self._token
 
     def repository(self) -> Mapping[str, Any] | None:
-        """How ECR describes the repository; nothing where it does not exist."""
+        """ECR's description of the repository; ``None`` if it does not exist."""
         found = self._call("describe_repositories", ("RepositoryNotFoundException",), repositoryNames=[self._name])
         return None if found is None else dict(found["repositories"][0])
 
     def create(self, policy: RepositoryPolicy, filters: list[str]) -> bool:
-        """Make the repository; whether it was this call that made it (somebody else may just have done so).
+        """Create the repository; returns whether this call created it, rather than a concurrent one.
 
         Args:
-            policy: how it is to be.
+            policy: its settings.
             filters: wildcards of tags that may move.
         """
         made = self._call("create_repository", ("RepositoryAlreadyExistsException",), **policy.arguments(filters))
@@ -145,7 +145,7 @@ class Ecr:
         return made is not None
 
     def set_filters(self, filters: list[str]) -> None:
-        """Say which tags of a repository with immutable tags may move."""
+        """Set which tags of a repository with immutable tags may move."""
         self._call(
             "put_image_tag_mutability",
             repositoryName=self._name,
@@ -154,7 +154,7 @@ class Ecr:
         )
 
     def manifest(self, *, tag: str | None = None, digest: str | None = None) -> ImageManifest | None:
-        """The manifest of a tag or digest as the registry holds it; nothing where it has none."""
+        """The manifest of a tag or digest in the registry; ``None`` if it does not exist."""
         which = {"imageTag": tag} if tag is not None else {"imageDigest": digest}
         answer = self._call(
             "batch_get_image", repositoryName=self._name, imageIds=[which], acceptedMediaTypes=list(MANIFESTS)
@@ -167,7 +167,7 @@ class Ecr:
         )
 
     def digest(self, tag: str) -> str | None:
-        """The digest that a tag points to now; nothing where there is no such tag."""
+        """The digest that a tag points to now; ``None`` if the tag does not exist."""
         found = self._call(
             "describe_images",
             ("ImageNotFoundException",),
@@ -177,12 +177,12 @@ class Ecr:
         return None if found is None or not found["imageDetails"] else str(found["imageDetails"][0]["imageDigest"])
 
     def put_tag(self, manifest: ImageManifest, tag: str) -> bool:
-        """Point a tag to an image that the registry holds; whether it does now.
+        """Point a tag to an image in the registry; returns whether it does now.
 
-        False: the tag is immutable and belongs to another image.
+        It does not if the tag is immutable and belongs to another image.
         """
         arguments = {"imageManifestMediaType": manifest.media_type} if manifest.media_type else {}
-        # The digest is named, so that AWS refuses what is not this very manifest.
+        # With the digest, AWS refuses anything but exactly this manifest.
         put = self._call(
             "put_image",
             ("ImageAlreadyExistsException", "ImageTagAlreadyExistsException"),
@@ -192,7 +192,7 @@ class Ecr:
             imageTag=tag,
             **arguments,
         )
-        # "Already exists" is said of the same image and of another one behind an immutable tag.
+        # "Already exists" may mean the same image, or another one behind an immutable tag.
         return put is not None or self.digest(tag) == manifest.digest
 
     @property
@@ -200,7 +200,7 @@ class Ecr:
         return self.place.repository
 
     def _call(self, operation: str, expected: tuple[str, ...] = (), **arguments: Any) -> Any:
-        """One call; nothing where AWS answers with an expected error code."""
+        """One call; ``None`` if AWS answers with an expected error code."""
         from botocore.exceptions import BotoCoreError, ClientError
 
         if operation != "get_authorization_token":

@@ -1,4 +1,4 @@
-"""What was pushed of an image: ``push.json`` beside its build record."""
+"""The pushes of an image: ``push.json`` beside its build record."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILE = "push.json"
 
 
 def remember(record: BuildRecord, row: Mapping[str, Any]) -> Path:
-    """Add one push to those of an image; returns the file. The newest comes last, one row per address."""
+    """Record a push of an image; returns the file. It has one row per address, the newest last."""
     path = record.folder / FILE
     with locked(path):
         rows = [one for one in pushes(record) if one.get("uri") != row["uri"]]
@@ -26,7 +26,7 @@ def remember(record: BuildRecord, row: Mapping[str, Any]) -> Path:
 
 
 def pushes(record: BuildRecord) -> list[dict[str, Any]]:
-    """Every push of an image that is remembered; none where the file is missing or broken."""
+    """The recorded pushes of an image; none if the file is missing or broken."""
     document = read_state(record.folder / FILE)
     found = document.get("pushes") if isinstance(document, dict) else None
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

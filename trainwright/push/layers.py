@@ -1,4 +1,4 @@
-"""The stream of a push, read into the state of its layers."""
+"""Reads the stream of a push into the state of its layers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DIGEST = re.compile(r"digest: (sha256:[0-9a-f]{64})")
 
 @dataclass
 class Layer:
-    """One layer. ``sent`` and ``size`` in bytes as the engine holds it, before compression; 0 until it says."""
+    """One layer. ``sent`` and ``size`` in bytes before compression, as the engine reports them; 0 until then."""
 
     id: str
     state: LayerState = "waiting"
@@ -33,14 +33,14 @@ class Layer:
 
 @dataclass
 class Push:
-    """What a push said so far. ``digest`` is the manifest's, once the registry has it; ``error`` ends it."""
+    """The state of a push. ``digest`` is the manifest's, once the registry has it; ``error`` ends the push."""
 
     layers: dict[str, Layer] = field(default_factory=dict)
     digest: str = ""
     error: str = ""
 
     def feed(self, event: Mapping[str, Any]) -> Layer | None:
-        """Read one event; returns the layer that it is about."""
+        """Read one event; returns its layer, if it has one."""
         if error := event.get("error") or (event.get("errorDetail") or {}).get("message"):
             self.error = str(error)
             return None
@@ -56,7 +56,7 @@ class Push:
         layer = self.layers.setdefault(str(event["id"]), Layer(str(event["id"])))
         layer.state, layer.says = state, status
         detail = event.get("progressDetail") or {}
-        # Sizes are estimates of the engine, and what is sent may come to a little more.
+        # Sizes are estimates of the engine; slightly more may be sent.
         layer.sent = int(detail.get("current") or 0) if state == "pushing" else layer.sent
         layer.size = max(layer.size, int(detail.get("total") or 0), layer.sent)
         if state == "pushed":
@@ -74,5 +74,5 @@ class Push:
 
     @property
     def size(self) -> int:
-        """Bytes of the layers that are sent, as far as the engine has said."""
+        """Bytes of all layers to send, as far as the engine has reported them."""
         return sum(layer.size for layer in self.layers.values() if layer.state != "present")

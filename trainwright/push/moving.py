@@ -1,4 +1,4 @@
-"""Tags that move: forward only, and only to what the registry holds whole."""
+"""Moving tags: they move only forward, and only to an image that is complete in the registry."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TagState = Literal["moved", "made", "there already", "kept"]
 
 @dataclass(frozen=True)
 class Move:
-    """What became of a moving tag; ``says`` why it was kept where it is."""
+    """What happened to a moving tag; ``says`` is the reason if it was kept."""
 
     tag: str
     state: TagState
@@ -23,14 +23,14 @@ class Move:
 
 
 def hindrance(current: Published | None, new: Published) -> str:
-    """Why a tag that points to one image may not move to another; empty where it may.
+    """Why a tag that points to one image may not move to another; empty if it may.
 
     Args:
-        current: what the tag points to; nothing where that is no single image.
-        new: what was pushed.
+        current: the image that the tag points to; ``None`` if it is not a single image.
+        new: the pushed image.
     """
     if current is None or not current.plan:
-        return "it points to something that was not built by Trainwright"
+        return "it points to an image that was not built by Trainwright"
     if current.framework != new.framework:
         return f"it points to an image with {current.framework}"
     if new.unproven and not current.unproven:
@@ -43,17 +43,17 @@ def hindrance(current: Published | None, new: Published) -> str:
 
 
 def move(ecr: Ecr, registry: Registry, manifest: ImageManifest, new: Published, tag: str) -> Move:
-    """Move a tag to an image that the registry holds, where that is forward.
+    """Move a tag to an image in the registry, if that is forward.
 
     Args:
         ecr: the repository.
         registry: the same, over HTTP.
         manifest: of the image.
-        new: what it says of itself.
-        tag: to be moved.
+        new: what its labels say.
+        tag: the tag to move.
 
     Raises:
-        RegistryRefused: a call failed. The tag is where it was, or moved.
+        RegistryRefused: a call failed. The tag has moved or not.
     """
     current = ecr.manifest(tag=tag)
     if current is not None and current.digest == manifest.digest:
@@ -61,12 +61,12 @@ def move(ecr: Ecr, registry: Registry, manifest: ImageManifest, new: Published, 
     if current is not None and (why := hindrance(registry.published(current), new)):
         return Move(tag, "kept", why)
     if not ecr.put_tag(manifest, tag):
-        return Move(tag, "kept", "the repository lets no such tag move (its tag mutability has no filter for it)")
+        return Move(tag, "kept", "the repository does not let this tag move (no filter of its tag mutability matches)")
     return Move(tag, "made" if current is None else "moved")
 
 
 def set_own(ecr: Ecr, manifest: ImageManifest, tag: str) -> Move:
-    """Set a tag of the user's own, wherever it points: it was asked for by name.
+    """Set a tag that the user named, wherever it points now.
 
     Raises:
         RegistryRefused: it is immutable and belongs to another image, or a call failed.
@@ -77,7 +77,7 @@ def set_own(ecr: Ecr, manifest: ImageManifest, tag: str) -> Move:
     if not ecr.put_tag(manifest, tag):
         raise RegistryRefused(
             f"{ecr.place.tagged(tag)}: immutable, and it points to {current or 'another image'}",
-            remedy=f"Take another --tag. The image itself is pushed: {ecr.place.digested(manifest.digest)}",
+            remedy=f"Use another --tag. The image itself is pushed: {ecr.place.digested(manifest.digest)}",
             cause="immutable",
             uri=ecr.place.digested(manifest.digest),
         )

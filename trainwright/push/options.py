@@ -49,8 +49,8 @@ def check_options(options: PushOptions) -> None:
             f"--progress {options.progress}: no such kind. {did_you_mean(options.progress, get_args(Mode))}"
         )
     if options.stall <= 0:
-        raise RequestError(f"--stall {options.stall:g}: a number of seconds over 0")
+        raise RequestError(f"--stall {options.stall:g}: must be more than 0 seconds")
     if options.revision < 1:
-        raise RequestError(f"--revision {options.revision}: counts from 1")
+        raise RequestError(f"--revision {options.revision}: must be at least 1")
     for tag in options.tags:
         check_tag(tag)

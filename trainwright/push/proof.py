@@ -1,7 +1,7 @@
-"""The gate: only what was proven leaves.
+"""The gate: only proven images are pushed.
 
-The record of an image has to hold a passed smoke run of this very image and plan, and what labels and tags will say of
-the image has to be what the probe found in it. The first can be overridden (``--unproven``), the second cannot.
+An image's record must contain a passed smoke run of exactly this image and plan, and its labels and tags must match
+what the probe found in it. The first can be overridden (``--unproven``), the second cannot.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ UNPROVEN_LABEL = f"{LABEL}.unproven-push"
 BUILT_LABEL = f"{LABEL}.built"
 # os-release calls some distributions by another name than images do.
 _DISTRIBUTIONS = {"amzn": "amazonlinux"}
-_REBUILD = "This is the record of another image, or an edited one: ./invoke build makes the image and its record anew."
+_REBUILD = "The record belongs to another image, or was edited: ./invoke build creates image and record again."
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Whether an image passed its smoke tests; ``lacking`` says what is missing where it did not."""
+    """Whether an image passed its smoke tests; ``lacking`` says what is missing if it did not."""
 
     lacking: str = ""
 
@@ -41,35 +41,35 @@ class Proof:
 
 
 def gate(record: BuildRecord, image: str, *, unproven: bool) -> Proof:
-    """Let an image pass, or not.
+    """Check whether an image may be pushed.
 
     Args:
         record: of the image.
-        image: what the user called it.
-        unproven: let it pass without smoke tests, too.
+        image: as the user named it.
+        unproven: allow it without smoke tests.
 
     Raises:
-        ProofFailed: it is not proven, or labels and tags would say of it what is not in it.
+        ProofFailed: it is not proven, or its labels or tags contradict what is in it.
     """
-    different = [*probing.differences(record.plan.as_json(), record.probe), *told_otherwise(record)]
+    different = [*probing.differences(record.plan.as_json(), record.probe), *contradictions(record)]
     if different:
         raise ProofFailed(
-            "\n".join([f"{image}: its labels and tags would say what is not in it", *(f"  {d}" for d in different)]),
+            "\n".join([f"{image}: its labels and tags contradict what is in it", *(f"  {d}" for d in different)]),
             remedy=_REBUILD,
             differences=[asdict(d) for d in different],
         )
     lacking = smoke_lacks(record)
     if lacking and not unproven:
         raise ProofFailed(
-            f"{image}: {lacking}; only what passed its smoke tests is pushed",
-            remedy=f"./invoke smoke --image {image}   # or push it with --unproven, which labels it so",
+            f"{image}: {lacking}; only images that passed their smoke tests can be pushed",
+            remedy=f"./invoke smoke --image {image}   # or push it with --unproven, which labels it as such",
             image=image,
         )
     return Proof(lacking)
 
 
 def smoke_lacks(record: BuildRecord) -> str:
-    """Why the smoke run in a record is no proof; empty where it is one."""
+    """Why the smoke run in a record is not a proof; empty if it is one."""
     smoke = record.smoke
     if smoke is None:
         return "no smoke tests were run"
@@ -77,11 +77,11 @@ def smoke_lacks(record: BuildRecord) -> str:
         return "its smoke tests were run on another image"
     if smoke.get("failed") != 0:
         return f"{smoke.get('failed')} smoke tests failed"
-    return "" if smoke.get("passed") else "its smoke run holds no passed test"
+    return "" if smoke.get("passed") else "no test of its smoke run passed"
 
 
-def told_otherwise(record: BuildRecord) -> Iterator[Difference]:
-    """Where the words of labels and tags are not the facts that the probe found in the image."""
+def contradictions(record: BuildRecord) -> Iterator[Difference]:
+    """Where labels and tags contradict the facts that the probe found in the image."""
     plan, found = record.plan, record.probe
     facts: Mapping[str, Mapping[str, Any]] = found.get("facts", {})
     labels: Mapping[str, str] = found.get("image", {}).get("labels", {})
@@ -89,12 +89,12 @@ def told_otherwise(record: BuildRecord) -> Iterator[Difference]:
     if seen != record.image_id:
         yield Difference("image", "id", record.image_id, seen or "nothing", _REBUILD)
     for component in plan.components:
-        told = labels.get(f"{LABEL}.component.{component.name}", "").partition(" (")[0]
+        stated = labels.get(f"{LABEL}.component.{component.name}", "").partition(" (")[0]
         fact = facts.get(component.name, {}).get("version")
-        if fact is not None and not _is_version(str(fact), told):
-            yield Difference("labels", f"component.{component.name}", str(fact), told or "nothing", _REBUILD)
+        if fact is not None and not _is_version(str(fact), stated):
+            yield Difference("labels", f"component.{component.name}", str(fact), stated or "nothing", _REBUILD)
     main = facts.get(plan.framework) or {}
-    # A line goes by the CUDA version of its framework or of its image, and these may differ by a minor one.
+    # A line is named by the CUDA version of its framework or of its image; their minor versions may differ.
     versions = [str(one) for one in (main.get("cuda"), facts.get("cuda", {}).get("version")) if one]
     named = labels.get(f"{LABEL}.cuda", "")
     cuda = next((one for one in versions if _is_version(one, named)), " and ".join(versions))
@@ -105,30 +105,30 @@ def told_otherwise(record: BuildRecord) -> Iterator[Difference]:
         ("base", _distribution(found.get("os", {}))),
     ]
     for name, fact in rows:
-        told = labels.get(f"{LABEL}.{name}", "")
-        if fact and not _is_version(str(fact), told):
-            yield Difference("labels", name, str(fact), told or "nothing", _REBUILD)
-    # The tags are made of the plan: they are right where the labels are, and the labels are the plan's.
-    for name, told in (("framework-version", plan.version), ("cuda", plan.cuda), ("python", plan.python)):
-        if (label := labels.get(f"{LABEL}.{name}", "")) != told:
-            yield Difference("tags", name, label or "nothing", f"{told} in {variant(plan)}", _REBUILD)
+        stated = labels.get(f"{LABEL}.{name}", "")
+        if fact and not _is_version(str(fact), stated):
+            yield Difference("labels", name, str(fact), stated or "nothing", _REBUILD)
+    # The tags are made from the plan, so they are right if the labels are right and match the plan.
+    for name, stated in (("framework-version", plan.version), ("cuda", plan.cuda), ("python", plan.python)):
+        if (label := labels.get(f"{LABEL}.{name}", "")) != stated:
+            yield Difference("tags", name, label or "nothing", f"{stated} in {variant(plan)}", _REBUILD)
 
 
-def _is_version(fact: str, told: str) -> bool:
-    """Whether a version is what was told of it, or more exact: 3.11.2 for 3.11, 2.6.0+cpu for 2.6.0."""
-    return bool(told) and re.match(re.escape(told) + r"(?!\d)", fact) is not None
+def _is_version(fact: str, label: str) -> bool:
+    """Whether a version equals a label, or is more exact: 3.11.2 for 3.11, 2.6.0+cpu for 2.6.0."""
+    return bool(label) and re.match(re.escape(label) + r"(?!\d)", fact) is not None
 
 
 def _distribution(release: Mapping[str, str]) -> str:
-    """The base as labels spell it, from ``/etc/os-release``; empty where that does not say."""
+    """The base as labels spell it, from ``/etc/os-release``; empty if unknown."""
     name, version = release.get("ID", ""), release.get("VERSION_ID", "")
     return f"{_DISTRIBUTIONS.get(name, name)}-{version}" if name and version else ""
 
 
 def mark_unproven(client: docker.DockerClient, record: BuildRecord, built: str, lacking: str) -> str:
-    """An image that is the given one with labels that say what it lacks; returns its id.
+    """Make a copy of an image with labels that say what it lacks; returns its id.
 
-    It keeps a tag here, so that a second push finds the same image: a label more is a new image id.
+    The copy keeps a local tag, so that a second push finds it: every label changes the image id.
 
     Args:
         client: the engine.

@@ -1,8 +1,8 @@
-"""From images of this machine to addresses by digest: every check first, then layers, then the tags that move.
+"""Pushes images of this machine: all checks first, then layers, then the moving tags.
 
-The order is what keeps a registry sound. Nothing is sent before every image has passed its gate and every registry has
-answered; an image is sent under its immutable tag alone; its digest is read back; then tags move, by a call that sends
-no layer. So a moving tag never points to what is not there whole, wherever a push ends.
+The order keeps a registry consistent. Nothing is sent before every image has passed its gate and every registry has
+answered; an image is sent only under its immutable tag; its digest is read back; then tags move, by a call that sends
+no layer. So a moving tag never points to an incomplete image, wherever a push stops.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from trainwright.site.site import Site
 if TYPE_CHECKING:
     import docker
 
-_READS = 5  # of a digest that a registry has just taken; ECR may take a moment to know it
+_READS = 5  # attempts to read back a digest; ECR may need a moment to know it
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Parcel:
 
     @property
     def plan(self) -> Plan:
-        """What it was built from."""
+        """The plan of the image."""
         return self.record.plan
 
 
@@ -74,7 +74,7 @@ class _Run:
     notices: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Something to know, once: said at once, and in the document."""
+        """Add a notice to the document, and print it; duplicates are ignored."""
         if text not in self.notices:
             self.notices.append(text)
             self.say(f"note: {text}")
@@ -87,16 +87,16 @@ def push_images(
 
     Args:
         images: tags or ids of images that were built here.
-        target: where to.
+        target: the repository and its regions.
         site: proxies and certificate authorities.
-        options: how.
-        say: told of long steps and notices.
+        options: how to push.
+        say: progress callback.
 
     Raises:
         RequestError: an image is unknown, or an option is invalid.
         ProofFailed: an image is not proven; nothing was sent.
         RegistryRefused: AWS or a registry refused or did not answer. ``pushed`` has what was finished before.
-        EngineError: there is no engine, or it went away.
+        EngineError: no engine answers, or it stopped answering.
     """
     from docker.errors import DockerException
     from requests.exceptions import RequestException
@@ -106,7 +106,7 @@ def push_images(
     if not images:
         raise RequestError("--image is missing", remedy="./invoke list --built shows the images that were built here.")
     if options.tags and len(set(images)) > 1:
-        raise RequestError("--tag names one image, and several are to be pushed", remedy="Push them one by one.")
+        raise RequestError("--tag is for one image, but several are to be pushed", remedy="Push them one by one.")
     engine = connect(say=say)
     named = {record.image_id: (image, record) for image in reversed(images) for record in [built_record(image, engine)]}
     found = [*reversed(named.values())]
@@ -123,14 +123,14 @@ def push_images(
         shelves = [_open(run, place, parcels) for place in places]
         for shelf in shelves:
             for parcel in parcels:
-                rows.append(_ship(run, shelf, parcel))  # noqa: PERF401 - what was finished counts after a failure
+                rows.append(_ship(run, shelf, parcel))  # noqa: PERF401 - a failure reports the finished rows
     except Failure as failed:
         failed.details = {**failed.details, "pushed": _finished(rows)}
         raise
     except (DockerException, RequestException) as broken:
         raise EngineError(
-            f"the engine refused or went away: {' '.join(str(broken).split())}; no tag moved since",
-            remedy="./invoke doctor says what is wrong with it; then run the same command again.",
+            f"the engine refused or stopped answering: {' '.join(str(broken).split())}; no tag moved since",
+            remedy="./invoke doctor shows what is wrong with it; then run the same command again.",
             pushed=_finished(rows),
         ) from None
     except OSError as refused:
@@ -138,7 +138,8 @@ def push_images(
             raise
         raise RegistryRefused(
             f"the disk of this machine is full ({refused.filename or refused.strerror}); no tag moved since",
-            remedy="df -h shows which; make room and run the same command again: what is there is not sent again.",
+            remedy="df -h shows which disk; free space and run the same command again: layers already "
+            "pushed are not sent again.",
             cause="disk",
             pushed=_finished(rows),
         ) from None
@@ -153,7 +154,7 @@ def _finished(rows: Sequence[PushedImage]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class _Shelf:
-    """An open repository, and what it holds of the images already."""
+    """A repository, and the manifests of the images that it already has."""
 
     ecr: Ecr
     registry: Registry
@@ -162,11 +163,11 @@ class _Shelf:
 
 
 def _pack(run: _Run, image: str, record: BuildRecord, lacking: str) -> Parcel:
-    """What is sent of an image: its tags, its bill of materials, labels where it is not proven."""
+    """Prepare an image: tags, bill of materials, and labels if it is not proven."""
     attributes = run.client.images.get(record.image_id).attrs
     built = moment(attributes["Created"])
     if built.year < 2000:
-        # A builder that stamps no time: then the record's.
+        # The builder set no time: use the record's.
         built = moment(record.built_at)
     sent = record.image_id
     if lacking:
@@ -181,7 +182,7 @@ def _pack(run: _Run, image: str, record: BuildRecord, lacking: str) -> Parcel:
 
 
 def _check_apart(parcels: Sequence[Parcel]) -> None:
-    """Two builds of one plan on one day would get one tag."""
+    """Refuse two builds of one plan on one day: they would get the same tag."""
     seen: dict[str, str] = {}
     for parcel in parcels:
         if (other := seen.setdefault(parcel.tags.immutable, parcel.image)) != parcel.image:
@@ -192,7 +193,7 @@ def _check_apart(parcels: Sequence[Parcel]) -> None:
 
 
 def _open(run: _Run, place: Place, parcels: Sequence[Parcel]) -> _Shelf:
-    """The repository, made where that was asked for, after a look at whether every image has room in it."""
+    """Open the repository, creating it if requested, and check that no tag belongs to another image."""
     ecr = Ecr(place, run.site)
     wanted = list(dict.fromkeys(parcel.tags.filter for parcel in parcels))
     description = settle(ecr, run.policy, wanted, create=run.options.create, say=run.say)
@@ -205,11 +206,11 @@ def _open(run: _Run, place: Place, parcels: Sequence[Parcel]) -> _Shelf:
             raise _clash(place, tag, manifest.digest)
         there[tag] = manifest
     if description.get("imageTagMutability") == "MUTABLE":
-        run.note(f"{place.host}/{place.repository} is MUTABLE: anybody who may push can overwrite every tag of it")
+        run.note(f"{place.host}/{place.repository} is MUTABLE: anyone who may push can overwrite all of its tags")
     if lacking := filters_lacking(description, wanted):
         run.note(
-            f"{place.host}/{place.repository} lets no tag move that fits {', '.join(lacking)}, so moving tags are left "
-            f"out; --create adds the filter{'s' * (len(lacking) > 1)} where the repository is IMMUTABLE_WITH_EXCLUSION"
+            f"{place.host}/{place.repository} does not let tags move that match {', '.join(lacking)}, so these are "
+            f"omitted; --create adds the filter{'s' * (len(lacking) > 1)} if the repository is IMMUTABLE_WITH_EXCLUSION"
         )
     return _Shelf(ecr, Registry(ecr, run.site), description, there)
 
@@ -281,7 +282,7 @@ def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, ImageMa
     except RegistryRefused as refused:
         if refused.details.get("cause") != "immutable":
             raise
-        # Somebody else was quicker: the same image is as good, another one is not.
+        # A concurrent push was faster: fine if it pushed the same image.
         manifest = ecr.manifest(tag=tag)
         if manifest is None:
             raise
@@ -296,14 +297,14 @@ def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, ImageMa
     raise RegistryRefused(
         f"{ecr.place.tagged(tag)}: pushed as {sent.digest}, but ECR says {manifest.digest if manifest else 'no image'}"
         "; no moving tag was moved",
-        remedy="Run the same command again; what is there is not sent again.",
+        remedy="Run the same command again; layers already pushed are not sent again.",
         cause="digest",
         place=ecr.place.tagged(tag),
     )
 
 
 def _is_same(manifest: ImageManifest, image_id: str) -> bool:
-    """Whether a registry's image is one of the engine's, whose ids are digests of configurations or of manifests."""
+    """Whether a registry's image is the engine's, whose ids are digests of configurations or of manifests."""
     import json
 
     config = (json.loads(manifest.text).get("config") or {}).get("digest")
@@ -312,9 +313,9 @@ def _is_same(manifest: ImageManifest, image_id: str) -> bool:
 
 def _clash(place: Place, tag: str, digest: str) -> RegistryRefused:
     return RegistryRefused(
-        f"{place.tagged(tag)}: the tag is there and belongs to another image, {digest}; nothing was sent",
-        remedy="The same plan was built twice on one day, with other packages of the distribution. Use that image: "
-        f"{place.digested(digest)}\nor give this one a tag of its own: --revision 2",
+        f"{place.tagged(tag)}: the tag belongs to another image, {digest}; nothing was sent",
+        remedy="The same plan was built twice on one day, with different distribution packages. Use that image: "
+        f"{place.digested(digest)}\nor give this one its own tag: --revision 2",
         cause="immutable",
         place=place.tagged(tag),
         uri=place.digested(digest),

@@ -1,4 +1,4 @@
-"""Where images go: account, region and repository of an ECR registry, and the addresses made of them."""
+"""The target of a push: account, region and repository of an ECR registry, and their addresses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True)
 class PushTarget:
-    """What the command line says of where to: the account may still be the caller's own (``None``)."""
+    """The target on the command line; an account of ``None`` stands for the caller's."""
 
     repository: str
     regions: tuple[str, ...]
@@ -71,23 +71,23 @@ def _partitions() -> list[dict[str, Any]]:
 
 
 def parse_host(host: str) -> tuple[str, str] | None:
-    """Account and region of an ECR registry's host name; nothing where it is another registry's."""
+    """Account and region of an ECR registry's host name; ``None`` for another registry."""
     match = _HOST.fullmatch(host)
     return (match["account"], match["region"]) if match else None
 
 
 def check_repository(name: str) -> str:
-    """The name of a repository.
+    """Check the name of a repository.
 
     Raises:
-        RequestError: ECR would not take it; the message has the nearest name that it would.
+        RequestError: ECR would refuse it; the remedy has the nearest valid name.
     """
     if _is_name(name):
         return name
     near = re.sub(r"[^a-z0-9._/-]+", "-", name.rpartition(":")[0].lower() or name.lower())
     near = "/".join(re.sub(r"[._-]{2,}", "-", part).strip("._-") for part in near.split("/") if part.strip("._-"))
     raise RequestError(
-        f"--repository {name}: no repository name (2 to 256 of a-z, 0-9, and . _ - / between them)"
+        f"--repository {name}: invalid repository name (2 to 256 of a-z, 0-9, with . _ - / between them)"
         if name
         else "--repository is missing",
         remedy=f"For example: --repository {near if _is_name(near) else 'team/training'}",
@@ -99,7 +99,7 @@ def _is_name(text: str) -> bool:
 
 
 def find_target(repository: str, regions: Sequence[str], account: str | None, site: Aws) -> PushTarget:
-    """What is meant by the words of a command line; the site fills in what they leave out.
+    """The target of a push; the site provides what the command line omits.
 
     Args:
         repository: a name, or the whole address ``ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME``.
@@ -108,20 +108,20 @@ def find_target(repository: str, regions: Sequence[str], account: str | None, si
         site: the site's account and region.
 
     Raises:
-        RequestError: a word is malformed, two of them contradict each other, or no region is known.
+        RequestError: a value is malformed, two of them contradict each other, or no region is known.
     """
     host, slash, name = repository.partition("/")
-    if slash and (told := parse_host(host)):
-        for flag, value, other in (("--account", account, told[0]), ("--region", (*regions, None)[0], told[1])):
+    if slash and (parsed := parse_host(host)):
+        for flag, value, other in (("--account", account, parsed[0]), ("--region", (*regions, None)[0], parsed[1])):
             if value and value != other:
                 raise RequestError(
                     f"{flag} {value} contradicts --repository {repository}", remedy=f"Leave out one of them: {name}"
                 )
-        account, regions = told[0], (told[1],)
+        account, regions = parsed[0], (parsed[1],)
     elif slash and re.search(r"[.:]", host):
         raise RequestError(
-            f"--repository {repository}: {host} is no ECR registry",
-            remedy=f"Only ECR is known here: --repository {name} --region REGION; docker push serves other registries.",
+            f"--repository {repository}: {host} is not an ECR registry",
+            remedy=f"Only ECR is supported: --repository {name} --region REGION; for other registries use docker push.",
         )
     else:
         name = repository
@@ -132,7 +132,7 @@ def find_target(repository: str, regions: Sequence[str], account: str | None, si
     found = tuple(dict.fromkeys(regions)) or ((site.region,) if site.region else ())
     if not found:
         raise RequestError(
-            "no region is known", remedy="Add --region us-west-2, or set AWS_REGION, or [aws] region of the site."
+            "no region is known", remedy="Add --region us-west-2, or set AWS_REGION, or [aws] region in the site file."
         )
     for region in found:
         registry_host(account or "0" * 12, region)

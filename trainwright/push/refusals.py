@@ -1,4 +1,4 @@
-"""What AWS and registries say when they refuse, as failures with a remedy; which of them another try may help."""
+"""Turns refusals of AWS and registries into failures with a remedy, and says which are worth a retry."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from trainwright.core.errors import Failure, RegistryRefused
 
-LOGIN = "aws sso login   # or new keys: aws configure; AWS_PROFILE=NAME takes another profile"
+LOGIN = "aws sso login   # or new keys: aws configure; AWS_PROFILE=NAME selects another profile"
 RefusalKind = Literal["token", "busy", "network", "repository", "immutable", "denied", "disk", "other"]
-# Said by the engine in the stream of a push, or by a registry; the first that fits counts. Texts were read off ECR's
-# errors, off docker's and containerd's sources, and off a registry in which the failures were made.
+# Texts of the engine in the stream of a push, or of a registry; the first match counts. They come from ECR's errors,
+# from docker's and containerd's sources, and from a registry in which the failures were provoked.
 _TEXTS: tuple[tuple[RefusalKind, str], ...] = (
     ("disk", r"no space left on device|disk quota exceeded"),
     (
@@ -34,19 +34,19 @@ _RETRIED = frozenset({"token", "busy", "network"})
 
 @dataclass(frozen=True)
 class Refusal:
-    """What a registry said. ``kind`` tells what may help."""
+    """A refusal of a registry; the remedy depends on ``kind``."""
 
     kind: RefusalKind
     text: str
 
     @property
     def retried(self) -> bool:
-        """Whether another try may help."""
+        """Whether a retry may help."""
         return self.kind in _RETRIED
 
 
 def read_refusal(text: str) -> Refusal:
-    """What the text of an error of a push is about."""
+    """The refusal behind the error text of a push."""
     kind: RefusalKind = next((kind for kind, pattern in _TEXTS if re.search(pattern, text, re.IGNORECASE)), "other")
     return Refusal(kind, " ".join(text.split()))
 
@@ -55,28 +55,28 @@ def registry_failure(refusal: Refusal, *, place: str, tries: int, create: str) -
     """The failure of a push that was given up.
 
     Args:
-        refusal: the last thing that was said.
-        place: the address that was pushed to.
-        tries: how often it was tried.
+        refusal: the last refusal.
+        place: the address of the push.
+        tries: number of attempts.
         create: the flags that name the repository, for a remedy.
     """
     host = place.partition("/")[0]
     remedies: dict[RefusalKind, str] = {
-        "token": f"The registry takes no token of these credentials: {LOGIN}",
-        "busy": "The registry has too much to do: run the same command again later; what is there is not sent again.",
-        "network": f"Run the same command again: layers that are there are not sent again. Does {host} answer?",
-        "repository": f"./invoke push … {create} --create   # makes the repository",
-        "immutable": "The tag belongs to another image: --revision 2 gives this one a tag of its own.",
+        "token": f"The registry does not accept these credentials: {LOGIN}",
+        "busy": "The registry is busy: run the same command again later; layers already pushed are not sent again.",
+        "network": f"Run the same command again: layers already pushed are not sent again. Does {host} answer?",
+        "repository": f"./invoke push … {create} --create   # creates the repository",
+        "immutable": "The tag belongs to another image: --revision 2 gives this one its own tag.",
         "denied": _permission(refusal.text, "ecr:PutImage and the ecr:*Layer* actions"),
-        "disk": "docker system df shows what fills the engine's disk; make room and run the same command again.",
-        "other": "Run the same command again; what is there is not sent again.",
+        "disk": "docker system df shows what fills the engine's disk; free space and run the same command again.",
+        "other": "Run the same command again; layers already pushed are not sent again.",
     }
     if "x509" in refusal.text or "certificate" in refusal.text:
         remedies["other"] = remedies["network"] = (
-            f"The engine does not trust {host}: its authority belongs into /etc/docker/certs.d/{host}/ca.crt"
+            f"The engine does not trust {host}: put its certificate authority into /etc/docker/certs.d/{host}/ca.crt"
         )
     if "no such host" in refusal.text:
-        remedies["network"] = f"The engine's machine knows no host {host}: its DNS, and --region and --account."
+        remedies["network"] = f"The engine's machine cannot resolve {host}: check its DNS, --region and --account."
     times = f" ({tries} tries)" if tries > 1 else ""
     return RegistryRefused(
         f"{place}: {refusal.text}{times}; no moving tag was moved",
@@ -92,7 +92,7 @@ def aws_failure(error: Exception, *, action: str, where: str, create: str = "") 
     Args:
         error: what botocore raised.
         action: of IAM, such as ``ecr:PutImage``.
-        where: what the call was about: a registry, a repository.
+        where: the registry or repository of the call.
         create: the flags that name the repository, for a remedy.
     """
     from botocore.exceptions import ClientError
@@ -106,22 +106,22 @@ def aws_failure(error: Exception, *, action: str, where: str, create: str = "") 
         return RegistryRefused(f"{where}: {action}: {code}: {text}{times}", remedy=remedy, cause=code, place=where)
     name = type(error).__name__
     text = " ".join(str(error).split())
-    remedy = "Run the same command again. Does this machine reach AWS? Proxies are read from HTTPS_PROXY and the site."
+    remedy = (
+        "Run the same command again. Can this machine reach AWS? Proxies are read from HTTPS_PROXY and the site file."
+    )
     if name in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "NoAuthTokenError"):
-        remedy = f"{LOGIN}\n./invoke doctor says where credentials are looked for."
+        remedy = f"{LOGIN}\n./invoke doctor shows where credentials are looked up."
     elif "SSO" in name or name in ("TokenRetrievalError", "UnauthorizedSSOTokenError", "LoginRefreshRequired"):
         remedy = LOGIN
     elif name == "ProfileNotFound":
-        remedy = "aws configure list-profiles   # AWS_PROFILE names one of these"
+        remedy = "aws configure list-profiles   # AWS_PROFILE selects one of these"
     elif name == "SSLError":
-        remedy = (
-            "The certificate is of an authority that is not trusted: AWS_CA_BUNDLE or ca_bundle of the site names it."
-        )
+        remedy = "The certificate authority is not trusted: name it with AWS_CA_BUNDLE or ca_bundle in the site file."
     return RegistryRefused(f"{where}: {action}: {text}", remedy=remedy, cause=name, place=where)
 
 
-_AGAIN = "Run the same command again; what is there is not sent again."
-_BUSY = "AWS has too much to do: run the same command again later."
+_AGAIN = "Run the same command again; layers already pushed are not sent again."
+_BUSY = "AWS is busy: run the same command again later."
 _EXPIRED = f"The credentials have expired: {LOGIN}"
 _UNKNOWN = f"AWS does not know these credentials: {LOGIN}"
 _REMEDIES = {
@@ -137,7 +137,7 @@ _REMEDIES = {
     "TooManyRequestsException": _BUSY,
     "RequestLimitExceeded": _BUSY,
     "LimitExceededException": "A quota is used up: aws service-quotas list-service-quotas --service-code ecr",
-    "KmsException": "The key of the repository cannot be used: its policy has to allow ECR and this caller.",
+    "KmsException": "The repository's KMS key cannot be used: its policy must allow ECR and this caller.",
 }
 
 
@@ -145,11 +145,11 @@ def _remedy(code: str, text: str, action: str, create: str) -> str:
     if code in ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation"):
         return _permission(text, action)
     if code == "RepositoryNotFoundException":
-        return f"./invoke push … {create} --create   # makes it, with immutable tags and scan on push"
+        return f"./invoke push … {create} --create   # creates it, with immutable tags and scan on push"
     return _REMEDIES.get(code, _AGAIN)
 
 
 def _permission(text: str, action: str) -> str:
-    """Which action of IAM is missing: the one that AWS names, else the one that was called."""
+    """The remedy that names the missing IAM action: the one that AWS names, else the one that was called."""
     named = re.search(r"perform: ([\w-]+:\w+)", text)
     return f"The caller lacks the IAM permission {named[1] if named else action}: docs/push.md has the whole policy."

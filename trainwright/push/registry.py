@@ -1,6 +1,6 @@
-"""The registry itself, over HTTP: an image's configuration, and documents attached to an image.
+"""The registry itself, over HTTP: the configuration of an image, and documents attached to it.
 
-ECR's own API hands out layers by addresses on S3 alone, so what the image says of itself is read as docker reads it.
+ECR's own API only returns S3 addresses of layers, so the configuration is read as docker reads it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
 
 
 class Published(Record):
-    """What an image in a registry says of itself. ``built`` in UTC; ``plan`` is empty for an image that is not ours."""
+    """The labels of an image in a registry. ``built`` is in UTC; ``plan`` is empty if Trainwright did not build it."""
 
     built: datetime
     plan: str
@@ -45,16 +45,16 @@ class Published(Record):
 
 
 class Registry:
-    """The registry of one repository. Every call raises :class:`RegistryRefused` where it refuses or is silent."""
+    """The registry of one repository. Every call raises :class:`RegistryRefused` if it refuses or does not answer."""
 
     def __init__(self, ecr: Ecr, site: Site) -> None:
         self._ecr = ecr
-        # Whoever names authorities for AWS means its registry, too.
+        # A bundle for AWS applies to its registry as well.
         bundle = os.environ.get("AWS_CA_BUNDLE")
         self._site = site.model_copy(update={"ca_bundle": Path(bundle)}) if bundle else site
 
     def configuration(self, manifest: ImageManifest) -> Mapping[str, Any] | None:
-        """The configuration of the image of a manifest; nothing where it is no single image (an index, an artifact)."""
+        """The configuration of a manifest's image; ``None`` if it is not a single image (an index, an artifact)."""
         digest = (json.loads(manifest.text).get("config") or {}).get("digest")
         if digest is None:
             return None
@@ -68,7 +68,7 @@ class Registry:
         return data if isinstance(data, dict) else None
 
     def published(self, manifest: ImageManifest) -> Published | None:
-        """What the image of a manifest says of itself; nothing where it is no single image."""
+        """The labels of a manifest's image; ``None`` if it is not a single image."""
         data = self.configuration(manifest)
         if data is None:
             return None
@@ -121,11 +121,11 @@ class Registry:
     def _put_blob(self, blob: bytes, digest: str) -> None:
         if self._ask(f"blobs/{digest}", method="HEAD", missing=True) is not None:
             return
-        # Not in two calls where one would do: ECR takes no monolithic POST.
+        # Two calls, because ECR accepts no monolithic POST.
         answer = self._ask("blobs/uploads/", method="POST", data=b"")
         location = urljoin(f"https://{self._ecr.place.host}/", (answer or {}).get("Location", ""))
         if urlsplit(location).netloc != self._ecr.place.host:
-            # The token goes to the registry alone.
+            # The token must go only to the registry.
             raise RegistryRefused(f"{self._name}: the registry sends uploads to {urlsplit(location).netloc}")
         mark = "&" if "?" in location else "?"
         self._ask(f"{location}{mark}digest={quote(digest, safe='')}", method="PUT", data=blob)
@@ -145,7 +145,7 @@ class Registry:
         missing: bool = False,
         body: list[bytes] | None = None,
     ) -> Mapping[str, str] | None:
-        """The headers of an answer; nothing for 404 where ``missing`` allows it. ``body`` takes the content."""
+        """The headers of an answer; ``None`` for 404 if ``missing`` allows it. ``body`` takes the content."""
         headers = {"Content-Type": kind} if data is not None else {}
         said: Exception | None = None
         for attempt in range(_TRIES):
@@ -170,8 +170,8 @@ class Registry:
         why = _text(said)
         raise RegistryRefused(
             f"{self._name}: {method} {path.partition('?')[0]}: {why}",
-            remedy="Run the same command again; what is there is not sent again. A certificate that is not trusted: "
-            "ca_bundle of the site, or SSL_CERT_FILE, names its authority.",
+            remedy="Run the same command again; layers already pushed are not sent again. If a certificate is not "
+            "trusted, name its authority with ca_bundle in the site file, or SSL_CERT_FILE.",
             cause=read_refusal(why).kind,
         )
 
@@ -187,10 +187,10 @@ def labels_of(configuration: Mapping[str, Any]) -> Mapping[str, str]:
 
 
 def moment(text: str) -> datetime:
-    """A moment as engines and registries write it (RFC 3339, nanoseconds), in UTC.
+    """Parse a time as engines and registries write it (RFC 3339, nanoseconds), in UTC.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not a time.
     """
     return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text)).astimezone(UTC)
 

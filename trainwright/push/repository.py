@@ -1,4 +1,4 @@
-"""How a repository is to be that ``push --create`` makes: a record, from a YAML file."""
+"""The settings of a repository that ``push --create`` creates, from a YAML file."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ FILTERS = 5  # that a repository may have: ECR's service model, ImageTagMutabili
 
 
 class Encryption(Record):
-    """At rest. ``key`` is a KMS key's ARN, id or alias."""
+    """Encryption at rest. ``key`` is a KMS key's ARN, id or alias."""
 
     type: Literal["AES256", "KMS"]
     key: str | None = None
 
 
 class RepositoryPolicy(Record):
-    """How a repository is made. Counts of 0 leave the rule out.
+    """The settings of a repository. A count of 0 omits its rule.
 
-    ``immutable_tags`` are the wildcards of tags that never move where the others may (``MUTABLE_WITH_EXCLUSION``).
-    ``nightly_tags`` marks the images of which the newest ``keep_nightly`` stay. An image with a tag that fits
-    ``release_tags`` is never removed, and one without any of these tags only by ``keep_images``, the newest of all.
+    ``immutable_tags`` are the wildcards of tags that never move while others may (``MUTABLE_WITH_EXCLUSION``). Of the
+    images with ``nightly_tags``, the newest ``keep_nightly`` stay. An image with a tag that matches ``release_tags`` is
+    never removed; one with none of these tags is removed only by ``keep_images``, which keeps the newest of all.
     """
 
     tag_mutability: Literal["MUTABLE_WITH_EXCLUSION", "IMMUTABLE_WITH_EXCLUSION", "IMMUTABLE", "MUTABLE"]
@@ -44,14 +44,14 @@ class RepositoryPolicy(Record):
     @model_validator(mode="after")
     def _exclusions_have_filters(self) -> Self:
         if (self.tag_mutability == "MUTABLE_WITH_EXCLUSION") != bool(self.immutable_tags):
-            raise ValueError('immutable_tags says which, such as ["*-py3*"], where MUTABLE_WITH_EXCLUSION wants some')
+            raise ValueError('MUTABLE_WITH_EXCLUSION, and nothing else, needs immutable_tags, such as ["*-py3*"]')
         return self
 
     def arguments(self, filters: list[str]) -> dict[str, Any]:
         """The arguments of ECR's CreateRepository.
 
         Args:
-            filters: wildcards of tags that may move; used where tags are immutable with exclusions.
+            filters: wildcards of tags that may move; used if tags are immutable with exclusions.
         """
         excluded = {"IMMUTABLE_WITH_EXCLUSION": filters, "MUTABLE_WITH_EXCLUSION": list(self.immutable_tags)}
         encryption: dict[str, str] = {"encryptionType": self.encryption.type}
@@ -70,13 +70,13 @@ class RepositoryPolicy(Record):
         return given
 
     def lifecycle_text(self) -> str:
-        """The lifecycle policy as ECR takes it; empty where nothing expires."""
+        """The lifecycle policy in ECR's form; empty if nothing expires."""
         rules = []
         if self.expire_untagged_days:
             selection: dict[str, Any] = {"tagStatus": "untagged", "countType": "sinceImagePushed"}
             selection |= {"countUnit": "days", "countNumber": self.expire_untagged_days}
             rules.append((f"untagged images after {self.expire_untagged_days} days", selection))
-        # An image that fits a rule by its tags is out of reach of the rules below it, so the first of these protects.
+        # ECR applies no later rule to an image whose tags match an earlier one: the first of these protects releases.
         for tags, count, says in (
             (self.release_tags, _ALL if self.keep_nightly or self.keep_images else 0, "releases stay"),
             (self.nightly_tags, self.keep_nightly, f"the newest {self.keep_nightly} nightly images stay"),
@@ -98,7 +98,7 @@ def load_policy(path: Path | None = None) -> RepositoryPolicy:
     """The shipped policy, or the one in a file.
 
     Raises:
-        RequestError: the file is missing, no YAML, or has an unknown key or a wrong value.
+        RequestError: the file is missing, is not YAML, or has an unknown key or an invalid value.
     """
     path = path or PATH
     return parse_record(RepositoryPolicy, read_yaml(path), str(path))

@@ -1,7 +1,7 @@
-"""The software bill of materials of an image: CycloneDX, from what the probe read inside it. Needs no network.
+"""The software bill of materials of an image (CycloneDX), from what the probe read inside it. Needs no network.
 
-The probe asked the image's own dpkg and Python for what is installed. What was compiled or unpacked is in no package
-database, so no scanner of files would find it: it comes from the plan, which the probe holds the image to.
+The probe asked the image's own dpkg and Python what is installed. What was compiled or unpacked is in no package
+database, so a scanner would not find it: it comes from the plan, which the probe compared with the image.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def make_sbom(plan: Plan, probe: Mapping[str, Any], image_id: str, built: dateti
     """The CycloneDX 1.6 document (JSON) of an image. Equal arguments give an equal document.
 
     Args:
-        plan: of the image; its archives with their checksums are named.
-        probe: what was found in it.
+        plan: of the image; the document lists its archives with their checksums.
+        probe: what the probe found in it.
         image_id: ``sha256:…``.
-        built: when.
+        built: time of the build.
     """
     from cyclonedx.model import HashAlgorithm, HashType, Property
     from cyclonedx.model.bom import Bom
@@ -82,14 +82,14 @@ def _components(plan: Plan, probe: Mapping[str, Any]) -> Iterator[Component]:
         purl = PackageURL("pypi", None, package, found)
         yield Component(type=ComponentType.LIBRARY, name=package, version=found, purl=purl, bom_ref=purl.to_string())
     for component in plan.components:
-        # A source package of the distribution that was compiled is no installed package either.
+        # A source package of the distribution that was compiled is not an installed package either.
         compiled = any(s.package and "==" not in s.package for s in component.sources)
         if component.archives or compiled or component.provider in ("source", "base"):
             yield _built(component)
 
 
 def _built(component: PlannedComponent) -> Component:
-    """A component that no package database knows: compiled, unpacked, or the base image's."""
+    """A component in no package database: compiled, unpacked, or from the base image."""
     from cyclonedx.model import ExternalReference, ExternalReferenceType, HashAlgorithm, HashType, Property, XsUri
     from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL

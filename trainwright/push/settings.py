@@ -1,4 +1,4 @@
-"""What a repository allows: whether it exists, which of its tags may move, and what ``--create`` does about both."""
+"""Checks whether a repository exists and which of its tags may move; ``--create`` fixes both."""
 
 from __future__ import annotations
 
@@ -13,17 +13,20 @@ from trainwright.push.repository import FILTERS, RepositoryPolicy
 
 
 def settle(ecr: Ecr, policy: RepositoryPolicy, filters: Sequence[str], *, create: bool, say: Say) -> Mapping[str, Any]:
-    """A repository that can be pushed to, as ECR describes it.
+    """Make sure that a repository can be pushed to.
 
     Args:
         ecr: the repository.
-        policy: how it is made, where that is asked for.
-        filters: wildcards of the tags that are to move.
-        create: make it where it is missing, and add the filters that it lacks.
-        say: told what is made or changed.
+        policy: for creating it.
+        filters: wildcards of the tags that must be able to move.
+        create: create it if it is missing, and add missing filters.
+        say: progress callback.
+
+    Returns:
+        ECR's description of the repository.
 
     Raises:
-        RegistryRefused: there is none and none is to be made, or ECR refused.
+        RegistryRefused: it is missing and ``create`` is not set, or ECR refused.
     """
     place = ecr.place
     found = ecr.repository()
@@ -31,32 +34,32 @@ def settle(ecr: Ecr, policy: RepositoryPolicy, filters: Sequence[str], *, create
         if not create:
             raise RegistryRefused(
                 f"{place.host} has no repository {place.repository}",
-                remedy=f"./invoke push … --repository {place.repository} --region {place.region} --create   # makes "
+                remedy=f"./invoke push … --repository {place.repository} --region {place.region} --create   # creates "
                 "it: immutable tags, scan on push, encryption, a lifecycle policy (docs/push.md)",
                 cause="repository",
                 place=f"{place.host}/{place.repository}",
             )
         if ecr.create(policy, list(filters)[:FILTERS]):
-            say(f"made the repository {place.host}/{place.repository}")
+            say(f"created the repository {place.host}/{place.repository}")
         found = ecr.repository()
         if found is None:
             raise RegistryRefused(
-                f"{place.host}/{place.repository}: made, but not there", remedy="Run the same command again."
+                f"{place.host}/{place.repository}: created, but not found", remedy="Run the same command again."
             )
     lacking = filters_lacking(found, filters)
     if not (create and lacking and found.get("imageTagMutability") == "IMMUTABLE_WITH_EXCLUSION"):
         return found
     known = _filters(found)
     if len(known) + len(lacking) > FILTERS:
-        say(f"{place.repository} has {len(known)} filters for moving tags, and ECR takes {FILTERS}: none is added")
+        say(f"{place.repository} has {len(known)} filters for moving tags, and ECR accepts {FILTERS}: none is added")
         return found
     ecr.set_filters([*known, *lacking])
-    say(f"tags of {place.repository} that fit {', '.join(lacking)} may move now")
+    say(f"tags of {place.repository} that match {', '.join(lacking)} can move now")
     return ecr.repository() or found
 
 
 def filters_lacking(description: Mapping[str, Any], filters: Sequence[str]) -> list[str]:
-    """Those wildcards whose tags a repository does not let move."""
+    """The wildcards whose tags a repository does not let move."""
     return [one for one in filters if not may_move(description, one.replace("*", "x"))]
 
 

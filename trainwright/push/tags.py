@@ -1,17 +1,17 @@
-"""The one rule of tags.
+"""The rule for tags.
 
-An image gets one *immutable* tag, which names all that it is, and *moving* ones, which name the newest of a kind:
+An image gets one *immutable* tag, which describes it completely, and *moving* tags, which name the newest of a kind:
 
     pytorch-2.6.0-cu124-py311-debian12-20261121-1a2b3c4d5e6f     immutable
     pytorch-2.6.0-cu124                                          moving: the newest build of 2.6.0
     pytorch-2.6-cu124                                            moving: the newest build of the newest 2.6.x
 
-What sets an image apart from its image line (``--with compiler``) is part of both, so the plain image and the one with
-a compiler do not take turns under one name.
+What distinguishes an image from its image line (``--with compiler``) is part of both, so the plain image and the one
+with a compiler never share a name.
 
-ECR tells tags apart by wildcards. Immutable tags name Python's version and moving ones never do: ``*-py3*`` protects
-them in a repository whose tags may move. Moving tags end with the CUDA version and immutable ones never do, so one
-filter per CUDA version lets them move where tags are immutable.
+ECR distinguishes tags by wildcards. Immutable tags contain Python's version and moving tags never do: ``*-py3*``
+protects them in a repository with mutable tags. Moving tags end with the CUDA version and immutable tags never do, so
+one filter per CUDA version lets them move in a repository with immutable tags.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ _IMMUTABLE = re.compile(rf".+-([0-9]{{8}})(?:\.([0-9]+))?-([0-9a-f]{{{_PLAN_DIGI
 
 
 class Tags(Record):
-    """The tags of one image. ``moving`` goes from the most to the least specific."""
+    """The tags of one image. ``moving`` is ordered from the most to the least specific."""
 
     immutable: str
     moving: tuple[str, ...]
-    filter: str = Field(description="ECR's wildcard that every moving tag fits and no immutable one")
+    filter: str = Field(description="ECR's wildcard that matches every moving tag and no immutable one")
 
 
 def tags_of(plan: Plan, built: datetime, *, revision: int = 1, untested: bool = False) -> Tags:
     """The tags of an image.
 
     Args:
-        plan: what it was built from.
-        built: when, in any time zone; the tag has the day in UTC.
-        revision: tells several builds of one plan on one day apart.
-        untested: it did not pass its smoke tests.
+        plan: the plan of the image.
+        built: time of the build, in any time zone; the tag has the day in UTC.
+        revision: distinguishes several builds of one plan on one day.
+        untested: whether it did not pass its smoke tests.
 
     Raises:
         RequestError: ``revision`` is less than 1.
     """
     if revision < 1:
-        raise RequestError(f"--revision {revision}: counts from 1")
+        raise RequestError(f"--revision {revision}: must be at least 1")
     day = f"{built.astimezone(UTC):%Y%m%d}" + (f".{revision}" if revision > 1 else "")
     tail = f"-{day}-{plan.id[:_PLAN_DIGITS]}" + (f"-{UNTESTED}" if untested else "")
     # The plan's id makes the tag unique, so a long list of additions may be cut.
@@ -72,27 +72,27 @@ def tags_of(plan: Plan, built: datetime, *, revision: int = 1, untested: bool = 
 
 
 def check_tag(tag: str) -> str:
-    """A tag of the user's own.
+    """Check a tag of the user's own.
 
     Raises:
-        RequestError: it is no tag, or has the form of an immutable tag, which only the rule gives.
+        RequestError: it is invalid, or has the form of an immutable tag, which only the rule sets.
     """
     if not _TAG.fullmatch(tag):
         near = _clean(tag)[:LENGTH].lstrip(".-")
         raise RequestError(
-            f"--tag {tag}: no tag (1 to {LENGTH} of letters, digits, _ . -, the first no . or -)",
+            f"--tag {tag}: invalid tag (1 to {LENGTH} letters, digits, _ . -; not starting with . or -)",
             remedy=f"For example: --tag {near or 'nightly'}",
         )
     if _IMMUTABLE.fullmatch(tag):
         raise RequestError(
-            f"--tag {tag}: has the form of an immutable tag, which says of itself what image it is",
-            remedy="Take another name; the image gets its immutable tag by itself.",
+            f"--tag {tag}: has the form of an immutable tag, which only Trainwright sets",
+            remedy="Use another name; the image gets its immutable tag automatically.",
         )
     return tag
 
 
 def order(version: str, built: datetime) -> tuple[tuple[int, ...], datetime]:
-    """What a moving tag never goes back in: the framework's version first, then the moment of the build."""
+    """The order in which a moving tag moves forward: the framework's version, then the time of the build."""
     return version_key(version.split("+", maxsplit=1)[0]), built
 
 

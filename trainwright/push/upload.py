@@ -1,4 +1,4 @@
-"""One image into one repository through the engine: the layers, the manifest, the digest that the registry gave it."""
+"""Pushes one image to one repository through the engine; returns the digest that the registry gave it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from trainwright.push.upload_view import make_upload_view
 if TYPE_CHECKING:
     import docker
 
-# The engine itself tries a layer five times, 75 s in all; these come on top, for what it gives up at once.
+# The engine itself tries a layer five times, 75 s in all. These are for failures at which it gives up at once.
 TRIES = 4
 FIRST_PAUSE = 1.0  # seconds; doubled each time
 
 
 @dataclass(frozen=True)
 class Uploaded:
-    """What a push brought. ``sent`` in bytes before compression; ``pushed`` and ``present`` count layers."""
+    """The result of a push. ``sent`` in bytes before compression; ``pushed`` and ``present`` count layers."""
 
     digest: str
     sent: int
@@ -49,26 +49,26 @@ def upload(
 ) -> Uploaded:
     """Push an image under one tag; layers that the repository has are not sent.
 
-    The engine needs a local name of the image for it, which is gone afterwards.
+    The engine needs a local name of the image for this, which is removed afterwards.
 
     Args:
         client: the engine.
         ecr: the repository.
         image_id: of the image.
-        tag: the remote tag. The caller has seen to it that it belongs to no other image.
+        tag: the remote tag. The caller has checked that it belongs to no other image.
         progress: how to show it.
-        stall: seconds without any sign of life after which it is given up.
-        say: told of further tries.
-        sleep: waits between two tries.
+        stall: seconds without progress after which the push is given up.
+        say: progress callback, for retries.
+        sleep: waits between two attempts.
 
     Raises:
-        RegistryRefused: the registry refused, or did not answer, in spite of all tries; ``cause`` is ``immutable``
-            where the tag turned out to belong to another image.
-        EngineError: the engine went away.
+        RegistryRefused: the registry refused, or did not answer, in every attempt; ``cause`` is ``immutable`` if the
+            tag turned out to belong to another image.
+        EngineError: the engine stopped answering.
     """
     place = ecr.place
     address = place.tagged(tag)
-    # The SDK's limit holds for the pause between two events of the stream.
+    # The SDK's limit is for the pause between two events of the stream.
     before, client.api.timeout = client.api.timeout, stall
     renewed = False
     try:
@@ -95,7 +95,7 @@ def upload(
 def _push(
     client: docker.DockerClient, ecr: Ecr, tag: str, *, progress: Mode, stall: float, renew: bool
 ) -> tuple[Push, Refusal | None]:
-    """One try, and why it failed."""
+    """One attempt, and why it failed."""
     import requests
     from docker.errors import APIError
     from urllib3.exceptions import HTTPError
@@ -115,12 +115,12 @@ def _push(
         if not _is_timeout(error):
             raise EngineError(
                 f"the engine stopped answering during the push: {error}; no moving tag was moved",
-                remedy="./invoke doctor --fix starts it again; layers that are there are not sent again.",
+                remedy="./invoke doctor --fix starts it again; layers already pushed are not sent again.",
             ) from None
         raise RegistryRefused(
-            f"{ecr.place.tagged(tag)}: nothing moved for {stall:.0f} s, so the push was ended; no moving tag was moved",
-            remedy=f"Does {ecr.place.host} answer from the engine's machine? Run the same command again: layers that "
-            "are there are not sent again. --stall SECONDS waits longer.",
+            f"{ecr.place.tagged(tag)}: no progress for {stall:.0f} s, so the push was stopped; no moving tag was moved",
+            remedy=f"Does {ecr.place.host} answer from the engine's machine? Run the same command again: layers "
+            "already pushed are not sent again. --stall SECONDS waits longer.",
             cause="stall",
             place=ecr.place.tagged(tag),
         ) from None
@@ -137,17 +137,17 @@ def _push(
 def _events(
     client: docker.DockerClient, name: str, tag: str, credentials: dict[str, str]
 ) -> Iterator[Iterator[dict[str, Any]]]:
-    """The events of a push. Left early, the connection is closed, by which the engine knows that nobody waits."""
+    """The events of a push. Leaving early closes the connection, which tells the engine to stop."""
     events = client.api.push(name, tag=tag, stream=True, decode=True, auth_config=credentials)
     try:
         yield events
     finally:
-        with contextlib.suppress(Exception):  # what a broken connection still has to say is of no use
+        with contextlib.suppress(Exception):  # errors of a broken connection are of no use
             events.close()
 
 
 def _is_timeout(error: BaseException) -> bool:
-    """Whether an error of the SDK's stack says that nothing came in time, whatever layer wrapped it."""
+    """Whether an error of the SDK's stack is a timeout, whichever layer wrapped it."""
     seen: set[int] = set()
     queue: list[BaseException | None] = [error]
     while queue:
@@ -163,7 +163,7 @@ def _is_timeout(error: BaseException) -> bool:
 
 @contextmanager
 def _local_name(client: docker.DockerClient, image_id: str, repository: str, tag: str) -> Iterator[None]:
-    """A name of the image for as long as it is pushed; one that the user had given already stays."""
+    """A local name of the image during the push; one that the user gave it stays."""
     from docker.errors import APIError, ImageNotFound, NotFound
 
     name = f"{repository}:{tag}"
@@ -172,7 +172,7 @@ def _local_name(client: docker.DockerClient, image_id: str, repository: str, tag
     except ImageNotFound:
         kept = False
     if not kept:
-        # A name that a killed push left to another image moves over.
+        # A killed push may have left this name on another image: it moves.
         client.api.tag(image_id, repository, tag=tag, force=True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Shows a push on standard error: bars per layer on a terminal, a line per finished layer elsewhere, or JSON lines."""
+"""Shows a push on standard error: a bar per layer on a terminal, else a line per finished layer, or JSON lines."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from trainwright.push.layers import Layer, Push
 if TYPE_CHECKING:
     from rich.progress import TaskID
 
-PAUSE = 10.0  # seconds between two lines about layers that take long
+PAUSE = 10.0  # seconds between two lines about slow layers
 _OVER = ("pushed", "present")
 
 
 class UploadView(Protocol):
-    """What shows a push."""
+    """Shows a push."""
 
     def update(self, push: Push, layer: Layer) -> None:
         """A layer has changed."""
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
 
 
 def make_upload_view(mode: Mode = "auto", stream: TextIO | None = None) -> UploadView:
@@ -54,11 +54,11 @@ class _Json:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._told: dict[str, str] = {}
+        self._states: dict[str, str] = {}
 
     def update(self, push: Push, layer: Layer) -> None:
-        if self._told.get(layer.id) != layer.state:
-            self._told[layer.id] = layer.state
+        if self._states.get(layer.id) != layer.state:
+            self._states[layer.id] = layer.state
             row: dict[str, Any] = {"event": "layer", "id": layer.id, "state": layer.state, "bytes": layer.size}
             row |= {"sent_bytes": push.sent, "layers": len(push.layers)}
             _write(self._stream, json.dumps(row))
@@ -68,19 +68,19 @@ class _Json:
 
 
 class _Plain:
-    """A line when a layer is there, and one every ten seconds while some take long."""
+    """A line for each finished layer, and one every ten seconds during slow ones."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self._told: dict[str, str] = {}
+        self._states: dict[str, str] = {}
         self._started = self._last = time.monotonic()
 
     def update(self, push: Push, layer: Layer) -> None:
-        before, now = self._told.get(layer.id), time.monotonic()
-        self._told[layer.id] = layer.state
+        before, now = self._states.get(layer.id), time.monotonic()
+        self._states[layer.id] = layer.state
         if layer.says.startswith("Retrying"):
             if before != layer.says:
-                self._told[layer.id] = layer.says
+                self._states[layer.id] = layer.says
                 _write(self._stream, f"layer {layer.id}: the connection failed; {layer.says.lower()}")
         elif layer.state in _OVER and before != layer.state:
             done = sum(push.count(state) for state in ("pushed", "present"))
@@ -138,5 +138,5 @@ def _write(stream: TextIO, line: str) -> None:
     try:
         stream.write(line + "\n")
         stream.flush()
-    except (OSError, ValueError):  # the reader is gone; the push goes on
+    except (OSError, ValueError):  # nobody reads the stream any more; the push goes on
         return

@@ -1,4 +1,4 @@
-"""What a job made: ``model.tar.gz`` and ``output.tar.gz`` as S3 would hold them, owned by the caller."""
+"""The results of a job: ``model.tar.gz`` and ``output.tar.gz``, as in S3 but owned by the caller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def hand_over(engine: Engine, image: str, folder: Path, owner: tuple[int, int] |
         owner: user and group id; the caller's by default.
 
     Raises:
-        EngineError: something still belongs to somebody else.
+        EngineError: something still belongs to another user.
     """
     user, group = owner or (os.getuid(), os.getgid())
     if not foreign(folder, user):
@@ -57,7 +57,7 @@ def hand_over(engine: Engine, image: str, folder: Path, owner: tuple[int, int] |
 
 
 def foreign(folder: Path, user: int) -> bool:
-    """Whether something in a folder belongs to somebody else than ``user``."""
+    """Whether something in a folder belongs to another user than ``user``."""
     for where, folders, files in os.walk(folder):
         for name in (*folders, *files):
             if os.lstat(Path(where, name)).st_uid != user:

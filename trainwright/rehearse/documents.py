@@ -1,4 +1,4 @@
-"""The shape of what ``rehearse --json`` prints."""
+"""The document of ``rehearse --json``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainwright.core.records import Document
 
 
 class RehearsalCheck(Document):
-    """One thing that has to hold for a job."""
+    """One requirement of a job."""
 
     check: str
     outcome: Literal["passed", "failed", "skipped"]
@@ -31,7 +31,7 @@ class RehearsedHost(Document):
 
 
 class RehearsedRank(Document):
-    """One process of the user's script; ``rank`` is null where no launcher numbered it."""
+    """One process of the user's script; ``rank`` is null if no launcher numbered it."""
 
     rank: int | None
     local_rank: int | None
@@ -46,7 +46,7 @@ class RehearsedRank(Document):
 
 
 class RehearsedLaunch(Document):
-    """A launch line that ``--launch-only`` caught; ``telling``: those of its variables that decide about the launch."""
+    """A launch line of ``--launch-only``; ``telling`` names the variables that affect the launch."""
 
     host: str
     argv: tuple[str, ...]
@@ -57,7 +57,7 @@ class RehearsedLaunch(Document):
 
 
 class RehearsalArtifact(Document):
-    """An archive of what the hosts left."""
+    """An archive of the hosts' results."""
 
     path: str
     files: tuple[str, ...]
@@ -83,7 +83,7 @@ class RehearsedGroup(Document):
 
 
 class RehearsalDocument(Document):
-    """``rehearse --json`` where the job passed, and ``report.json`` in any case."""
+    """``rehearse --json`` if the job passed, and ``report.json`` in any case."""
 
     schema_: Literal["trainwright/rehearsal/1"] = Field(alias="schema")
     outcome: Literal["passed", "failed"]

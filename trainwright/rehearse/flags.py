@@ -1,4 +1,4 @@
-"""From the words of the command line to a :class:`~trainwright.rehearse.rehearsed_job.RehearsedJob`."""
+"""Turns the flags of ``rehearse`` into a :class:`~trainwright.rehearse.rehearsed_job.RehearsedJob`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainwright.rehearse.words import DEFAULT_INSTANCE, RehearsalWords
 from trainwright.sagemaker.job import InstanceGroup
 
 LONGEST_DOCUMENT = 2**20  # characters of a JSON document; the service takes 100 hyperparameters of 2500
-# One word for what is most often wanted; the rest is JSON.
+# Words for common distributions; all others are given as JSON.
 WORDS = ("mpi", "torch_distributed", "parameter_server", "multi_worker_mirrored_strategy", "pytorchxla")
 
 
@@ -24,7 +24,7 @@ def make_job(words: RehearsalWords) -> RehearsedJob:
     """The job that a command line describes.
 
     Raises:
-        RequestError: a word is wrong; the message names the flag.
+        RequestError: a value is invalid; the message names the flag.
     """
     if not words.image:
         raise RequestError(
@@ -36,15 +36,13 @@ def make_job(words: RehearsalWords) -> RehearsedJob:
         )
     version: Literal[2, 3] = 2 if words.sdk == 2 else 3
     if words.sdk not in (2, 3):
-        raise RequestError(f"--sdk {words.sdk}: 2 or 3")
+        raise RequestError(f"--sdk {words.sdk}: must be 2 or 3")
     told = distribution_of(words.distribution)
     groups = _groups(words.instance_groups) if words.instance_groups else ()
     if groups and (words.hosts != 1 or words.instance_type != DEFAULT_INSTANCE):
-        raise RequestError(
-            "--instance-groups says how many hosts of which type there are: leave --hosts and --instance-type"
-        )
+        raise RequestError("--instance-groups cannot be combined with --hosts or --instance-type")
     if groups and words.sdk == 3:
-        raise RequestError("--instance-groups: SDK 3 has no such clusters", remedy="--sdk 2")
+        raise RequestError("--instance-groups: SDK 3 has no heterogeneous clusters", remedy="--sdk 2")
     ranked = _group_of_ranks(groups, told or {})
     job = RehearsedJob(
         image=words.image,
@@ -73,7 +71,7 @@ def distribution_of(given: str | None) -> dict[str, Any] | None:
     """The ``distribution`` of a flag: a word of :data:`WORDS`, JSON, or a file of JSON.
 
     Raises:
-        RequestError: it is none of these.
+        RequestError: it is neither.
     """
     if not given:
         return None
@@ -88,37 +86,37 @@ def distribution_of(given: str | None) -> dict[str, Any] | None:
 
 
 def _groups(given: str) -> tuple[InstanceGroup, ...]:
-    """The instance groups of a heterogeneous cluster, in their order."""
+    """The instance groups of a heterogeneous cluster, in order."""
     flag = "--instance-groups"
     value = _json(flag, given)
     if not isinstance(value, list) or not value:
         example = '[{"name": "gpu", "instance_type": "ml.p4d.24xlarge", "instance_count": 2}, ...]'
-        raise RequestError(f"{flag}: a JSON list of groups is wanted, not {json.dumps(value)[:60]}", remedy=example)
+        raise RequestError(f"{flag}: must be a JSON list of groups, not {json.dumps(value)[:60]}", remedy=example)
     groups = tuple(parse_record(InstanceGroup, each, f"{flag}[{number}]") for number, each in enumerate(value))
     names = [group.name for group in groups]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise RequestError(f"{flag}: {', '.join(twice)} is there twice; groups are told apart by their names")
+        raise RequestError(f"{flag}: {', '.join(twice)} is given twice; groups need different names")
     return groups
 
 
 def _group_of_ranks(groups: tuple[InstanceGroup, ...], distribution: Mapping[str, Any]) -> InstanceGroup | None:
-    """The group on whose hosts the launcher starts ranks; without a distribution the first; ``None``: there are none.
+    """The group whose hosts have ranks; without a distribution the first one; ``None`` if there are no groups.
 
-    SDK 2 (2.257.7, ``fw_utils.validate_distribution``) wants one group named where there are several; where the cluster
-    has no groups, the toolkit would know none of that name and start one process per host.
+    If there are several, SDK 2 (2.257.7, ``fw_utils.validate_distribution``) requires one name. If the cluster has no
+    groups, the toolkit would find none of that name and start one process per host.
     """
     named = distribution.get("instance_groups", [])
     names = [group.name for group in groups]
     where = "--distribution: instance_groups"
     if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
-        raise RequestError(f"{where} is a list of the names of instance groups")
+        raise RequestError(f"{where} must be a list of names of instance groups")
     for name in named:
         if name not in names:
-            hint = did_you_mean(name, names) if names else "Say which there are with --instance-groups."
+            hint = did_you_mean(name, names) if names else "Define the groups with --instance-groups."
             raise RequestError(f"{where}: the cluster has no group {name}", remedy=hint)
     if len(groups) > 1 and distribution and len(named) != 1:
         raise RequestError(
-            f"{where} has to name one of the {len(groups)} groups: the one whose hosts have ranks",
+            f"{where} must name one of the {len(groups)} groups: the one whose hosts have ranks",
             remedy=f'--distribution \'{{"mpi": {{"enabled": true}}, "instance_groups": ["{names[0]}"]}}\'',
         )
     return next((group for group in groups if not named or group.name in named), None)
@@ -128,20 +126,20 @@ def table_of(flag: str, given: str) -> dict[str, Any]:
     """A JSON object: the text itself, or the content of the file that it names."""
     value = _json(flag, given)
     if not isinstance(value, dict):
-        raise RequestError(f"{flag}: a JSON object is wanted, not {json.dumps(value)[:60]}")
+        raise RequestError(f"{flag}: must be a JSON object, not {json.dumps(value)[:60]}")
     return value
 
 
 def _json(flag: str, given: str) -> Any:
-    """What a text of JSON says, or the file that it names."""
+    """The value of a JSON text, or of the JSON file that it names."""
     text, where = given, flag
     if not given.lstrip().startswith(("{", "[")):
         where = f"{flag} {given}"
         try:
-            with Path(given).open() as file:  # a pipe will do, as `<(command)` is one
+            with Path(given).open() as file:  # may be a pipe, such as `<(command)`
                 text = file.read(LONGEST_DOCUMENT + 1)
         except (OSError, ValueError) as error:
-            raise RequestError(f"{where}: neither JSON nor a file that can be read ({error})") from None
+            raise RequestError(f"{where}: neither JSON nor a readable file ({error})") from None
     if len(text) > LONGEST_DOCUMENT:
         raise RequestError(f"{where}: more than {LONGEST_DOCUMENT} characters")
     return parse_json(text, where)
@@ -151,7 +149,7 @@ def pairs_of(flag: str, given: Iterable[str]) -> dict[str, str]:
     """The ``NAME=VALUE`` pairs of a flag that may be repeated.
 
     Raises:
-        RequestError: one has no name or no equals sign, or a name is there twice.
+        RequestError: one has no name or no equals sign, or a name is repeated.
     """
     pairs: dict[str, str] = {}
     for pair in given:

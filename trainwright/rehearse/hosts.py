@@ -1,4 +1,4 @@
-"""The hosts of a rehearsal: one container each, made as the platform makes them."""
+"""The hosts of a rehearsal: one container each, created as on the platform."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ print(json.dumps({"site": sorted({paths["purelib"], paths["platlib"]}), "python"
 
 @dataclass(frozen=True)
 class JobImage:
-    """What is known of the image before it runs.
+    """The image, as inspected before the job starts.
 
     Attributes:
         reference: as the user gave it.
@@ -37,9 +37,9 @@ class JobImage:
         labels: of the image.
         path: its ``PATH``.
         environment: all of its variables.
-        entrypoint: its ENTRYPOINT; empty: none.
-        site: the folders in which its ``python3`` finds packages; empty: it has no Python.
-        code: what lies in ``/opt/ml/code``.
+        entrypoint: its ENTRYPOINT, if any.
+        site: the ``site-packages`` folders of its ``python3``; empty if it has no Python.
+        code: the names in ``/opt/ml/code``.
         user: the uid that it runs as.
     """
 
@@ -55,7 +55,7 @@ class JobImage:
 
 
 def inspect_image(engine: Engine, reference: str, identity: str) -> JobImage:
-    """Look into an image.
+    """Inspect an image.
 
     Raises:
         RequestError: the engine has no such image.
@@ -75,7 +75,7 @@ def inspect_image(engine: Engine, reference: str, identity: str) -> JobImage:
     try:
         seen: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (ValueError, IndexError):
-        # An image without Python can still train, by a shell script; it is only less to be seen.
+        # An image without Python can still train with a shell script; there is only less to observe.
         seen = {"site": [], "code": [], "user": 0}
     return JobImage(
         reference=reference,
@@ -92,7 +92,7 @@ def inspect_image(engine: Engine, reference: str, identity: str) -> JobImage:
 
 @dataclass(frozen=True)
 class Host:
-    """One host: SageMaker's name for it, its container, its own name, its files."""
+    """One host: SageMaker's name for it, its container, its host name, its files."""
 
     name: str
     container: str
@@ -111,7 +111,7 @@ def command(
     gpus: bool,
     packages: HostIndexes,
 ) -> list[str]:
-    """The words behind ``docker create`` for one host, up to the image and the command in it."""
+    """The options of ``docker create`` for one host."""
     folder = host.folder
     mounts = [
         (folder.input, "/opt/ml/input", False),
@@ -120,7 +120,7 @@ def command(
         (control, CONTROL, True),
         (folder.facts, f"{CONTROL}/facts", False),
         *((control / PTH, f"{site}/{PTH}", True) for site in image.site),
-        # The platform's copy may be written to; the user's own folder may not.
+        # The platform's copy is writable; the user's folder must not be.
         *((path.absolute(), f"/opt/ml/input/data/{channel}", True) for channel, path in job.inputs.items()),
         *((path, place, True) for path, place in packages.mounts),
     ]
@@ -147,7 +147,7 @@ def command(
 
 @dataclass(frozen=True)
 class ContainerProgram:
-    """What a container runs; ``entrypoint``: instead of the image's own."""
+    """The command of a container; ``entrypoint`` replaces the image's."""
 
     words: tuple[str, ...]
     entrypoint: str | None = None
@@ -157,7 +157,7 @@ TRAIN = ContainerProgram(("train",))
 
 
 def create(engine: Engine, words: Sequence[str], image: JobImage, program: ContainerProgram) -> None:
-    """Make a container that has not begun yet.
+    """Create a container without starting it.
 
     Raises:
         EngineError: the engine refuses.
@@ -167,15 +167,15 @@ def create(engine: Engine, words: Sequence[str], image: JobImage, program: Conta
     done = run(argv, env=engine.cli_env, timeout=SECONDS, finish=True)
     if not done.ok:
         raise EngineError(
-            f"the engine could not make a container of {image.reference}: {done.tail(3)}",
+            f"the engine could not create a container of {image.reference}: {done.tail(3)}",
             remedy="./invoke doctor says what is wrong with the engine.",
         )
 
 
 def remove(engine: Engine, identity: str) -> None:
-    """Remove every container of a rehearsal, running or not, and its networks; by label, not by what is known of them.
+    """Remove the containers of a rehearsal, running or not, and its networks.
 
-    A command of the client that was interrupted may still have made something.
+    They are found by label: an interrupted client may have created some that nobody noted.
     """
     client, mark = engine.client.path, ["--filter", f"label={LABEL}={identity}"]
     containers = run([client, "ps", "-aq", *mark], env=engine.cli_env, timeout=SECONDS).stdout.split()

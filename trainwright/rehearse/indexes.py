@@ -1,7 +1,7 @@
-"""Where the hosts of a rehearsal get packages from: this machine's indexes, for jobs with a ``requirements.txt``.
+"""The package indexes of a rehearsal's hosts, for jobs with a ``requirements.txt``.
 
-On the platform that is the internet, or a mirror of the VPC. Here it is what pip is told on this machine, given to the
-hosts as pip's own configuration: mounted read-only, never part of the image.
+On the platform these are on the internet, or a mirror in the VPC. Here the hosts get this machine's pip configuration,
+mounted read-only and never part of the image.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PLACE = f"{CONTROL}/site"
 
 @dataclass(frozen=True)
 class HostIndexes:
-    """What every host is given beside the control folder: folders to mount (source, place in the host), variables."""
+    """Folders to mount into every host (source, target), and variables."""
 
     mounts: tuple[tuple[Path, str], ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
@@ -30,10 +30,10 @@ def write_indexes(site: Site, control: Path) -> HostIndexes:
 
     Args:
         site: of this machine. Its credentials go into a file that only the caller (and a container's root) can read.
-        control: the folder that every host sees at :data:`CONTROL`.
+        control: the folder that is mounted at :data:`CONTROL` in every host.
 
     Returns:
-        Nothing where pip needs no telling.
+        Empty if pip needs no configuration.
     """
     folder = control / "site"
     wheels, indexes = ([path.resolve() for path in paths] for paths in (site.find_links, site.local_indexes))
@@ -44,7 +44,7 @@ def write_indexes(site: Site, control: Path) -> HostIndexes:
     urls = [*site.extra_index_urls, *local]
     index = site.index_url or ""
     if site.no_index and indexes:
-        # pip would not ask its default index either: the first folder stands for it.
+        # pip must not use its default index: the first folder replaces it.
         index = urls.pop(len(site.extra_index_urls))
     rows = {
         "index-url": index,

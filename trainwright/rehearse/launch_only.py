@@ -1,9 +1,9 @@
-"""The launch lines of a job, for any instance type, without owning one: nothing of the user's code is run.
+"""The launch lines of a job for any instance type, without having one; none of the user's code runs.
 
-Small programs come first on the hosts' PATH, mounted read-only. Those in place of ``nvidia-smi`` and ``neuron-ls`` show
-the devices of the instance type; those in place of the launchers write down how they were called and end. Where the
-script is started without a launcher, a stand-in lies in the code archive under the name of the entry point. The toolkit
-(or SDK 3's drivers) of the image does the rest as always, so the lines are its own.
+Small programs are mounted read-only, first on the hosts' PATH. Those for ``nvidia-smi`` and ``neuron-ls`` show the
+devices of the instance type; those for the launchers record how they were called and exit. If no launcher starts the
+script, a stand-in takes the place of the entry point in the code archive. The image's toolkit (or SDK 3's drivers) does
+the rest as usual, so the launch lines are its own.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _CONTROL = "/opt/trainwright-rehearsal"
 _FACTS = f"{_CONTROL}/facts"
 _NAME = "launch"  # files of a launch: launch.<pid>.{cmdline,environ,cwd,image}
 
-# How a stand-in writes down its call. /proc has the words and the variables as they were given, whatever they hold.
-# Last comes the file that says whether the image has the real program, so it also says that all is written.
+# How a stand-in records its call. /proc has arguments and variables byte for byte. The file that says whether the image
+# has the real program is written last, so it also shows that the record is complete.
 _RECORD = f"""\
 at={_FACTS}/{_NAME}.$$
 cat /proc/$$/cmdline > $at.cmdline
@@ -49,8 +49,8 @@ _SHELL_SCRIPT = f"""\
 {_RECORD}
 echo "$0" > $at.image
 """
-# The launcher of PyTorch/XLA is a module, which only AWS's own builds of torch_xla hold; whether the image has it is
-# asked of the folders behind the stand-in's.
+# The launcher of PyTorch/XLA is a module, which only AWS's own builds of torch_xla contain. Whether the image has it is
+# looked up in the folders after the stand-in's.
 _PYTHON_SCRIPT = f"""\
 # Stands in for the entry point, or for a launcher that is a module, while launch lines are looked at.
 import importlib.machinery
@@ -75,12 +75,12 @@ os.rename(at + ".part", at + ".image")
 
 
 def stand_ins(job: RehearsedJob) -> dict[str, str]:
-    """The launchers that start nothing, by name, for every host's PATH."""
+    """The launchers' stand-ins, by name, for every host's PATH."""
     return dict.fromkeys(LAUNCHERS, _LAUNCHER) if job.launch_only else {}
 
 
 def devices(machine: Instance) -> dict[str, str]:
-    """``nvidia-smi`` or ``neuron-ls`` as the toolkit and SDK 3's drivers ask them, for an instance type."""
+    """``nvidia-smi`` or ``neuron-ls`` as the toolkit and SDK 3's drivers call them, for an instance type."""
     programs = {}
     if machine.gpus:
         name = f"NVIDIA {machine.gpu or 'GPU'}"
@@ -96,35 +96,35 @@ def devices(machine: Instance) -> dict[str, str]:
 
 
 def packages(job: RehearsedJob, launcher: Launcher) -> dict[str, str]:
-    """Modules that stand in for launchers: file name, below a folder that comes first on PYTHONPATH, to text.
+    """The stand-ins for launchers that are modules: text by file name, for a folder that is first on PYTHONPATH.
 
-    There are some for PyTorch/XLA alone; elsewhere a second ``torch_xla`` could mislead the image's own packages.
+    Only for PyTorch/XLA: elsewhere a second ``torch_xla`` could confuse the image's packages.
     """
     if not job.launch_only or launcher != "xla":
         return {}
     return {
         "torch_xla/__init__.py": "",
         "torch_xla/distributed/__init__.py": "",
-        # Imported to see whether it is there, and run as the program: only the latter writes.
+        # It is imported to check whether it exists, and run as a program; it records only the latter.
         "torch_xla/distributed/xla_spawn.py": "if __name__ == '__main__':\n" + _indented(_PYTHON_SCRIPT),
     }
 
 
 def entry_point(name: str) -> str:
-    """What lies in the code archive in place of the entry point."""
+    """The stand-in for the entry point in the code archive."""
     return _PYTHON_SCRIPT if name.endswith(".py") else _SHELL_SCRIPT
 
 
 @dataclass(frozen=True)
 class LaunchLine:
-    """One call of a launcher (or of the entry point where there is none).
+    """One call of a launcher, or of the entry point if no launcher is used.
 
     Attributes:
         host: ``algo-1``.
-        argv: the words of the line.
-        cwd: the folder that it was called in.
-        environment: every variable that it was given.
-        in_image: where the image has the real program; empty: it has none, and the job would end here.
+        argv: the command line.
+        cwd: its working folder.
+        environment: all of its variables.
+        in_image: path of the real program in the image; empty if missing, in which case the job would fail here.
     """
 
     host: str
@@ -135,18 +135,18 @@ class LaunchLine:
 
     @property
     def line(self) -> str:
-        """The words as a shell would take them."""
+        """The command line, quoted for a shell."""
         return shlex.join(self.argv)
 
     @property
     def program(self) -> str:
-        """The name of what was called."""
+        """The name of the program."""
         if "torch_xla.distributed.xla_spawn" in self.argv:
             return "torch_xla.distributed.xla_spawn"
         return self.argv[0].rpartition("/")[2]
 
     def shown(self, image: Mapping[str, str]) -> dict[str, str]:
-        """The variables that decide how the ranks find one another, without those that the image sets alike."""
+        """The variables that decide how the ranks find each other, without those that the image sets alike."""
         return {
             name: value
             for name, value in sorted(self.environment.items())
@@ -161,7 +161,7 @@ _TELLING = re.compile(
 
 
 def read(folder: Path, host: str) -> tuple[LaunchLine, ...]:
-    """The calls that a host's stand-ins wrote down, in their order.
+    """The calls that a host's stand-ins recorded, in order.
 
     Args:
         folder: the host's ``facts``.
@@ -185,31 +185,31 @@ def read(folder: Path, host: str) -> tuple[LaunchLine, ...]:
 
 
 def launching_hosts(launcher: Launcher, hosts: tuple[str, ...]) -> tuple[str, ...]:
-    """The hosts that call a launcher: with MPI the first one starts the ranks of all."""
+    """The hosts that call a launcher; with MPI, the first one starts all ranks."""
     return hosts[:1] if launcher in ("mpi", "smddp") else hosts
 
 
 def awaited(launcher: Launcher, job: RehearsedJob) -> set[str]:
-    """The hosts of which a line is wanted: those that call the launcher, and those that run the script without it."""
+    """The hosts that must have a launch line: those that call the launcher or run the script without it."""
     alone = set(job.host_names) - set(job.rank_hosts)
     return alone | set(launching_hosts(launcher, job.rank_hosts))
 
 
 def complete(hosts: Iterable[str], folders: Mapping[str, Path]) -> bool:
-    """Whether every host that launches has done so; the rest of the job (30 s of sleep with MPI) tells nothing more.
+    """Whether every host has a launch line; the rest of the job (30 s of sleep with MPI) shows nothing more.
 
     Args:
-        hosts: of which a line is wanted.
+        hosts: the hosts that must have one.
         folders: the ``facts`` of each host, by name.
     """
     return all(any(folders[host].glob(f"{_NAME}.*.image")) for host in hosts)
 
 
 def find_cause(launcher: Launcher, launches: tuple[LaunchLine, ...], hosts: tuple[str, ...]) -> Cause | None:
-    """Why the job could not be launched so, if it could not: something that the launch line needs is not in the image.
+    """Why the job could not be launched: the image lacks something that the launch line needs.
 
     Args:
-        launcher: that was asked for.
+        launcher: the requested launcher.
         launches: of the hosts that have ranks.
         hosts: their names.
     """
@@ -217,8 +217,8 @@ def find_cause(launcher: Launcher, launches: tuple[LaunchLine, ...], hosts: tupl
         if not launch.in_image:
             return Cause(
                 "launcher-missing",
-                f"{launch.program} is called, and the image has none",
-                f"Put {launch.program} into the image; the component that brings it: ./invoke list --components.",
+                f"{launch.program} is called, but the image does not have it",
+                f"Add {launch.program} to the image; ./invoke list --components shows which component contains it.",
                 host=launch.host,
             )
     programs = {launch.host: launch.program for launch in launches}
@@ -228,7 +228,7 @@ def find_cause(launcher: Launcher, launches: tuple[LaunchLine, ...], hosts: tupl
         if right and host in programs and programs[host] not in (right, "neuron_parallel_compile"):
             return Cause(
                 "plain-toolkit",
-                f"{launcher} was asked for, but {programs[host]} starts one process: the image has the plain toolkit",
+                f"{launcher} was requested, but {programs[host]} starts one process: the image has the plain toolkit",
                 "Add the framework's module: sagemaker-pytorch-training, and "
                 "SAGEMAKER_TRAINING_MODULE=sagemaker_pytorch_container.training:main.",
                 host=host,
@@ -237,7 +237,7 @@ def find_cause(launcher: Launcher, launches: tuple[LaunchLine, ...], hosts: tupl
         if launcher in BY_TF_CONFIG and "TF_CONFIG" not in launch.environment:
             return Cause(
                 "plain-toolkit",
-                f"{launcher} was asked for, but nothing sets TF_CONFIG: the image has the plain toolkit",
+                f"{launcher} was requested, but nothing sets TF_CONFIG: the image has the plain toolkit",
                 "Add the framework's module: sagemaker-tensorflow-training, and "
                 "SAGEMAKER_TRAINING_MODULE=sagemaker_tensorflow_container.training:main.",
                 host=launch.host,
@@ -245,15 +245,15 @@ def find_cause(launcher: Launcher, launches: tuple[LaunchLine, ...], hosts: tupl
         if launcher == "smddp" and "smddprun" not in launch.argv:
             return Cause(
                 "smddprun-missing",
-                "SMDDP was asked for, and the image has no smddprun: mpirun starts the script without the library",
-                "Put the smdistributed-dataparallel wheel for this PyTorch into the image, or use torch_distributed.",
+                "SMDDP was requested, but the image has no smddprun: mpirun starts the script without the library",
+                "Add the smdistributed-dataparallel wheel for this PyTorch to the image, or use torch_distributed.",
                 host=launch.host,
             )
     return None
 
 
 def _own(argv: list[str]) -> tuple[str, ...]:
-    """The line as it was called: a stand-in that is a script has its interpreter in front, and its folder."""
+    """The command line as called, without the interpreter and the folder of a stand-in that is a script."""
     if argv[:1] == ["/bin/sh"] and len(argv) > 1 and argv[1].startswith(f"{_CONTROL}/bin/"):
         return (argv[1].rpartition("/")[2], *argv[2:])
     return tuple(argv)
@@ -271,11 +271,11 @@ def _text(path: Path) -> str:
 
 
 def _only(option: str, text: str, name: str) -> str:
-    """A program that answers one question."""
+    """A program that supports a single option."""
     return (
         f"#!/bin/sh\n# Stands in for {name}: shows the devices of an instance type.\n"
         f"case ${{1-}} in\n{option})\ncat <<'END'\n{text}\nEND\n;;\n"
-        f'*) echo "{name}: a stand-in; it knows {option} alone" >&2; exit 1 ;;\nesac\n'
+        f'*) echo "{name}: a stand-in that supports only {option}" >&2; exit 1 ;;\nesac\n'
     )
 
 

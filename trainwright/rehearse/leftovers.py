@@ -1,4 +1,4 @@
-"""What rehearsals left that were killed: found by their label and their owner, and removed."""
+"""Leftovers of killed rehearsals: found by label and owner, and removed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trainwright.rehearse.owner import LABEL, OWNER_LABEL, lives
 
 WORK = "work"
 OWNER_FILE = "owner"
-FOREIGN_AGE = 6 * 3600.0  # seconds after which one whose owner cannot be asked counts as left behind
+FOREIGN_AGE = 6 * 3600.0  # seconds after which one whose owner cannot be checked counts as left over
 SECONDS = 60
 
 
@@ -29,21 +29,21 @@ class Leftover:
 
 
 def reports_dir() -> Path:
-    """The reports of rehearsals, a folder each."""
+    """The folder of reports, one subfolder per rehearsal."""
     return state_dir() / "rehearsals"
 
 
 def find(engine: Engine | None) -> list[Leftover]:
-    """Everything that rehearsals left which do not run any more, containers first."""
+    """Everything left over from rehearsals that no longer run, containers first."""
     engines = [] if engine is None else [*_in_engine(engine, "container"), *_in_engine(engine, "network")]
     return [*engines, *_folders()]
 
 
 def clear(engine: Engine, found: list[Leftover] | None = None) -> None:
-    """Remove what :func:`find` found.
+    """Remove the leftovers that :func:`find` returns.
 
     Raises:
-        EngineError: files of a folder belong to another user, and the engine cannot change that.
+        EngineError: files in a folder belong to another user, and the engine cannot change that.
     """
     for left in find(engine) if found is None else found:
         if left.kind == "folder":
@@ -55,7 +55,7 @@ def clear(engine: Engine, found: list[Leftover] | None = None) -> None:
 
 
 def remove_work(engine: Engine, folder: Path) -> None:
-    """Remove the files of the hosts; what containers wrote as root is given to the caller first."""
+    """Remove the files of the hosts, after giving those that containers wrote as root to the caller."""
     from trainwright.rehearse.artifacts import hand_over
 
     if not folder.exists():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 COLOURS = ("cyan", "magenta", "yellow", "green", "blue", "bright_red")
 REDRAWS = 5  # per second
-# What a line of a host's log says about what the host is doing; the toolkit's and the drivers' own words.
+# What a host is doing, by the lines that the toolkit and the drivers log.
 _DOING = (
     (r"Installing dependencies from|pip install .*-r requirements|Collecting \S+", "installing requirements"),
     (r"Waiting for MPI workers to establish", "waiting for the sshd of the workers"),
@@ -33,16 +33,16 @@ _DOING = (
 
 
 def doing(line: str) -> str:
-    """What a host does, by a line of its log; empty where the line does not tell."""
-    return next((said for pattern, said in _DOING if re.search(pattern, line)), "")
+    """What a host is doing, according to a line of its log; empty if the line does not say."""
+    return next((text for pattern, text in _DOING if re.search(pattern, line)), "")
 
 
 class RehearsalView:
-    """The logs of all hosts, a colour and a prefix each; on a terminal with a live line of what each is doing.
+    """The logs of all hosts, each with a prefix and a colour; on a terminal, a live line shows what each is doing.
 
     Args:
         hosts: their names.
-        stream: where to (default: standard error). If it breaks, the view falls silent.
+        stream: the output (default: standard error). If it breaks, nothing more is shown.
         quiet: show nothing.
     """
 
@@ -50,7 +50,7 @@ class RehearsalView:
         self._out = stream if stream is not None else sys.stderr
         self._width = max(map(len, hosts))
         self._colours = {host: COLOURS[n % len(COLOURS)] for n, host in enumerate(hosts)}
-        self._doing = dict.fromkeys(hosts, "being made")
+        self._doing = dict.fromkeys(hosts, "being created")
         self._began = time.monotonic()
         self._lock = threading.Lock()
         self._silent = quiet
@@ -64,19 +64,19 @@ class RehearsalView:
             self._live.start()
 
     def line(self, host: str, text: str) -> None:
-        """A line of a host's log."""
-        if told := doing(text):
-            self._doing[host] = told
+        """Show a line of a host's log."""
+        if action := doing(text):
+            self._doing[host] = action
         self._write(host, text)
 
     def state(self, host: str, text: str) -> None:
-        """What a host is doing now, as the rehearsal knows it."""
+        """Show what a host is doing now."""
         self._doing[host] = text
         if self._live is None:
             self._write(host, f"· {text}")
 
     def close(self) -> None:
-        """Give the terminal back."""
+        """Restore the terminal."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -100,7 +100,7 @@ class RehearsalView:
         from rich.text import Text
 
         line = Text.assemble((f"{time.monotonic() - self._began:4.0f} s", "bold"))
-        for host, told in self._doing.items():
-            line.append(f"  {host} ", style=self._colours[host]).append(told)
+        for host, action in self._doing.items():
+            line.append(f"  {host} ", style=self._colours[host]).append(action)
         line.truncate(max(20, (self._live.console.width if self._live else 80) - 1), overflow="ellipsis")
         return line

@@ -1,8 +1,8 @@
-"""The network that the hosts of a rehearsal share: a bridge of the engine's, or pairs of virtual cables.
+"""The network that the hosts of a rehearsal share: a bridge of the engine, or veth pairs.
 
-An engine can be without bridges (no kernel module, no permission); then every host gets a network namespace of its
-own, held open by a container that sleeps, and the namespaces are joined by veth pairs: host 1 in the middle, which
-passes on what the others say to one another. In both, the interface is called ``eth0`` as on the platform.
+Some engines cannot create bridges (no kernel module, no permission). Then every host gets its own network namespace,
+kept open by a sleeping container, and veth pairs connect the namespaces to that of host 1, which forwards between the
+others. In both cases the interface is called ``eth0``, as on the platform.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ SUBNET = "10.77.0"
 
 
 class Network(Protocol):
-    """Where the containers of hosts are put."""
+    """The network that the hosts' containers join."""
 
     kind: NetworkKind
 
     def join(self, index: int) -> list[str]:
-        """The options of ``docker create`` for host ``index`` (from 0 on)."""
+        """The options of ``docker create`` for host ``index``, counted from 0."""
 
     def close(self) -> None:
-        """Remove it; does no harm twice."""
+        """Remove it; calling this twice is harmless."""
 
 
 @dataclass
 class Names:
-    """The hosts of one rehearsal: what SageMaker calls them, and what they call themselves.
+    """The names of the hosts of one rehearsal: SageMaker's, and the containers' own.
 
-    On the platform a container's own name is not algo-N, and it resolves.
+    On the platform a container's host name is not algo-N, and it resolves.
     """
 
     id: str
@@ -56,21 +56,21 @@ class Names:
 
 
 def labels(identity: str) -> list[str]:
-    """The options that mark what belongs to a rehearsal."""
+    """The options that label an object of a rehearsal."""
     return ["--label", f"{LABEL}={identity}", "--label", f"{OWNER_LABEL}={this_process()}"]
 
 
 def make(engine: Engine, names: Names, image: str) -> Network:
-    """The network for the hosts, a bridge where the engine can make one.
+    """Create the network for the hosts: a bridge if the engine can create one.
 
-    ``TRAINWRIGHT_REHEARSAL_NETWORK`` (``bridge`` or ``veth``) decides instead.
+    ``TRAINWRIGHT_REHEARSAL_NETWORK`` (``bridge`` or ``veth``) overrides the choice.
 
     Raises:
-        EngineError: neither can be made here.
+        EngineError: neither can be created here.
     """
     wanted = os.environ.get(VARIABLE, "")
     if wanted not in ("", "bridge", "veth"):
-        raise EngineError(f"{VARIABLE}={wanted}: bridge or veth", remedy=f"unset {VARIABLE}")
+        raise EngineError(f"{VARIABLE}={wanted} is invalid: bridge or veth", remedy=f"unset {VARIABLE}")
     refusal = ""
     if wanted != "veth":
         made = _bridge(engine, names, image)
@@ -78,7 +78,7 @@ def make(engine: Engine, names: Names, image: str) -> Network:
             return made
         refusal = made.tail(2)
         if wanted == "bridge":
-            raise EngineError(f"the engine makes no bridge network: {refusal}", remedy="./invoke doctor")
+            raise EngineError(f"the engine cannot create a bridge network: {refusal}", remedy="./invoke doctor")
     if lacking := _veth_lacks(engine):
         raise EngineError(
             f"no network for the hosts: {refusal + '; ' if refusal else ''}and veth pairs need {lacking}",
@@ -105,7 +105,7 @@ def _veth_lacks(engine: Engine) -> str:
 
 
 def _sleeper(engine: Engine, names: Names, index: int, image: str, options: list[str]) -> tuple[str, int]:
-    """A container that does nothing and holds the network of a host: its name, and its pid.
+    """Start a sleeping container that keeps the network of a host; returns its name and pid.
 
     Raises:
         EngineError: the engine could not start it.
@@ -131,10 +131,10 @@ def _remove(engine: Engine, containers: list[str]) -> None:
 
 @dataclass
 class Bridge:
-    """A network of the engine's own, whose DNS knows the hosts.
+    """A network of the engine, whose DNS resolves the hosts.
 
-    It forgets a name when the container ends that has it, and the toolkit of a host that begins later than another ends
-    would then look it up for 15 minutes. So containers that sleep have the names, and the hosts share their network.
+    A name disappears when its container ends, and the toolkit of a host that starts after another one ended would then
+    look it up for 15 minutes. Therefore sleeping containers have the names, and the hosts share their network.
     """
 
     engine: Engine
@@ -148,7 +148,7 @@ class Bridge:
         options = ["--network", self.name, "--network-alias", self.names.hosts[index]]
         if len(self.names.hosts) == 1:
             return [*options, "--hostname", self.names.own(index)]
-        # Noted before it is made: an interruption in the middle must find it.
+        # Recorded before it is created, so that an interruption still finds it.
         self._sleepers.append(f"{self.names.container(index)}-net")
         name, _ = _sleeper(self.engine, self.names, index, self.image, options)
         return ["--network", f"container:{name}"]
@@ -160,7 +160,7 @@ class Bridge:
 
 @dataclass
 class Veth:
-    """Namespaces of sleeping containers, joined by virtual cables."""
+    """Namespaces of sleeping containers, connected by veth pairs."""
 
     engine: Engine
     names: Names
@@ -178,13 +178,13 @@ class Veth:
 
     def _connect(self) -> None:
         hosts = range(len(self.names.hosts))
-        # Noted before they are made: an interruption in the middle must find them.
+        # Recorded before they are created, so that an interruption still finds them.
         self._sleepers = [f"{self.names.container(index)}-net" for index in hosts]
         pids = [self._sleeper(index) for index in hosts]
         for pid in pids:
             self._inside(pid, "ip", "link", "set", "lo", "up")
         if len(pids) == 1:
-            # Alone, but with an eth0 that is up: a cable whose other end lies here, too.
+            # A single host also needs an eth0 that is up: both ends of its pair are here.
             self._inside(pids[0], "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0-end")
             self._inside(pids[0], "ip", "link", "set", "eth0-end", "up")
             self._address(pids[0], 0)
@@ -200,7 +200,7 @@ class Veth:
                 self._inside(pids[0], "ip", "link", "set", middle, "up")
                 self._inside(pids[0], "ip", "route", "add", f"{SUBNET}.{index + 1}/32", "dev", middle)
         if len(pids) > 2:
-            # Host 1 answers for the others, and passes on what they say to one another.
+            # Host 1 answers for the others, and forwards between them.
             switches = ("ip_forward", "conf/all/proxy_arp", "conf/default/proxy_arp")
             script = "; ".join(f"echo 1 > /proc/sys/net/ipv4/{switch}" for switch in switches)
             self._inside(pids[0], "sh", "-c", script)
@@ -216,10 +216,10 @@ class Veth:
         self._inside(pid, "ip", "link", "set", "eth0", "up")
 
     def _inside(self, pid: int, *command: str) -> None:
-        # Not by way of the container: its image need not have `ip`, nor may it.
+        # Not inside the container: its image may lack `ip`, and it lacks the permission.
         done = run(["nsenter", "-t", str(pid), "-n", *command], timeout=SECONDS)
         if not done.ok:
             raise EngineError(
                 f"no network between the hosts: {' '.join(command)}: {done.tail(2)}",
-                remedy=f"{VARIABLE}=bridge, where the engine has bridge networks",
+                remedy=f"{VARIABLE}=bridge, if the engine has bridge networks",
             )

@@ -1,4 +1,4 @@
-"""What was seen of a rehearsed job: plain data, from which ``verdict`` and ``causes`` judge."""
+"""The observations of a rehearsed job: plain data for ``verdict`` and ``causes``."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ End = Literal["by itself", "taken down", "timeout", "stopped"]
 
 @dataclass(frozen=True)
 class Process:
-    """A Python process of a host, as the observer in it told.
+    """A Python process of a host, as its observer reported it.
 
     Attributes:
-        pid, parent: process ids inside of the container.
+        pid, parent: process ids inside the container.
         argv: its command line.
         cwd: its working folder when it began.
         started: Unix time.
-        environment: those variables that say what a process is (``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``,
+        environment: the variables that say what a process is (``RANK``, ``WORLD_SIZE``, ``LOCAL_RANK``,
             ``OMPI_COMM_WORLD_RANK``, ..., ``TF_CONFIG``, ``SM_CURRENT_HOST``).
-        host_name: what ``socket.gethostname()`` says in it.
-        world_sizes: by library (``torch``, ``mpi``, ``tensorflow``): the size of the world that it joined.
+        host_name: its ``socket.gethostname()``.
+        world_sizes: by library (``torch``, ``mpi``, ``tensorflow``): the world size that it saw.
         reduced: by library: the sum over all ranks of ``rank + 1``.
         reached: tasks of a TensorFlow cluster (``worker:0``, ``ps:1``) that computed something for this process.
-        error: type, message and traceback of the exception that ended it; empty: none did.
+        error: type, message and traceback of the exception that ended it; empty if none did.
         error_line: its type and the first line of its message.
-        error_at: Unix time of that exception; 0: none.
-        handles: it had a handler for SIGTERM (known only where the rehearsal sends one).
-        signal: when that handler was called (Unix time; 0: never).
-        ended: whether it came to its end in an orderly way.
-        stack: its stacks when time was up (empty: not asked).
+        error_at: Unix time of that exception, or 0.
+        handles: whether it had a handler for SIGTERM (known only if the rehearsal sends one).
+        signal: Unix time at which that handler was called, or 0.
+        ended: whether it exited in an orderly way.
+        stack: its stacks at the timeout; empty if not requested.
     """
 
     pid: int
@@ -57,38 +57,38 @@ class Process:
 
     @property
     def rank(self) -> int | None:
-        """Its rank in the job; none for a process that no launcher numbered."""
+        """Its rank in the job; ``None`` if no launcher numbered it."""
         number = _number(self.environment, "OMPI_COMM_WORLD_RANK", "RANK")
         return _tf_task(self.environment)[0] if number is None else number
 
     @property
     def local_rank(self) -> int | None:
-        """Its rank among those of its host."""
+        """Its rank on its host."""
         return _number(self.environment, "OMPI_COMM_WORLD_LOCAL_RANK", "LOCAL_RANK")
 
     @property
     def world_size(self) -> int | None:
-        """How many ranks its launcher said there are."""
+        """The world size according to its launcher."""
         number = _number(self.environment, "OMPI_COMM_WORLD_SIZE", "WORLD_SIZE")
         return _tf_task(self.environment)[1] if number is None else number
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What was seen of one host.
+    """The observations of one host.
 
     Attributes:
         name: ``algo-1``.
-        container_host_name: what the container itself is called (never algo-N, as on the platform).
-        exit_code: of the container; ``None``: it never started.
-        end: whether it ended by itself or was taken down with the others, at the timeout, or by the stop.
+        container_host_name: the container's own host name (never algo-N, as on the platform).
+        exit_code: of the container; ``None`` if it never started.
+        end: by itself, taken down with the others, at the timeout, or by the stop.
         ended_at: Unix time.
-        out_of_memory: the kernel killed something in it for want of memory.
-        success: ``output/success`` is there.
-        failure: text of ``output/failure``; ``None``: there is none.
+        out_of_memory: whether the kernel killed a process in it because memory ran out.
+        success: whether ``output/success`` exists.
+        failure: text of ``output/failure``, if it exists.
         log: its last lines (at most :data:`LOG_LINES`).
-        processes: its Python processes, in the order in which they began.
-        others: command lines of all processes that were running when time was up.
+        processes: its Python processes, by start time.
+        others: command lines of all processes that were running at the timeout.
         seconds: from start to end.
         started_at: Unix time.
     """
@@ -109,7 +109,7 @@ class HostFacts:
 
     @property
     def text(self) -> str:
-        """The log as one text, with the failure file behind it."""
+        """The log as one text, followed by the failure file."""
         return "\n".join([*self.log, self.failure or ""])
 
 
@@ -118,15 +118,15 @@ LOG_LINES = 20_000
 
 @dataclass(frozen=True)
 class JobFacts:
-    """What was seen of one job.
+    """The observations of one job.
 
     Attributes:
-        job: what was asked.
-        launcher: what should have started the ranks.
-        processes_per_host: how many that should have been per host.
-        hosts: in the order of their numbers.
-        timed_out: the time was up before every host had ended.
-        stopped: Unix time of the SIGTERM of ``RehearsedJob.stop_after``; 0: not sent, the job had ended.
+        job: the job.
+        launcher: the launcher that should have started the ranks.
+        processes_per_host: how many it should have started on each host.
+        hosts: by number.
+        timed_out: whether the timeout passed before every host had ended.
+        stopped: Unix time of the SIGTERM of ``RehearsedJob.stop_after``; 0 if none was sent.
         seconds: from the first start to the last end.
     """
 
@@ -154,12 +154,12 @@ class Cause:
     """Why a job failed, for a person.
 
     Attributes:
-        id: a short name of the kind of failure, as ``mca-key-repeated``.
+        id: a short name of the kind of failure, such as ``mca-key-repeated``.
         text: one line.
         remedy: what to do.
-        host: where it was seen; empty: nowhere in particular.
-        rank: the rank that it is about.
-        last_lines: what that rank (or host) said last, where the cause knows better than the verdict.
+        host: the host it concerns; empty if none in particular.
+        rank: the rank it concerns.
+        last_lines: the last lines of that rank or host, if the cause knows better than the verdict.
     """
 
     id: str
@@ -178,9 +178,9 @@ def _number(environment: Mapping[str, str], *names: str) -> int | None:
 
 
 def _tf_task(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
-    """Rank and number of those tasks of ``TF_CONFIG`` that run the script: the chief, or master, and the workers.
+    """Rank and world size from ``TF_CONFIG``: the tasks that run the script are the chief, or master, and the workers.
 
-    Parameter servers run in the toolkit's own process, and an evaluator has no part in the training.
+    Parameter servers run in the toolkit's own process, and an evaluator does not take part in the training.
     """
     try:
         config = json.loads(environment.get("TF_CONFIG", ""))

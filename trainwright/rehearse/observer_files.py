@@ -1,4 +1,4 @@
-"""From what the observer wrote in a host's ``facts`` folder to :class:`~trainwright.rehearse.observed.Process`."""
+"""Reads the files of a host's observers into :class:`~trainwright.rehearse.observed.Process`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STACKS = 61  # the signal that has the observer write stacks (templates/rehearsa
 
 
 def processes(folder: Path) -> tuple[Process, ...]:
-    """Every Python process of a host, in the order in which they began."""
+    """Every Python process of a host, by start time."""
     found = []
     for path in folder.glob("*.jsonl"):
         events = list(_events(path))
@@ -24,7 +24,7 @@ def processes(folder: Path) -> tuple[Process, ...]:
 
 
 def process(pid: int, events: Iterable[dict[str, Any]], stack: str = "") -> Process | None:
-    """One process from its events; nothing where it never said what it is."""
+    """One process from its events; ``None`` if it has no start event."""
     facts: dict[str, Any] = {}
     for event in events:
         with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
@@ -33,7 +33,7 @@ def process(pid: int, events: Iterable[dict[str, Any]], stack: str = "") -> Proc
 
 
 def _take(facts: dict[str, Any], event: dict[str, Any]) -> None:
-    """Take one event in; raises what a value of the wrong kind raises."""
+    """Apply one event. A value of the wrong type raises."""
     kind = event.get("e")
     if kind == "start":
         begun = {
@@ -47,7 +47,7 @@ def _take(facts: dict[str, Any], event: dict[str, Any]) -> None:
             "reduced": {},
             "reached": (),
         }
-        # A pid comes round again in a long job: what is told from here on is of another process.
+        # Pids are reused in a long job: the events from here on are of another process.
         facts.clear()
         facts.update(begun)
     elif not facts:

@@ -1,4 +1,4 @@
-"""What the platform writes before a job begins: a folder per host, shaped like ``/opt/ml``, and the code archive."""
+"""The files that the platform writes before a job starts: a folder per host, like ``/opt/ml``, and the code archive."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ ARCHIVE = "sourcedir.tar.gz"
 JOB_NAME = "rehearsal"
 REGION = "us-west-2"
 PTH = "trainwright_rehearsal.pth"
-# Globals of its own: the line is run inside of a function of `site`, where a program's functions see nothing of it.
+# Separate globals: `site` runs the line inside a function, whose names the observer's functions would not see.
 _LOADER = f"import sys; exec(compile(open('{CONTROL}/observer.py').read(), '{CONTROL}/observer.py', 'exec'), {{}})\n"
 
 
 @dataclass(frozen=True)
 class HostFolder:
-    """The files of one host on this machine; the names are those below ``/opt/ml``."""
+    """The files of one host on this machine, named as below ``/opt/ml``."""
 
     root: Path
 
@@ -47,29 +47,29 @@ class HostFolder:
 
     @property
     def facts(self) -> Path:
-        """What the observer in the host's processes writes."""
+        """The reports of the observers in the host's processes."""
         return self.root / "facts"
 
     @property
     def devices(self) -> Path:
-        """Programs that show the devices of the host's instance type, where launch lines alone are wanted."""
+        """With ``--launch-only``: programs that show the devices of the host's instance type."""
         return self.root / "devices"
 
 
 def check_entry_point(job: RehearsedJob) -> tuple[Path, str]:
-    """The folder that holds the code, and the entry point in it as the job names it.
+    """The code folder, and the path of the entry point in it.
 
     Raises:
-        RehearsalFailed: the entry point is absolute, lies outside of the source folder, or does not exist; SageMaker's
-            SDK or its toolkit would refuse it (sagemaker-training 5.1.4 takes relative names alone).
+        RehearsalFailed: the entry point is absolute, outside the source folder, or missing; SageMaker's SDK or toolkit
+            would refuse it (sagemaker-training 5.1.4 accepts only relative names).
     """
     given = Path(job.entry_point)
     if job.source_dir is None:
         if not given.is_file():
             raise _refused(
                 "entry-point-missing",
-                f"there is no file {job.entry_point}",
-                "Name a file of this machine with --entry-point, or the folder it lies in with --source-dir.",
+                f"{job.entry_point}: no such file",
+                "Name an existing file with --entry-point, or its folder with --source-dir.",
             )
         return given.absolute().parent, given.name
     if given.is_absolute():
@@ -83,13 +83,13 @@ def check_entry_point(job: RehearsedJob) -> tuple[Path, str]:
         raise _refused(
             "source-dir-missing",
             f"--source-dir {job.source_dir}: no such folder",
-            "Name the folder that holds the code.",
+            "Name the folder that contains the code.",
         )
     if not (source / given).resolve().is_relative_to(source.resolve()):
         raise _refused(
             "entry-point-outside",
-            f"the entry point {job.entry_point} lies outside of {job.source_dir}, so it is not uploaded with it",
-            "Move it into the source folder, or name the folder that holds both.",
+            f"the entry point {job.entry_point} is outside {job.source_dir}, so it is not uploaded with it",
+            "Move it into the source folder, or name a folder that contains both.",
         )
     if not (source / given).is_file():
         near = sorted(str(path.relative_to(source)) for path in source.rglob(given.name))[:3]
@@ -105,20 +105,20 @@ def write_control(job: RehearsedJob, launcher: Launcher, folder: Path) -> None:
     """Fill the control folder: the observer, the code archive, the stand-in programs and modules.
 
     Args:
-        job: what is rehearsed.
-        launcher: what starts its ranks.
-        folder: the control folder, the same for every host.
+        job: the job.
+        launcher: the launcher of its ranks.
+        folder: the control folder, shared by all hosts.
 
     Raises:
-        RehearsalFailed: the entry point cannot be used; see :func:`check_entry_point`.
+        RehearsalFailed: the entry point is invalid; see :func:`check_entry_point`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "facts").mkdir(exist_ok=True)  # a mount point; each host has facts of its own
+    (folder / "facts").mkdir(exist_ok=True)  # a mount point: each host has its own facts
     (folder / "observer.py").write_text((templates_dir() / "rehearsal" / "observer.py").read_text())
     (folder / PTH).write_text(_LOADER)
     if job.stop_after is not None:
         (folder / "stop").touch()
-    (folder / "devices").mkdir(exist_ok=True)  # the same: each host has those of its instance type
+    (folder / "devices").mkdir(exist_ok=True)  # likewise: each host has the devices of its instance type
     _programs(folder / "bin", launch_only.stand_ins(job))
     for name, text in launch_only.packages(job, launcher).items():
         module = folder / "python" / name
@@ -134,10 +134,10 @@ def write_control(job: RehearsedJob, launcher: Launcher, folder: Path) -> None:
 
 
 def code_files(job: RehearsedJob, control: Path) -> dict[str, Path]:
-    """What an estimator uploads: name in the archive to file (and folder) on this machine."""
+    """The files and folders that an estimator uploads: path on this machine by name in the archive."""
     source, entry_point = check_entry_point(job)
     if job.launch_only:
-        # Nothing of the user's is run, so nothing of it is there; neither are requirements installed.
+        # None of the user's code runs, so none is uploaded, and no requirements are installed.
         return {entry_point: control / "entry-point"}
     if job.source_dir is None:
         files = {Path(job.entry_point).name: Path(job.entry_point).absolute()}
@@ -160,22 +160,22 @@ def write_host(
     """Write what the platform writes for one host, for the contract of ``job.sdk``.
 
     Args:
-        job: what is rehearsed.
-        host: its name.
-        folder: where its files go.
-        control: the control folder, filled.
-        processes_per_host: for the launchers of SDK 2; ``None``: left to the toolkit.
-        say: told of a download.
+        job: the job.
+        host: name of the host.
+        folder: takes its files.
+        control: the control folder, already filled.
+        processes_per_host: for the launchers of SDK 2; ``None`` leaves it to the toolkit.
+        say: progress callback.
 
     Raises:
-        RequestError: the distribution is none, or SDK 3 refuses something.
-        RehearsalFailed: the entry point cannot be used.
-        SourceError: SDK 3's drivers cannot be had.
+        RequestError: the distribution is invalid, or SDK 3 refuses it.
+        RehearsalFailed: the entry point is invalid.
+        SourceError: SDK 3's drivers cannot be downloaded.
     """
     _, entry_point = check_entry_point(job)
     for made in (folder.input / "config", folder.input / "data", folder.model, folder.output / "data", folder.facts):
         made.mkdir(parents=True, exist_ok=True)
-        # A container may run as another user than the caller.
+        # The container may run as another user.
         made.chmod(0o777)
     folder.output.chmod(0o777)
     if job.launch_only:
@@ -195,7 +195,7 @@ def write_host(
 
 
 def hyperparameters(job: RehearsedJob, entry_point: str, processes_per_host: int | None) -> dict[str, str]:
-    """What SDK 2 sends for a job: every value a JSON text."""
+    """The hyperparameters that SDK 2 sends for a job; every value is JSON."""
     own = {name: json.dumps(value) for name, value in job.hyperparameters.items()}
     if job.framework == "tensorflow":
         own.setdefault("model_dir", json.dumps("/opt/ml/model"))

@@ -1,4 +1,4 @@
-"""Whose a rehearsal is: so that what a killed one left can be told from what a living one uses."""
+"""The owner of a rehearsal: distinguishes leftovers of a killed one from what a running one uses."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ PREFIX = "trainwright-rehearsal-"
 
 
 def this_process() -> str:
-    """This process as ``<boot>:<pid namespace>:<pid>:<start>``; a pid alone comes round again."""
+    """This process as ``<boot>:<pid namespace>:<pid>:<start>``, as pids are reused."""
     return f"{_boot()}:{_namespace()}:{os.getpid()}:{_start(os.getpid())}"
 
 
 def lives(owner: str) -> bool | None:
-    """Whether the process that :func:`this_process` described still runs; ``None``: it cannot be told from here."""
+    """Whether the process that :func:`this_process` described still runs; ``None`` if unknown here."""
     boot, _, rest = owner.partition(":")
     namespace, _, rest = rest.partition(":")
     pid, _, start = rest.partition(":")
     if not pid.isdigit() or not start:
         return None
     if boot != _boot():
-        # Another machine's, or this one's before it was started anew; an engine's containers outlive that.
+        # Another machine, or this one before a reboot, which an engine's containers survive.
         return None
     if namespace != _namespace():
         return None
@@ -45,7 +45,7 @@ def _namespace() -> str:
 
 
 def _start(pid: int) -> str:
-    """When a process began, in clock ticks since the machine did; empty where there is none."""
+    """When a process started, in clock ticks since boot; empty if it does not exist."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except OSError:

@@ -1,4 +1,4 @@
-"""A whole rehearsal: from a job to a verdict, with nothing left behind."""
+"""A whole rehearsal, from a job to a verdict; leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ KEPT_REPORTS = 20
 
 @dataclass(frozen=True)
 class Launch:
-    """Which launcher a job selects, and how many processes it starts on each host."""
+    """The launcher that a job selects, and how many processes it starts on each host."""
 
     launcher: Launcher
     processes_per_host: int
 
 
 def launch_of(job: RehearsedJob) -> Launch:
-    """What should start the ranks of a job.
+    """The launch that should start the ranks of a job.
 
     Raises:
-        RequestError: the distribution or the instance type is none, or the numbers do not go with it.
-        RehearsalFailed: more processes per host than the instance type has GPUs.
+        RequestError: the distribution or the instance type is invalid, or the numbers do not match it.
+        RehearsalFailed: there are more processes per host than the instance type has devices.
     """
     kind = instance(job.instance_type)
     launcher: Launcher
@@ -88,18 +88,18 @@ def rehearse(
     """Rehearse a job.
 
     Args:
-        job: what to rehearse; ``framework`` is taken from the image where it says.
-        engine: where the containers run; it must share this machine's files.
-        say: told of long steps.
-        site: where the hosts find packages (default: what this machine says).
-        output: the folder for report, logs and artifacts (default: one of its own under ``.trainwright/rehearsals``).
-        junit: takes the verdict as a JUnit report.
+        job: what to rehearse; an image that names its framework overrides ``framework``.
+        engine: runs the containers; it must share this machine's files.
+        say: progress callback.
+        site: where the hosts find packages (default: this machine's).
+        output: folder for report, logs and artifacts (default: a new one under ``.trainwright/rehearsals``).
+        junit: file for a JUnit report.
         quiet: do not show the logs.
 
     Raises:
-        RequestError: the request is wrong.
-        EngineError: the engine cannot do it.
-        RehearsalFailed: the job would fail; details name cause, host, rank, last lines, report.
+        RequestError: the request is invalid.
+        EngineError: the engine cannot run it.
+        RehearsalFailed: the job would fail; the details have cause, host, rank, last lines and report.
     """
     check_job(job)
     if junit is not None:
@@ -108,8 +108,8 @@ def rehearse(
         claim(output.absolute(), "rehearsal", f"--output {output}", whole=True)
     if not engine.local:
         raise EngineError(
-            f"the engine at {engine.endpoint} does not see the files of this machine, which its hosts need",
-            remedy="Rehearse on the engine's machine; or unset DOCKER_HOST.",
+            f"the engine at {engine.endpoint} does not share the files of this machine, which the hosts need",
+            remedy="Rehearse on the engine's machine, or unset DOCKER_HOST.",
         )
     opt_ml.check_entry_point(job)
     leftovers.clear(engine)
@@ -120,7 +120,7 @@ def rehearse(
     with _workplace(engine, work, identity):
         image = hosts.inspect_image(engine, job.image, identity)
         (work / "image").write_text(image.id)
-        # What a distribution means, and whether there is such a one, is a matter of the framework.
+        # What a distribution means, and whether it exists, depends on the framework.
         job = of_image(job, image)
         document = _run(
             job,
@@ -180,7 +180,7 @@ def _run(
     made = [
         Host(name, names.container(n), names.own(n), HostFolder(work / name)) for n, name in enumerate(job.host_names)
     ]
-    # Where the devices of the instance type are shown, the toolkit counts them, as it does on the platform.
+    # With stand-in devices, the toolkit counts them as it does on the platform.
     count = job.processes_per_host if job.launch_only or launch.launcher == "process" else launch.processes_per_host
     for host in made:
         opt_ml.write_host(job, host.name, host.folder, control, count, say=say)
@@ -222,7 +222,7 @@ def _run(
         with _undisturbed():
             hosts.remove(engine, identity)
             cable.close()
-    # First of all: what containers wrote as root need not be readable for others.
+    # First of all: the caller may be unable to read what containers wrote as root.
     artifacts.hand_over(engine, image.id, work)
     facts = JobFacts(
         job, launch.launcher, launch.processes_per_host, watch.facts(), seen.timed_out, seen.stopped, seen.seconds
@@ -236,22 +236,22 @@ def _run(
 
 
 def of_image(job: RehearsedJob, image: JobImage) -> RehearsedJob:
-    """The job with what its image says: the framework, and the version of SMP where it holds that.
+    """The job with the framework of its image, and the version of SMP if the image contains it.
 
-    ``SAGEMAKER_TRAINING_MODULE`` names the framework where no label of ours does, as in the containers of AWS, and the
-    job's distribution where neither does. A line may have a longer name than its framework
-    (``huggingface-tensorflow``); SageMaker's launchers know two.
+    The framework comes from our label, else from ``SAGEMAKER_TRAINING_MODULE`` (as in AWS's containers), else from the
+    job's distribution. A line's name may contain more than its framework (``huggingface-tensorflow``); SageMaker's
+    launchers know two frameworks.
     """
-    told = (image.labels.get(f"{LABEL}.framework", ""), image.environment.get("SAGEMAKER_TRAINING_MODULE", ""))
-    named = (name for said in told for name in distributions.PRECEDENCE if name in said)
-    framework = next(named, distributions.framework_of(job.distribution) or job.framework)
+    hints = (image.labels.get(f"{LABEL}.framework", ""), image.environment.get("SAGEMAKER_TRAINING_MODULE", ""))
+    names = (name for hint in hints for name in distributions.PRECEDENCE if name in hint)
+    framework = next(names, distributions.framework_of(job.distribution) or job.framework)
     smp = image.labels.get(f"{LABEL}.component.smdistributed-modelparallel", "").split()
     return replace(job, framework=framework, smp_version=smp[0] if smp else job.smp_version)
 
 
 @contextmanager
 def _workplace(engine: Engine, work: Path, identity: str) -> Iterator[None]:
-    """The folder with the files of the hosts; gone in the end, with every container that is left."""
+    """The folder for the files of the hosts; removed on exit, with all containers that are left."""
     work.mkdir(parents=True)
     (work / leftovers.OWNER_FILE).write_text(this_process())
     try:
@@ -271,7 +271,7 @@ def _workplace(engine: Engine, work: Path, identity: str) -> Iterator[None]:
 
 @contextmanager
 def _undisturbed() -> Iterator[None]:
-    """Do not let a second Ctrl-C cut the clearing short."""
+    """Ignore a second Ctrl-C during the clean-up."""
     try:
         before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not the main thread: no signal arrives here

@@ -1,4 +1,4 @@
-"""What is rehearsed: a training job as a user describes it."""
+"""A training job to rehearse, as the user describes it."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ MAX_HOSTS = 16
 
 @dataclass(frozen=True)
 class RehearsedJob:
-    """One training job, and how it is rehearsed.
+    """One training job, and how to rehearse it.
 
     Attributes:
         image: reference or id of the image.
-        framework: ``pytorch`` or ``tensorflow``, as the image's labels or the user say.
-        smp_version: of SageMaker's model parallel library in the image; ``None``: not known, or not there.
-        entry_point: as given: relative to ``source_dir``, or a file of its own where there is none.
+        framework: ``pytorch`` or ``tensorflow``, from the image's labels or the user.
+        smp_version: of SageMaker's model parallel library in the image; ``None`` if unknown or missing.
+        entry_point: as given: relative to ``source_dir``, or a path if that is not set.
         source_dir: the folder that an estimator would upload.
-        requirements: a requirements file that stands for the folder's own ``requirements.txt``.
-        hosts: how many instances, all groups together.
-        processes_per_host: as given; ``None``: what the platform would take for ``instance_type``.
+        requirements: a requirements file that replaces the folder's own ``requirements.txt``.
+        hosts: number of instances, all groups together.
+        processes_per_host: as given; ``None`` for the platform's default for ``instance_type``.
         distribution: the estimator's ``distribution`` argument.
-        instance_type: such as ``ml.p4d.24xlarge``; with groups, of those hosts that have ranks.
-        groups: of a heterogeneous cluster, in the order of its hosts; empty: all hosts are of ``instance_type``.
+        instance_type: such as ``ml.p4d.24xlarge``; with groups, the type of the hosts that have ranks.
+        groups: of a heterogeneous cluster, in the order of its hosts; empty if all hosts have ``instance_type``.
         hyperparameters: the user's own, not encoded.
-        inputs: channel to folder.
-        sdk: whose contract: 2 (the image's ``train``) or 3 (the SDK's drivers).
+        inputs: folder by channel.
+        sdk: 2 (the image's ``train``) or 3 (the SDK's drivers).
         launch_only: show the launch lines, run nothing.
-        timeout: seconds until the rehearsal is ended.
-        stop_after: send SIGTERM, as StopTrainingJob does, so many seconds after every rank began to run the script (of
-            a script that is no Python program: after the hosts began); ``None``: never.
+        timeout: seconds after which the rehearsal is ended.
+        stop_after: send SIGTERM, as StopTrainingJob does, this many seconds after every rank started the script (if it
+            is not a Python program: after the hosts started); ``None`` for never.
         stop_grace: seconds from SIGTERM to SIGKILL.
-        memory: limit of each host as docker writes it (``512m``); ``None``: none.
+        memory: limit of each host in docker's notation (``512m``), if any.
         environment: the estimator's ``environment``: variables of every container.
-        interface: the name that resourceconfig.json gives for the network interface.
+        interface: name of the network interface in resourceconfig.json.
     """
 
     image: str
@@ -84,7 +84,7 @@ class RehearsedJob:
 
     @property
     def rank_hosts(self) -> tuple[str, ...]:
-        """Hosts on which the launcher starts ranks; on the others of a heterogeneous cluster the script runs alone."""
+        """Hosts on which the launcher starts ranks; on the others of a heterogeneous cluster, the script runs alone."""
         named = (self.distribution or {}).get("instance_groups", ()) if self.groups else ()
         chosen = [hosts for group, hosts in self.cluster if not named or group.name in named]
         return tuple(host for hosts in chosen for host in hosts)

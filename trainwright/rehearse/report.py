@@ -1,4 +1,4 @@
-"""What is kept of a rehearsal: its document, the logs, the stacks of a hang."""
+"""The report of a rehearsal: its document, its text, the logs, the stacks of a hang."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SUITE = "rehearsal"
 
 
 def write_logs(facts: JobFacts, folder: Path) -> None:
-    """Write ``logs/<host>.log``, and ``logs/<host>.stacks`` where stacks were asked for."""
+    """Write ``logs/<host>.log``, and ``logs/<host>.stacks`` if there are stacks."""
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
     for host in facts.hosts:
@@ -139,7 +139,7 @@ def _cause(cause: Cause, facts: JobFacts) -> RehearsalCause:
 def write_junit_report(document: RehearsalDocument, path: Path) -> None:
     """Write the checks of a rehearsal's document as JUnit; the cause of a failure is a case of its own.
 
-    A failed check alone says what did not hold (``world size``), the cause says why and what to do.
+    A failed check only says what is wrong (``world size``), the cause says why and what to do.
     """
     cases = [Case(SUITE, row.check, row.outcome, row.says) for row in document.checks]
     if (cause := document.cause) is not None:

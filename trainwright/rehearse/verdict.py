@@ -1,4 +1,4 @@
-"""From what was seen to a verdict: what held, what did not, and the cause for a person."""
+"""Judges the observations of a job: which checks passed, which failed, and why."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<functi
 
 @dataclass(frozen=True)
 class JobCheck:
-    """One thing that has to hold; ``says`` is what was found."""
+    """One requirement; ``says`` is what was found."""
 
     name: str
     outcome: Outcome
@@ -42,7 +42,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``cause`` is there where a check failed."""
+    """The outcome of all checks; ``cause`` is set if one failed."""
 
     checks: tuple[JobCheck, ...]
     ranks: tuple[Rank, ...]
@@ -55,25 +55,25 @@ class Verdict:
 
 
 def judge(facts: JobFacts) -> Verdict:
-    """Judge a job by what was seen of it."""
+    """Judge a job by its observations."""
     found = ranks(facts)
     if facts.stopped:
         checks = [_stop(facts, found)]
     else:
         checks = [_time(facts), _exit_codes(facts), _reports(facts), *_truth(facts, found)]
         if facts.job.stop_after is not None:
-            checks.append(JobCheck("stop", "failed", "not sent: the job had ended before it was due"))
+            checks.append(JobCheck("stop", "failed", "not sent: the job ended before it was due"))
     kept = [check for check in checks if check.says]
     failed = [check for check in kept if check.outcome == "failed"]
     cause = explain(facts) or (_cause(facts, found, failed) if failed else None)
     if cause is not None and not failed:
-        # All that the job says of itself is well, and still it did not do what was asked.
+        # The job reports success, but did not do what was asked.
         kept.append(JobCheck("what was asked", "failed", cause.text))
     return Verdict(tuple(kept), tuple(found), tuple(_notes(facts, found)), cause)
 
 
 def judge_launches(facts: JobFacts, launches: Sequence[LaunchLine]) -> Verdict:
-    """Judge a job of which only the launch lines were wanted."""
+    """Judge a job that was run with ``--launch-only``."""
     hosts = facts.job.rank_hosts
     lacking = sorted(awaited(facts.launcher, facts.job) - {launch.host for launch in launches})
     if lacking:
@@ -87,24 +87,24 @@ def judge_launches(facts: JobFacts, launches: Sequence[LaunchLine]) -> Verdict:
 
 
 def ranks(facts: JobFacts) -> list[Rank]:
-    """The processes that run the user's script: the ranks where there are any, else the script of each host."""
+    """The processes that run the user's script: the ranks if there are any, else the script of each host."""
     found = [Rank(host.name, one) for host in facts.hosts for one in scripts(host.processes, facts.job.entry_point)]
     return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.host))
 
 
 def scripts(processes: Sequence[Process], entry_point: str) -> list[Process]:
-    """Those of a host's processes that run the script, without what they start: it inherits much that a rank has."""
+    """The processes of a host that run the script, without their children, which inherit much from them."""
     found = [one for one in processes if runs_script(one, entry_point)]
     pids = {one.pid for one in found}
     return [one for one in found if one.parent not in pids]
 
 
 def at_work(job: RehearsedJob, processes_per_host: int, folders: Mapping[str, Path]) -> bool:
-    """Whether every rank runs its script, or nobody can tell, as the script is no Python program.
+    """Whether every rank runs its script; always true if the script is not a Python program.
 
     Args:
-        job: what is rehearsed.
-        processes_per_host: how many ranks a host has to have that has any.
+        job: the job.
+        processes_per_host: the number of ranks of a host that has any.
         folders: the ``facts`` of each host, by name.
     """
     return not job.entry_point.endswith(".py") or all(
@@ -114,7 +114,7 @@ def at_work(job: RehearsedJob, processes_per_host: int, folders: Mapping[str, Pa
 
 
 def runs_script(process: Process, entry_point: str) -> bool:
-    """Whether a process is the user's script, and not a launcher that has the script among its arguments."""
+    """Whether a process runs the user's script, rather than a launcher with the script among its arguments."""
     name = entry_point.rpartition("/")[2]
     programs = [word.rpartition("/")[2] for word in process.argv[:4]]
     if any(word in _AGENTS for word in programs) or "torch.distributed.run" in process.argv[:4]:
@@ -126,10 +126,10 @@ def runs_script(process: Process, entry_point: str) -> bool:
 
 
 def waiting_for(stack: str) -> str:
-    """What the main thread of a process waits in, from its stacks: the innermost frame, and the nearest of a script.
+    """Where the main thread of a process is waiting: the innermost frame, and the nearest one of a script.
 
     Returns:
-        ``accept (socket.py:295), called by train.py:12``; empty where there is no stack.
+        ``accept (socket.py:295), called at train.py:12``; empty without a stack.
     """
     thread: list[tuple[str, str, str]] = []
     blocks = re.split(r"\n(?=(?:Current t|T)hread )", stack)
@@ -172,7 +172,7 @@ def _exit_codes(facts: JobFacts) -> JobCheck:
 
 def _reports(facts: JobFacts) -> JobCheck:
     if facts.job.sdk == 3:
-        # SDK 3's drivers write no success file; they write the other one.
+        # SDK 3's drivers write only the failure file.
         failed = [host.name for host in facts.hosts if host.failure is not None]
         where = ", ".join(failed) or "no host"
         return JobCheck("reports", "failed" if failed else "passed", f"output/failure on {where}")
@@ -187,14 +187,14 @@ def _reports(facts: JobFacts) -> JobCheck:
 
 
 def _truth(facts: JobFacts, found: Sequence[Rank]) -> Iterable[JobCheck]:
-    """What the ranks saw themselves; only looked at where the job says that it succeeded."""
+    """What the ranks saw; checked only if the job reports success."""
     if any(host.exit_code != 0 for host in facts.hosts):
         return
     if not any(host.processes for host in facts.hosts):
-        yield JobCheck("script", "skipped", "not looked at: the image has no Python that tells")
+        yield JobCheck("script", "skipped", "not checked: the image has no Python to observe")
         return
     if not facts.job.entry_point.endswith(".py"):
-        yield JobCheck("script", "skipped", f"not looked at: {facts.job.entry_point} is no Python program")
+        yield JobCheck("script", "skipped", f"not checked: {facts.job.entry_point} is not a Python program")
         return
     idle = [host.name for host in facts.hosts if host.name not in {one.host for one in found}]
     if idle:
@@ -213,7 +213,9 @@ def _world(facts: JobFacts, found: Sequence[Rank]) -> JobCheck:
     formula = f"{len(facts.job.rank_hosts)} x {facts.processes_per_host}"
     numbered = [one for one in found if one.rank is not None]
     if not numbered:
-        return JobCheck("world size", "failed", f"no rank was numbered; {facts.launcher} should have started {wanted}")
+        return JobCheck(
+            "world size", "failed", f"no launcher numbered a rank; {facts.launcher} should have started {wanted}"
+        )
     seen = {size for one in numbered for size in (one.process.world_size, *one.process.world_sizes.values()) if size}
     right = seen == {wanted} and sorted(one.rank or 0 for one in numbered) == list(range(wanted))
     if right:
@@ -239,22 +241,24 @@ def _all_reduce(facts: JobFacts, found: Sequence[Rank]) -> JobCheck:
     if not numbered:
         return JobCheck("all-reduce", "skipped", "")
     if not proven:
-        return JobCheck("all-reduce", "skipped", "the ranks never joined a group, so nothing proves that they talked")
+        return JobCheck(
+            "all-reduce", "skipped", "the ranks never joined a group, so nothing proves that they communicated"
+        )
     wanted = facts.world_size * (facts.world_size + 1) / 2
     for library in sorted(proven):
         values = {one.process.reduced.get(library) for one in numbered}
         if values != {wanted}:
-            told = ", ".join("none" if value is None else f"{value:g}" for value in sorted(values, key=str))
-            return JobCheck("all-reduce", "failed", f"{library}: {told}, not {wanted:g} on every rank")
+            sums = ", ".join("none" if value is None else f"{value:g}" for value in sorted(values, key=str))
+            return JobCheck("all-reduce", "failed", f"{library}: {sums}, not {wanted:g} on every rank")
     return JobCheck("all-reduce", "passed", f"{wanted:g} on every rank ({', '.join(sorted(proven))})")
 
 
 def _servers(facts: JobFacts, found: Sequence[Rank]) -> JobCheck:
-    """In place of an all-reduce: with parameter servers, the coordinator has every task compute something."""
+    """Instead of an all-reduce: with parameter servers, every task computes something for the coordinator."""
     made = [one.process for one in found if "tensorflow" in one.process.world_sizes]
     reached = {task for process in made for task in process.reached}
     if not made:
-        said = "no ParameterServerStrategy was made, so nothing proves that the hosts talked"
+        said = "no ParameterServerStrategy was created, so nothing proves that the hosts communicated"
         return JobCheck("cluster", "skipped", said)
     workers, servers = (sum(task.startswith(f"{kind}:") for task in reached) for kind in ("worker", "ps"))
     wanted = facts.world_size - 1  # the coordinator itself runs on the first host
@@ -270,20 +274,20 @@ def _stop(facts: JobFacts, found: Sequence[Rank]) -> JobCheck:
     ended = f"ended in {max(0.0, took):.1f} s"
     if not found:
         return JobCheck(
-            "stop", "passed", f"{ended}; whether the script heard SIGTERM was not seen: it is no Python program"
+            "stop", "passed", f"{ended}; whether the script received SIGTERM is unknown: it is not a Python program"
         )
     if not _living(found):
-        return JobCheck("stop", "failed", "no script ran any more when SIGTERM was sent")
+        return JobCheck("stop", "failed", "no script was running when SIGTERM was sent")
     if deaf := _deaf(found):
         where = sorted({one.host for one in deaf})
         return JobCheck(
-            "stop", "failed", f"the script did not hear SIGTERM on {', '.join(where)}: its process was killed"
+            "stop", "failed", f"the script did not receive SIGTERM on {', '.join(where)}: its process was killed"
         )
     return JobCheck("stop", "passed", f"got SIGTERM and {ended}")
 
 
 def _living(found: Sequence[Rank]) -> list[Rank]:
-    """The ranks that SIGTERM found at work."""
+    """The ranks that were running at SIGTERM."""
     return [one for one in found if not one.process.ended or one.process.signal]
 
 
@@ -293,20 +297,20 @@ def _deaf(found: Sequence[Rank]) -> list[Rank]:
 
 def _notes(facts: JobFacts, found: Sequence[Rank]) -> Iterable[str]:
     numbered = [one for one in found if one.rank is not None]
-    # Scripts of TensorFlow 1 share parameter servers by sessions of their own, which are not looked at.
+    # TensorFlow 1 scripts use parameter servers through their own sessions, which are not observed.
     alone = facts.launcher != "parameter-server" and not any(one.process.world_sizes for one in numbered)
     if facts.distributed and numbered and alone:
         means = "MultiWorkerMirroredStrategy" if facts.launcher == "mwms" else "torch.distributed or mpi4py"
         yield (
             f"{facts.launcher} started {len(numbered)} ranks, but none joined a group ({means}): "
-            "each of them trains for itself"
+            "each of them trains separately"
         )
     if facts.launcher == "process" and facts.job.hosts > 1:
-        yield f"no distribution is asked for: {facts.job.hosts} hosts run the script, each for itself"
+        yield f"no distribution was requested: {facts.job.hosts} hosts run the script, each separately"
 
 
 def _cause(facts: JobFacts, found: Sequence[Rank], failed: Sequence[JobCheck]) -> Cause:
-    """A cause where the catalogue knows none."""
+    """The cause if no rule knows one."""
     broken = [one for one in found if one.process.error]
     if facts.timed_out:
         return _hang(facts, found)
@@ -319,7 +323,7 @@ def _cause(facts: JobFacts, found: Sequence[Rank], failed: Sequence[JobCheck]) -
         return Cause(
             id="script-failed",
             text=f"the script failed: {first.process.error_line or trace[-1]}",
-            remedy="The traceback is the script's own; it fails on SageMaker as it does here.",
+            remedy="The traceback is the script's own; on SageMaker it would fail in the same way.",
             host=first.host,
             rank=first.rank,
             last_lines=tuple(trace[-LAST_LINES:]),
@@ -329,10 +333,10 @@ def _cause(facts: JobFacts, found: Sequence[Rank], failed: Sequence[JobCheck]) -
         first_host = min(ended, key=lambda host: host.ended_at)
         reasons = [line for line in (first_host.failure or "").splitlines() if line.strip()]
         reason = reasons[-1] if reasons else f"exit code {first_host.exit_code}"
-        return Cause("host-failed", f"{first_host.name} failed: {reason}", "Its log says more.", first_host.name)
+        return Cause("host-failed", f"{first_host.name} failed: {reason}", "See its log.", first_host.name)
     check = failed[0]
     host = next((host.name for host in facts.hosts if not host.success), facts.hosts[0].name)
-    return Cause(check.name.replace(" ", "-"), f"{check.name}: {check.says}", "The logs of the hosts say more.", host)
+    return Cause(check.name.replace(" ", "-"), f"{check.name}: {check.says}", "See the logs of the hosts.", host)
 
 
 def _hang(facts: JobFacts, found: Sequence[Rank]) -> Cause:
@@ -355,7 +359,7 @@ def _hang(facts: JobFacts, found: Sequence[Rank]) -> Cause:
         id="timeout",
         text=f"no end after {facts.job.timeout:g} s"
         + (f"; waiting: {'; '.join(text for _, text in waits[:4])}" if waits else ""),
-        remedy="A job that only needs longer gets --timeout SECONDS; the stacks of every process are in the report.",
+        remedy="If the job only needs more time, use --timeout SECONDS; the report has the stacks of every process.",
         host=name,
         rank=first.rank if first else None,
         last_lines=tuple(first.process.stack.splitlines()[:LAST_LINES]) if first else (),
@@ -378,7 +382,7 @@ def last_lines(facts: JobFacts, cause: Cause) -> tuple[str, ...]:
 
 
 def of_rank(host: HostFacts, rank: int | None) -> list[str]:
-    """The lines of one rank, where mpirun marked them; else all lines of the host."""
+    """The lines of one rank if mpirun marked them, else all lines of the host."""
     if rank is not None:
         mark = re.compile(rf"\[1,(?:mpirank:)?{rank}[,\]]")
         if own := [line for line in host.log if mark.match(line)]:

@@ -1,4 +1,4 @@
-"""Follow the hosts of a job from their start to their end: logs, exit codes, the limit of time, stacks of a hang."""
+"""Follows the hosts of a job from start to end: logs, exit codes, timeout, stacks of a hang."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from trainwright.rehearse.rehearsed_job import RehearsedJob
 
 TICK = 0.2
 STACK_SECONDS = 3.0  # for the processes of a host to write their stacks
-REST_SECONDS = 2.0  # for the others to say why, once a host has failed
+REST_SECONDS = 2.0  # for the other hosts to report, once one has failed
 COMMAND_SECONDS = 60
-LAST_WORDS_SECONDS = 5.0  # for a log to come to its end after its container has
+LAST_WORDS_SECONDS = 5.0  # for the rest of a log after its container has ended
 
 HostCallback = Callable[[str, str], None]  # takes the name of a host, and a text
 
 
 @dataclass
 class _Watched:
-    """What is known so far of a host that runs."""
+    """The state of a running host."""
 
     host: Host
     log: deque[str] = field(default_factory=lambda: deque(maxlen=LOG_LINES))
@@ -49,7 +49,7 @@ class _Watched:
 
 @dataclass(frozen=True)
 class Ending:
-    """How it ended; ``stopped``: when SIGTERM was sent (0: never)."""
+    """How a job ended; ``stopped`` is the Unix time of SIGTERM, or 0."""
 
     timed_out: bool
     stopped: float
@@ -60,7 +60,7 @@ class Watch:
     """Starts the containers of the hosts and follows them.
 
     Args:
-        engine: whose containers they are.
+        engine: the engine of the containers.
         job: its limits.
         hosts: with containers that are made and have not begun.
         line: told every line of a host's log.
@@ -90,7 +90,7 @@ class Watch:
         self._timed_out = False
 
     def follow(self) -> Ending:
-        """Start every host and follow all of them to their end; nothing runs any more when this returns."""
+        """Start all hosts and follow them to their end; none is running when this returns."""
         began = time.time()
         self._start()
         failed_at = 0.0
@@ -100,7 +100,7 @@ class Watch:
             if not failed_at and any(not one.running and one.exit_code != 0 for one in self._hosts.values()):
                 failed_at = now
             if (failed_at and now > failed_at + REST_SECONDS) or self._enough():
-                # The workers of a master that failed wait for ever; the platform takes them down, too.
+                # The workers of a failed master wait forever; the platform takes them down as well.
                 self._take_down([one for one in running if one.running], "taken down")
             elif self._stopped and now > self._stopped + self._job.stop_grace:
                 self._time_up("stopped")
@@ -113,7 +113,7 @@ class Watch:
         return Ending(self._timed_out, self._stopped, time.time() - began)
 
     def facts(self) -> tuple[HostFacts, ...]:
-        """What was seen of each host; to be asked for when its files can be read by this process."""
+        """The observations of each host; call it when this process can read the hosts' files."""
         return tuple(self._facts(one) for one in self._hosts.values())
 
     def _start(self) -> None:
@@ -121,7 +121,7 @@ class Watch:
             done = self._client("start", one.host.container)
             one.started_at = time.time()
             if not done.ok:
-                # The image has no such program, or it cannot be run: the engine's word is all there is.
+                # The image lacks the program, or it cannot run: the engine's message is all there is.
                 one.log.extend(done.stderr.strip().splitlines())
                 for said in one.log:
                     self._line(name, said)
@@ -144,7 +144,7 @@ class Watch:
         self._events.put(("exit", host.name, int(code) if code.lstrip("-").isdigit() else 255))
 
     def _take_events(self, seconds: float) -> None:
-        """Take what has come in; waits for the first event at most so long."""
+        """Process pending events; waits up to ``seconds`` for the first one."""
         with contextlib.suppress(queue.Empty):
             event = self._events.get(timeout=seconds)
             while True:
@@ -161,7 +161,7 @@ class Watch:
             self._state(name, f"ended with exit code {value}")
 
     def _stop_is_due(self, now: float) -> bool:
-        """Whether SIGTERM is to be sent: a stop before there is a script to hear it would prove nothing."""
+        """Whether to send SIGTERM now; a stop before the script runs would prove nothing."""
         if self._job.stop_after is None or self._stopped:
             return False
         if not self._working_since and self._at_work():
@@ -188,7 +188,7 @@ class Watch:
         living = [process.pid for process in observer_files.processes(one.host.folder.facts) if not process.ended]
         if not living:
             return
-        # One by one: a process that is gone by now must not keep the others from being asked.
+        # One by one: a process that has ended must not keep the others from being asked.
         script = 'for p in "$@"; do kill -0 $p 2>/dev/null && kill -$0 $p; done; true'
         self._client("exec", one.host.container, "/bin/sh", "-c", script, str(STACKS), *map(str, living))
         until = time.time() + STACK_SECONDS

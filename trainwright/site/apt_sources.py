@@ -1,4 +1,4 @@
-"""The mirror of Debian's archive that this machine's own apt uses, where it is not the distribution's default."""
+"""The mirror of Debian's archive that this machine's apt uses, if it is not the distribution's default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-# Base operating systems and the suite of Debian's archive that each is.
+# The suite of Debian's archive for each base operating system.
 DEBIAN_SUITES = {"debian-11": "bullseye", "debian-12": "bookworm", "debian-13": "trixie"}
 APT = Path("/etc/apt")
 _LINE = re.compile(r"^deb\s+(?:\[[^]]*\]\s*)?(\S+)\s+(\S+)\s+(.+)$", re.MULTILINE)
@@ -15,10 +15,10 @@ _RELEASE = re.compile(r"^([a-z]+)(-updates|-security)?$")
 
 
 def machine_mirrors(folder: Path = APT) -> tuple[str | None, str | None]:
-    """The mirrors of the archive and of its security suite; nothing where apt uses the distribution's own hosts.
+    """The mirrors of the archive and of its security suite; ``None`` if apt uses the distribution's own hosts.
 
-    Only a place that has both a release and its ``-updates`` counts as a mirror of the archive: other vendors'
-    repositories carry the release's name, too.
+    Only a source with both a release and its ``-updates`` counts as a mirror of the archive: repositories of other
+    vendors use the release's name as well.
 
     Args:
         folder: apt's configuration.
@@ -36,13 +36,13 @@ def machine_mirrors(folder: Path = APT) -> tuple[str | None, str | None]:
 
 
 def _is_default(url: str) -> bool:
-    """Whether a host is the distribution's own, or one of its named mirrors: its domain is called after it."""
+    """Whether a host belongs to the distribution, including its official mirrors: its domain is ``debian``."""
     labels = (urlsplit(url).hostname or "").split(".")
     return len(labels) > 1 and labels[-2] == "debian"
 
 
 def _entries(folder: Path) -> Iterator[tuple[str, str, list[str]]]:
-    """URL, suite and areas of every binary source, of both of apt's formats."""
+    """URL, suite and areas of every binary source, in both of apt's formats."""
     for path in (folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))):
         try:
             text = path.read_text(errors="replace")

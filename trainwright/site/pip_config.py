@@ -1,4 +1,4 @@
-"""The options of pip that say where packages come from, as pip itself would read them."""
+"""pip's options for the sources of packages, read as pip itself reads them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trainwright.core.errors import RequestError
 from trainwright.core.paths import setting
 from trainwright.core.records import read_text
 
-# pip's names, and those of the site.
+# The names of pip and of the site.
 PIP_OPTIONS = {
     "index-url": "index_url",
     "extra-index-url": "extra_index_urls",
@@ -25,10 +25,10 @@ def pip_options(environ: Mapping[str, str], home: Path | None) -> dict[str, tupl
 
     Args:
         environ: the environment.
-        home: of the user, where there is one.
+        home: of the user, if there is one.
 
-    Later files win: global, user, the virtual environment's, ``PIP_CONFIG_FILE`` (which stands for the user's; the
-    null device switches all files off); ``[install]`` wins over ``[global]``, ``PIP_*`` variables over everything.
+    Later files win: global, user, the virtual environment's, ``PIP_CONFIG_FILE`` (which replaces the user's; the null
+    device disables all files); ``[install]`` wins over ``[global]``, ``PIP_*`` variables over everything.
 
     Raises:
         RequestError: a file cannot be read.
@@ -53,13 +53,13 @@ def pip_options(environ: Mapping[str, str], home: Path | None) -> dict[str, tupl
         try:
             parser.read_string(read_text(file, remedy="pip cannot read its configuration either."), str(file))
         except configparser.Error as wrong:
-            raise RequestError(f"pip cannot read its configuration: {wrong}", remedy=f"correct {file}") from wrong
+            raise RequestError(f"pip cannot read its configuration: {wrong}", remedy=f"Fix {file}.") from wrong
         for section in sections.keys() & set(parser.sections()):
             for key, value in parser.items(section):
                 sections[section][key.replace("_", "-").removeprefix("--")] = (value, str(file))
     rows = sections["global"] | sections["install"]
     for key in (*PIP_OPTIONS, "cert"):
         variable = "PIP_" + key.replace("-", "_").upper()
-        if told := setting(variable, environ):
-            rows[key] = (told, variable)
+        if override := setting(variable, environ):
+            rows[key] = (override, variable)
     return rows

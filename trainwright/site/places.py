@@ -1,4 +1,4 @@
-"""The places that a site names: on the web or on this machine, and whether those of this machine are there."""
+"""The places that a site names, on the web or on this machine; checks those on this machine."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ FILES = {"ca_bundle", "netrc"}
 
 
 def expanded(folder: Path, place: str) -> Path:
-    """A path from a folder, with ``~``; an unknown ``~user`` stays as it is, so there is no such file."""
+    """A path relative to a folder, with ``~`` expanded; an unknown ``~user`` stays as it is."""
     return folder / os.path.expanduser(place)  # noqa: PTH111 - pathlib raises RuntimeError for an unknown user
 
 
 def sort_places(data: Mapping[str, Any], where: Callable[[str], str]) -> dict[str, Any]:
-    """Well-typed ``index_url``, ``extra_index_urls``, ``find_links`` and ``artifact_mirror``, local places moved to
-    keys of their own.
+    """Move the local places of ``index_url``, ``extra_index_urls``, ``find_links`` and ``artifact_mirror`` to separate
+    keys.
 
     Args:
         data: by the keys of a site file.
-        where: tells where a key was set.
+        where: returns where a key was set.
 
     Raises:
         RequestError: a place is neither local nor on the web.
@@ -37,11 +37,11 @@ def sort_places(data: Mapping[str, Any], where: Callable[[str], str]) -> dict[st
         try:
             paths[key] = [local_path(one) for one in many(data.get(key))]
         except ValueError as wrong:
-            raise RequestError(f"{where(key)}: {key}: {wrong}", remedy="see docs/site.md") from None
+            raise RequestError(f"{where(key)}: {key}: {wrong}", remedy="See docs/site.md.") from None
     placed = dict(data)
     local = list(data.get("local_indexes", []))
     if here := [path for path in paths["index_url"] if path is not None]:
-        placed |= {"index_url": None, "no_index": not data.get("extra_index_urls")}  # pip asks no default index either
+        placed |= {"index_url": None, "no_index": not data.get("extra_index_urls")}  # pip uses no default index either
         local += here
     for key, urls in (("extra_index_urls", "extra_index_urls"), ("find_links", "find_links_urls")):
         if key in data:
@@ -55,22 +55,22 @@ def sort_places(data: Mapping[str, Any], where: Callable[[str], str]) -> dict[st
 
 
 def many(value: Any) -> list[str]:
-    """The entries of a key that holds one value or a list."""
+    """The entries of a key that has one value or a list."""
     return list(value) if isinstance(value, list) else [value] if value else []
 
 
 def on_the_web(value: object) -> object:
-    """The value of a key without its local places, for a check of what is left."""
+    """The value of a key without its local places, for validation."""
     if isinstance(value, list):
         return [one for one in value if on_the_web(one) is not None]
     return None if isinstance(value, str) and value and not value.startswith(("http://", "https://")) else value
 
 
 def check_place(key: str, path: Path, where: str) -> None:
-    """A folder or file that a site file names."""
+    """Check a folder or file that a site file names."""
     if not path.exists():
-        if key != "locks":  # made when the first lock is written
-            raise RequestError(f"{where}: there is no {path}")
+        if key != "locks":  # created with the first lock
+            raise RequestError(f"{where}: {path} does not exist")
     elif key in FOLDERS and not path.is_dir():
         raise RequestError(f"{where}: {path} is not a directory")
     elif key in FILES and not path.is_file():
@@ -80,15 +80,16 @@ def check_place(key: str, path: Path, where: str) -> None:
 
 
 def check_bundle(path: Path, where: str) -> None:
-    """Refuse a file that holds no certificates; curl, pip and uv would each report it later, in their own words."""
+    """Refuse a file without certificates, which curl, pip and uv would each report later in their own words."""
     if not re.search(rb"-----BEGIN (TRUSTED )?CERTIFICATE-----", read_bytes(path)):
         raise RequestError(
-            f"{where}: {path} holds no certificate", remedy="Name a file of certificates in PEM (BEGIN CERTIFICATE)."
+            f"{where}: {path} contains no certificate",
+            remedy="Name a file of certificates in PEM format (BEGIN CERTIFICATE).",
         )
 
 
 def where_of(path: Path, text: str, *keys: str) -> str:
-    """``file:line`` of a key; the last of nested keys counts."""
+    """``file:line`` of a key; of nested keys, the last one counts."""
     for key in reversed(keys):
         line = rf"^[ \t\[]*([A-Za-z0-9_.-]+\.)?[\"']?{re.escape(key)}[\"']?\s*[\].=]"
         if match := re.search(line, text, re.MULTILINE):

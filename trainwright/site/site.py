@@ -1,8 +1,7 @@
-"""Where things come from on this machine: package indexes, mirrors, the CA bundle, proxies, AWS account and region.
+"""The site of this machine: package indexes, mirrors, the CA bundle, proxies, AWS account and region.
 
-What the machine says already (pip's own configuration, the environment) is taken as it is; a ``trainwright.toml``
-says the rest. Nothing of a site may end up in a layer: it reaches a build as BuildKit secrets and predefined build
-arguments alone.
+It starts from the machine's configuration (pip's own, the environment), which a ``trainwright.toml`` overrides. Nothing
+of a site may end up in a layer: it reaches a build only as BuildKit secrets and predefined build arguments.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from trainwright.site.places import FILES, FOLDERS, check_place, expanded, many,
 SITE_FILE = "trainwright.toml"
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _REGION = r"^[a-z]{2}(-[a-z]{2,16}){1,4}-[0-9]$"
-# Where a build step finds the packages of apt_folder: a mount of the build context.
+# The mount of apt_folder in a build step.
 APT_MOUNT = "/mnt/apt/repository"
 
 
@@ -43,7 +42,7 @@ class Aws(BaseModel):
 
 
 class Proxies(BaseModel):
-    """Proxy addresses as the environment variables of the same names hold them."""
+    """Proxy addresses, as in the environment variables of the same names."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
@@ -56,22 +55,22 @@ class Site(BaseModel):
     """Where things come from on this machine; see :func:`load_site`.
 
     Attributes:
-        index_url: pip's index, with its credentials; ``None``: pip's default.
-        extra_index_urls: further indexes reached by http(s), with their credentials.
-        local_indexes: folders that hold a simple index (pip's ``file://`` indexes).
+        index_url: pip's index, with its credentials; ``None`` for pip's default.
+        extra_index_urls: further indexes over http(s), with their credentials.
+        local_indexes: folders with a simple index (pip's ``file://`` indexes).
         find_links: folders with wheels and source archives.
         find_links_urls: pages with links to such files.
-        no_index: pip's ``no-index``: only ``find_links`` and ``local_indexes`` count.
-        ca_bundle: PEM file with the certificate authorities to trust in a build.
+        no_index: pip's ``no-index``: only ``find_links`` and ``local_indexes`` are used.
+        ca_bundle: PEM file with the certificate authorities for a build.
         netrc: credentials by host, in netrc form.
         proxies: proxies for a build.
-        apt_mirror: mirror of Debian's archive (the folder that holds ``dists``); ``None``: the default. From
-            the machine's own apt where that names another mirror (:mod:`trainwright.site.apt_sources`).
+        apt_mirror: mirror of Debian's archive (the folder that contains ``dists``); ``None`` for the default. Taken
+            from the machine's apt if that uses another mirror (:mod:`trainwright.site.apt_sources`).
         apt_security_mirror: the same for the security suite; by default beside ``apt_mirror``, named ``-security``.
-        base_image: what stands for the Debian base image here, for example an image of a local registry.
-        artifact_mirror: base URL under which pinned archives are mirrored; may hold credentials.
+        base_image: replaces the Debian base image, for example with an image of a local registry.
+        artifact_mirror: base URL of mirrored archives; may contain credentials.
         artifact_folder: the same as a folder of this machine.
-        registries: what stands for a registry (or a part of one) here, by its name: ``docker.io`` to
+        registries: replacements for registries (or parts of one), by name: ``docker.io`` to
             ``mirror.example/dockerhub``.
         image_folder: base images as archives of ``docker save``, each named by its image id.
         apt_folder: a repository of the distribution's packages, in the layout of Debian's archive.
@@ -108,12 +107,12 @@ class Site(BaseModel):
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """Indexes and mirrors that builds are told to use, credentials included."""
+        """The indexes and mirrors for builds, with their credentials."""
         named = (self.index_url, *self.extra_index_urls, *self.find_links_urls, self.artifact_mirror)
         return tuple(filter(None, (*named, self.apt_mirror, self.apt_security_mirror)))
 
     def model_post_init(self, context: Any, /) -> None:
-        """Have what is secret in the addresses masked, from now on and in every text of this process."""
+        """Register the secrets in the addresses, so that every text of this process masks them."""
         super().model_post_init(context)
         remember(*self.addresses, self.proxies.http, self.proxies.https)
 
@@ -123,7 +122,7 @@ class Site(BaseModel):
         return self._origins
 
     def describe(self) -> dict[str, Any]:
-        """What is set, for ``doctor`` and ``explain``: JSON values, no credentials."""
+        """The settings, for ``doctor`` and ``explain``: JSON values, no credentials."""
         return masked(self.model_dump(mode="json", exclude_defaults=True) | {"origins": self._origins})
 
     def __repr__(self) -> str:
@@ -133,9 +132,9 @@ class Site(BaseModel):
 
     def image_sources(self, os_name: str) -> str:
         """One-line apt sources of build steps on a distribution: the repository of ``apt_folder``, else the mirror of
-        Debian's archive; empty where the image's own sources stay."""
+        Debian's archive; empty to keep the image's own sources."""
         if self.apt_folder is not None:
-            # Not signed: each package of it is held to its checksum before a build.
+            # Not signed: the checksum of each package is checked before a build.
             return f"deb [trusted=yes] file:{APT_MOUNT} {os_name} main\n"
         suite = DEBIAN_SUITES.get(os_name)
         return self.apt_sources(suite) if suite else ""
@@ -152,12 +151,12 @@ class Site(BaseModel):
         return "".join(f"deb [signed-by={DEBIAN_KEYRING}] {url} {name} main\n" for url, name in rows)
 
     def uv_config(self) -> str:
-        """A ``uv.toml`` with the indexes, credentials included; empty where pip's default is all there is."""
+        """A ``uv.toml`` with the indexes and their credentials; empty if only pip's default is used."""
         lines = []
         if self.no_index:
             lines += ["no-index = true"]
         if self.extra_index_urls:
-            # pip looks into all indexes alike; uv would stop at the first that knows the name.
+            # pip searches all indexes; uv would stop at the first one that has the name.
             lines += ['index-strategy = "unsafe-best-match"']
         if self.find_links_urls:
             lines += [f"find-links = {json.dumps(list(self.find_links_urls))}"]
@@ -168,7 +167,7 @@ class Site(BaseModel):
         return "\n".join(lines).strip() + "\n" if lines else ""
 
     def pip_config(self) -> str:
-        """A ``pip.conf`` with the indexes, credentials included; empty where pip's default is all there is."""
+        """A ``pip.conf`` with the indexes and their credentials; empty if only pip's default is used."""
         rows = {
             "index-url": self.index_url or "",
             "extra-index-url": " ".join(self.extra_index_urls),
@@ -182,11 +181,11 @@ class Site(BaseModel):
         """The secret files of a build, by BuildKit secret id.
 
         Args:
-            dest: folder for those that have to be written (made with mode 0700, files 0600). The caller removes it.
-            os_name: the distribution that ``apt-sources`` is for.
+            dest: folder for generated files (mode 0700, files 0600). The caller removes it.
+            os_name: the distribution for ``apt-sources``.
 
         Returns:
-            Those that the site has of ``ca`` (the bundle), ``netrc``, ``uv`` (a uv.toml), ``pip`` (a pip.conf),
+            Those that the site has: ``ca`` (the bundle), ``netrc``, ``uv`` (a uv.toml), ``pip`` (a pip.conf),
             ``apt-sources`` and ``artifacts`` (the base URL of the artifact mirror).
         """
         found = {id: path for id, path in (("ca", self.ca_bundle), ("netrc", self.netrc)) if path is not None}
@@ -207,7 +206,7 @@ class Site(BaseModel):
     def build_args(self) -> dict[str, str]:
         """The proxies as predefined build arguments, which BuildKit keeps out of history and cache keys.
 
-        They may hold a password: give them as ``--build-arg NAME`` with the value in the environment.
+        They may contain a password: pass them as ``--build-arg NAME`` with the value in the environment.
         """
         values = {"HTTP_PROXY": self.proxies.http, "HTTPS_PROXY": self.proxies.https, "NO_PROXY": self.proxies.no}
         return {key: value for name, value in values.items() if value for key in (name, name.lower())}
@@ -238,7 +237,7 @@ class Site(BaseModel):
 
 
 def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> Site:
-    """The site: what this machine says, overridden by ``trainwright.toml``.
+    """The site: this machine's configuration, overridden by ``trainwright.toml``.
 
     Args:
         file: a site file to read instead of ``trainwright.toml`` in ``cwd``; it must exist.
@@ -246,12 +245,12 @@ def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mappin
         environ: the environment (default: this process's).
 
     Raises:
-        RequestError: a file is missing, cannot be read, or has an unknown key or a value of the wrong type.
+        RequestError: a file is missing or unreadable, or has an unknown key or a value of the wrong type.
     """
     cwd = cwd if cwd is not None else _working_folder()
     environ = environ if environ is not None else os.environ
     if file is not None and not (cwd / file).is_file():
-        raise RequestError(f"there is no site file {file}", remedy="name an existing file with --site")
+        raise RequestError(f"--site {file}: no such file", remedy="Name an existing file with --site.")
     values, origins = _machine(environ, cwd)
     if (path := cwd / (file or SITE_FILE)).is_file():
         own = _read_toml(path)
@@ -272,51 +271,51 @@ def _working_folder() -> Path:
     try:
         return Path.cwd()
     except FileNotFoundError:
-        raise RequestError("the working folder does not exist any more", remedy="cd to one that does") from None
+        raise RequestError("the working folder no longer exists", remedy="Change to an existing folder: cd") from None
 
 
 def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """What pip's configuration and the environment say, and which of them said it."""
+    """The settings of pip's configuration and the environment, and where each comes from."""
     named = setting("HOME", environ)
     home = Path(named) if named else home_dir()
     options = pip_options(environ, home)
     raw: dict[str, Any] = {PIP_OPTIONS[key]: value.split() for key, (value, _) in options.items() if key in PIP_OPTIONS}
-    told = {name: options[option][1] for option, name in PIP_OPTIONS.items() if option in options}
-    told["find_links_urls"] = told.get("find_links", "")
-    told["local_indexes"] = told.get("extra_index_urls") or told.get("index_url", "")
+    sources = {name: options[option][1] for option, name in PIP_OPTIONS.items() if option in options}
+    sources["find_links_urls"] = sources.get("find_links", "")
+    sources["local_indexes"] = sources.get("extra_index_urls") or sources.get("index_url", "")
     index, no_index = ("".join(raw.pop(name, [])) for name in ("index_url", "no_index"))
     if index.startswith(("http://", "https://", "file:")):
         raw["index_url"] = index
-    values = sort_places(raw, lambda key: told.get(key) or SITE_FILE)
-    for name in {"find_links", "local_indexes"} & set(values):  # pip passes over what does not exist
+    values = sort_places(raw, lambda key: sources.get(key) or SITE_FILE)
+    for name in {"find_links", "local_indexes"} & set(values):  # pip ignores missing folders
         values[name] = [path for one in values[name] if (path := expanded(cwd, one)).is_dir()]
     if no_index.lower() in {"1", "true", "yes", "on"}:
         values["no_index"] = True
     bundles = [(environ.get(name), name) for name in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")]
     for place, where in (options.get("cert", ("", "")), *bundles):
         if place and "ca_bundle" not in values and (path := expanded(cwd, place)).is_file():
-            values["ca_bundle"], told["ca_bundle"] = path, where
+            values["ca_bundle"], sources["ca_bundle"] = path, where
     netrc = setting("NETRC", environ) or (home and home / ".netrc")
     if netrc and Path(netrc).is_file():
-        values["netrc"], told["netrc"] = Path(netrc), str(netrc)
-    # Lower case first, as curl has it.
+        values["netrc"], sources["netrc"] = Path(netrc), str(netrc)
+    # Lower case first, as in curl.
     proxies = {
         kind: environ.get(f"{kind}_proxy") or environ.get(f"{kind}_proxy".upper()) for kind in Proxies.model_fields
     }
     for name, mirror in zip(("apt_mirror", "apt_security_mirror"), machine_mirrors(), strict=True):
         if mirror:
-            values[name], told[name] = mirror, "apt's sources"
+            values[name], sources[name] = mirror, "apt's sources"
     region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
     values["proxies"] = {kind: value for kind, value in proxies.items() if value}
     values["aws"] = {"region": region} if re.fullmatch(_REGION, region) else {}
-    told |= dict.fromkeys(("proxies", "aws"), "environment")
-    return values, {key: where for key, where in told.items() if values.get(key)}
+    sources |= dict.fromkeys(("proxies", "aws"), "environment")
+    return values, {key: where for key, where in sources.items() if values.get(key)}
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
-    """The checked values of a site file, relative paths made absolute."""
+    """The checked values of a site file, with absolute paths."""
     text = read_text(path, limit=MAX_TOML_BYTES)
-    data = parse_toml(text, str(path), remedy="correct the file; it is TOML")
+    data = parse_toml(text, str(path), remedy="Fix the file; it is TOML.")
     try:
         kept = {"index_url", "extra_index_urls", "artifact_mirror"} & data.keys()
         Site.model_validate({**data, **{key: on_the_web(data[key]) for key in kept}})
@@ -327,14 +326,14 @@ def _read_toml(path: Path) -> dict[str, Any]:
     for key in (FOLDERS | FILES) & data.keys():
         paths = [expanded(path.parent, one) for one in many(data[key])]
         for one in paths:
-            name = "artifact_mirror" if key == "artifact_folder" else key  # as the file has it
+            name = "artifact_mirror" if key == "artifact_folder" else key  # as in the file
             check_place(key, one, f"{where_of(path, text, name)}: {name}")
         data[key] = paths if isinstance(data[key], list) else paths[0]
     return data
 
 
 def _explain(wrong: ValidationError) -> tuple[list[str], str, str]:
-    """The keys of the first fault, what it is, and what to do."""
+    """The keys of the first error, its text and a remedy."""
     error = wrong.errors(include_url=False, include_input=False)[0]
     keys = [str(part) for part in error["loc"] if isinstance(part, str) and part != "[key]"]
     if error["type"] == "extra_forbidden":

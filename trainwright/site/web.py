@@ -1,7 +1,7 @@
-"""Questions to web servers as a build step would put them: the site's proxies, certificate authorities, credentials.
+"""HTTP requests as a build step makes them: with the site's proxies, certificate authorities and credentials.
 
-Only http and https: the opener has no handler for anything else, and a redirection is held to the same rules as the
-first address.
+Only http and https: the opener has no handler for anything else, and a redirect follows the same rules as the first
+address.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trainwright.core.text import printable, shortened
 from trainwright.site.site import Site
 
 NO_ANSWER = "no answer"
-# What a server, a proxy or the network can do wrong.
+# The exceptions that a server, a proxy or the network can cause.
 FAILURES = (OSError, ValueError, http.client.HTTPException)
 # The numbers of curl's --speed-limit and --speed-time in templates/tools/fetch.
 LEAST_SPEED, LEAST_SECONDS = 1024, 30.0
@@ -40,18 +40,18 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class TooSlow(OSError):
-    """A server sends, but next to nothing."""
+    """A server sends too slowly."""
 
 
 class TooLarge(OSError):
-    """A server sends more than there can be."""
+    """A server sends more than allowed."""
 
 
 @dataclass
 class Pace:
-    """Watches the bytes of an answer: fewer than ``least`` a second on average of ``seconds`` end it, as with curl.
+    """Ends an answer with fewer than ``least`` bytes per second, on average over ``seconds``, as curl does.
 
-    The time runs from the first byte: how long a server may think before that is the time limit of the connection.
+    The time counts from the first byte; before that, the timeout of the connection applies.
     """
 
     clock: Callable[[], float] = time.monotonic
@@ -61,10 +61,10 @@ class Pace:
     _count: int = 0
 
     def __call__(self, count: int) -> None:
-        """Take note of bytes that came.
+        """Count received bytes.
 
         Raises:
-            TooSlow: they are too few.
+            TooSlow: there are too few.
         """
         now = self.clock()
         if self._begun is None:
@@ -103,7 +103,7 @@ class _Watched(io.RawIOBase):
 
 
 class _Reader(io.BufferedReader):
-    """Reads no more than it is asked for: a length below zero, which a chunk may claim, would be all there is."""
+    """Refuses a negative size, which a chunk may claim and which would read everything."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or size < 0:
@@ -122,7 +122,7 @@ class _Answer(http.client.HTTPResponse):
 
     def begin(self) -> None:
         super().begin()
-        # Chunked content has some bytes around it.
+        # Chunked content has some overhead.
         self._watched.left = self._largest + self._largest // 8 + LARGEST_HEAD
 
 
@@ -142,21 +142,21 @@ def open_url(
     largest: int = LARGEST,
     watch: Callable[[], Callable[[int], None]] = Pace,
 ) -> http.client.HTTPResponse:
-    """The answer to a question; the caller closes it.
+    """Send a request; the caller closes the answer.
 
     Args:
-        url: http or https; a user and a password in it go to that scheme, host and port alone.
-        site: whose proxies, authorities and credentials are used.
+        url: http or https; a user and a password in it go only to that scheme, host and port.
+        site: provides proxies, authorities and credentials.
         headers: of the request.
-        seconds: for each wait on the server.
+        seconds: timeout of each wait on the server.
         method: of the request.
         data: its body.
-        largest: bytes of the content that are read at most (somewhat more where it is sent in chunks).
-        watch: makes what is called with the number of bytes each time that some come; what it raises ends the answer.
+        largest: maximum bytes of the content (slightly more if it is sent in chunks).
+        watch: returns a callback for the number of bytes of each read; its exceptions end the answer.
 
     Raises:
-        urllib.error.HTTPError: a status that is no success.
-        OSError, ValueError, http.client.HTTPException: there was no answer, or none that is http (:data:`FAILURES`).
+        urllib.error.HTTPError: the status is not a success.
+        OSError, ValueError, http.client.HTTPException: no answer, or an invalid one (:data:`FAILURES`).
     """
     login: tuple[WebOrigin, str] | None = None
     for _ in range(_REDIRECTS + 1):
@@ -185,7 +185,7 @@ def open_url(
 
 
 class WebOrigin(NamedTuple):
-    """Who gets a password: scheme, host and port together."""
+    """The scope of a password: scheme, host and port together."""
 
     scheme: str
     host: str
@@ -193,9 +193,10 @@ class WebOrigin(NamedTuple):
 
 
 def _origin(parts: SplitResult) -> WebOrigin:
-    """
+    """The origin of an address.
+
     Raises:
-        ValueError: the address is not of http or https, or has no host or a wrong port.
+        ValueError: the address is not http or https, or has no host or an invalid port.
     """
     if parts.scheme not in _PORTS:
         raise ValueError(f"{mask(urlunsplit(parts))} is neither http nor https")
@@ -205,7 +206,7 @@ def _origin(parts: SplitResult) -> WebOrigin:
 
 
 def _check_redirect(origin: WebOrigin, url: str) -> None:
-    """As in a build step: on to http and https alone, and from https never back to http."""
+    """As in a build step: only to http and https, and never from https to http."""
     scheme = urlsplit(url).scheme
     if scheme not in _PORTS:
         raise urllib.error.URLError(f"leads to {mask(url)}, which is neither http nor https")
@@ -214,7 +215,7 @@ def _check_redirect(origin: WebOrigin, url: str) -> None:
 
 
 def _opener(host: str, site: Site, answers: Callable[..., http.client.HTTPResponse]) -> urllib.request.OpenerDirector:
-    """An opener of http and https, and of nothing else: urllib's own takes file:, ftp: and data:, too."""
+    """An opener for http and https only: urllib's own also opens file:, ftp: and data:."""
 
     def connect(kind: type[http.client.HTTPConnection], host: str, **options: Any) -> http.client.HTTPConnection:
         connection = kind(host, **options)
@@ -240,14 +241,14 @@ def _opener(host: str, site: Site, answers: Callable[..., http.client.HTTPRespon
 
 
 def _credentials(parts: SplitResult, origin: WebOrigin, site: Site) -> str:
-    """What goes into ``Authorization``; nothing where there are no credentials for this scheme, host and port."""
+    """The credentials for ``Authorization``; empty if there are none for this scheme, host and port."""
     user, password = parts.username, parts.password
     own = [split for address in site.addresses if (split := _split(address)) is not None]
-    # A netrc knows hosts alone. Over plain http its passwords go only where the site itself names an http address.
+    # A netrc only names hosts. Over plain http its passwords go only to an http address that the site names.
     if user is None and (origin.scheme == "https" or any(place == origin for place, _ in own)):
         user, password = _netrc_login(site.netrc, origin.host)
     if user is None:
-        # Files of an index lie beside it, and their addresses come without its password.
+        # The files of an index have the same origin, but their addresses lack its password.
         for place, index in own:
             if place == origin and index.username:
                 user, password = index.username, index.password
@@ -276,10 +277,10 @@ def _netrc_login(file: Path | None, host: str) -> tuple[str | None, str | None]:
 
 
 def content_length(headers: Message) -> int | None:
-    """The number of bytes that an answer says it has; nothing where it does not say.
+    """The length that an answer declares; ``None`` if it declares none.
 
     Raises:
-        ValueError: it says something else.
+        ValueError: the length is invalid.
     """
     text = headers.get("Content-Length")
     if text is None:
@@ -290,9 +291,9 @@ def content_length(headers: Message) -> int | None:
 
 
 def ask_size(url: str, site: Site, seconds: float = 10.0) -> int | str | None:
-    """How many bytes a URL has (nothing where its server does not say), or why it does not answer.
+    """The size of a URL in bytes (``None`` if its server does not say), or why it does not answer.
 
-    One byte is asked for, as some servers refuse HEAD.
+    Requests one byte, because some servers refuse HEAD.
     """
     try:
         with open_url(url, site, {"Range": "bytes=0-0"}, seconds) as answer:
@@ -304,13 +305,13 @@ def ask_size(url: str, site: Site, seconds: float = 10.0) -> int | str | None:
 
 
 def reason(failed: Exception) -> str:
-    """Why a question got no good answer, in a few words: harmless ones, without secrets."""
+    """Why a request failed, in a few words, printable and without secrets."""
     if isinstance(failed, urllib.error.HTTPError):
         return _harmless(f"status {failed.code} {failed.reason}")
     cause = failed.reason if isinstance(failed, urllib.error.URLError) else failed
     if isinstance(cause, TimeoutError):
         return NO_ANSWER
-    # What a server said may be nothing but a line end.
+    # The text of a server may consist of a line end.
     return _harmless(str(cause)) or type(cause).__name__
 
 

@@ -1,1 +1,1 @@
-"""Files of a user that enter an image: which they are, and that none holds credentials."""
+"""The user's files that enter an image: selects them, and refuses credentials."""

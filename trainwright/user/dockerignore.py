@@ -1,7 +1,7 @@
 """``.dockerignore``, as Docker reads it: the rules of moby's ``patternmatcher`` and ``ignorefile`` packages.
 
-The matcher of the docker SDK is an older port of it: it looks at one parent folder only, pays no heed to case and knows
-no escapes, so it would let files through that Docker leaves out.
+The matcher of the docker SDK is an older port of it: it checks only one parent folder, ignores case and has no
+escapes, so it would let files through that Docker excludes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST = 1_000_000  # bytes of the file
 
 
 class IgnoreRules:
-    """The patterns of a file, in its order: the last one that matches a path or a folder above it decides."""
+    """The patterns of a file, in order: the last one that matches a path or one of its parent folders decides."""
 
     def __init__(self, lines: list[str], where: str = NAME) -> None:
         self._patterns: list[tuple[re.Pattern[str], bool]] = []
@@ -38,11 +38,11 @@ class IgnoreRules:
 
     @property
     def exceptions(self) -> bool:
-        """Whether a line takes files back in, so that a folder that is left out has to be looked through."""
+        """Whether a line includes files again, so that excluded folders must be searched."""
         return any(kept for _, kept in self._patterns)
 
     def matches(self, name: str) -> bool:
-        """Whether a path, seen from the folder of the file, is left out."""
+        """Whether a path, relative to the folder of the file, is excluded."""
         parts = name.split("/")
         paths = ["/".join(parts[: end + 1]) for end in range(len(parts))]
         for pattern, kept in reversed(self._patterns):
@@ -52,7 +52,7 @@ class IgnoreRules:
 
 
 def read_ignore(folder: Path) -> IgnoreRules:
-    """The patterns of a folder's ``.dockerignore``; none where it has no such file.
+    """The patterns of a folder's ``.dockerignore``; empty if it has no such file.
 
     Raises:
         RequestError: the file cannot be read, or a line of it is not a pattern.

@@ -1,4 +1,4 @@
-"""What folders of a user's bring into an image: which files, that none lies elsewhere, that none holds credentials."""
+"""Selects the files of a user's folder for an image, and refuses links out of it and credentials."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from trainwright.user.dockerignore import IgnoreRules, read_ignore
 from trainwright.user.requirements import read_requirements
 from trainwright.user.secret_files import is_secret
 
-# Caches, version control, environments: nothing that a job runs.
+# Caches, version control, environments: never needed by a job.
 _SKIPPED = {
     *("__pycache__", ".git", ".hg", ".svn", ".venv", ".tox", ".nox", ".trainwright"),
     *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints"),
 }
-# Folders of the system (Filesystem Hierarchy Standard 3.0): nobody's code, and no end of files.
+# Folders of the system (Filesystem Hierarchy Standard 3.0): not a user's code, and far too many files.
 _SYSTEM = {"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var"}
 _ENDLESS = ("/dev/", "/proc/", "/sys/")
 # Joiners that spelling needs, in Persian, in Hindi and in emoji; no terminal obeys them.
@@ -35,13 +35,13 @@ _ENTRY_POINT = r"[A-Za-z0-9._+][A-Za-z0-9._+/-]*"
 
 
 class UserFiles(Record):
-    """What the ``user`` component brings into the image; the digests make it part of the plan's identity.
+    """The user's files in the image; their digests are part of the plan's identity.
 
     Attributes:
-        code: the folder; where ``--code`` named a link, what that leads to.
+        code: the folder; if ``--code`` names a link, its target.
         code_files: how many files of the folder are baked.
         code_bytes: their size.
-        secrets: those of them that look like credentials, seen from the folder; ``--allow-secrets`` let them through.
+        secrets: those that look like credentials, relative to the folder; allowed by ``--allow-secrets``.
         allow_secrets: whether files that look like credentials may enter the image.
     """
 
@@ -56,13 +56,13 @@ class UserFiles(Record):
     allow_secrets: bool = False
 
 
-# What follows from the digests, or says where the files are on this machine: no part of a plan's identity.
+# Derived from the digests, or specific to this machine: not part of a plan's identity.
 NOT_IDENTITY = ("requirements", "code", "code_files", "code_bytes", "secrets", "allow_secrets")
 
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A file that enters a context: its name seen from the folder, where its content is, its size in bytes."""
+    """A file for a context: its name relative to the folder, the path of its content, its size in bytes."""
 
     name: str
     path: Path
@@ -86,17 +86,17 @@ def make_user_files(
     allow_secrets: bool = False,
     git: bool = False,
 ) -> UserFiles:
-    """What a request brings into an image, read and checked.
+    """Read and check the user's files of a request.
 
     Args:
         requirements: a requirements file.
         code: a folder.
-        entry_point: the script to run, seen from ``code``.
-        allow_secrets: bake files that look like credentials, too.
+        entry_point: the script to run, relative to ``code``.
+        allow_secrets: also bake files that look like credentials.
         git: whether the image has git to fetch a requirement with.
 
     Raises:
-        RequestError: a file is missing, or may not enter an image.
+        RequestError: a file is missing, or must not enter an image.
     """
     if (code is None) != (entry_point is None):
         raise RequestError(
@@ -124,10 +124,10 @@ def make_user_files(
 
 
 def user_requirements(user: UserFiles) -> list[str]:
-    """The requirements of ``--with-requirements`` as a build reads them; none where there is no such file.
+    """The requirements of ``--with-requirements`` as a build reads them; empty if there is no such file.
 
     Raises:
-        RequestError: the file has changed, and a line of it may not enter an image.
+        RequestError: the file has changed, and a line must not enter an image.
     """
     if user.requirements is None:
         return []
@@ -135,10 +135,10 @@ def user_requirements(user: UserFiles) -> list[str]:
 
 
 def code_files(folder: Path, *, allow_secrets: bool = False) -> list[FoundFile]:
-    """The files of a code folder that go into an image, sorted: all but caches, version control, virtual environments,
-    what Trainwright itself keeps there, and what the folder's ``.dockerignore`` leaves out.
+    """The files of a code folder for an image, sorted: all but caches, version control, virtual environments,
+    Trainwright's own files, and files excluded by the folder's ``.dockerignore``.
 
-    Links within the folder are followed: the image gets the content of what they lead to.
+    Links within the folder are followed: the image gets the content of their targets.
 
     Raises:
         RequestError: a link leaves the folder, a file looks like credentials, or a file cannot be baked.
@@ -179,12 +179,12 @@ def component_files(folder: Path, *, allow_secrets: bool = False) -> list[FoundF
 
 
 def refuse_secrets(found: Sequence[FoundFile], what: str, leave_out: str, *, root: Path) -> None:
-    """Refuse files that look like credentials, by their own names or by those that links lead to.
+    """Refuse files that look like credentials, by their names or those of link targets.
 
     Args:
         found: the files.
         what: how messages name the folder.
-        leave_out: how to leave a file out, for messages.
+        leave_out: how to exclude a file, for messages.
         root: the folder.
 
     Raises:
@@ -205,14 +205,14 @@ def _secrets(found: Sequence[FoundFile], root: Path) -> list[str]:
 
     def names(file: FoundFile) -> Iterator[str]:
         yield file.name
-        if file.path.is_relative_to(real):  # another one where a link leads there
+        if file.path.is_relative_to(real):  # a different name if it is a link
             yield file.path.relative_to(real).as_posix()
 
     return [file.name for file in found if any(is_secret(name, file.path) for name in names(file))]
 
 
 def digest_of(files: Sequence[FoundFile]) -> str:
-    """One digest over names, contents and the executable bit of files.
+    """One digest over names, contents and executable bits of files.
 
     Raises:
         RequestError: one cannot be read.
@@ -246,9 +246,9 @@ def _files(
     Args:
         root: the folder.
         what: how messages name it.
-        leave_out: how to leave a file out, for messages.
-        ignore: patterns of what is left out.
-        skipped: whether a folder is left out.
+        leave_out: how to exclude a file, for messages.
+        ignore: patterns of excluded files.
+        skipped: whether a folder is excluded.
 
     Raises:
         RequestError: a file cannot be read, copied or named.
@@ -294,7 +294,7 @@ def _walk(root: Path, *, ignore: IgnoreRules, skipped: Callable[[Path], bool]) -
 
 
 def _target(name: str, path: Path, root: Path, *, ignore: IgnoreRules) -> Path:
-    """Where a link within the folder leads to; it has to be what could be baked by its own name as well."""
+    """The target of a link; it must be in the folder and not be excluded itself."""
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError):  # missing, not readable, or a circle of links
@@ -323,7 +323,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _own_folders() -> set[Path]:
-    """Where Trainwright keeps records, contexts and downloads: never part of anybody's code."""
+    """The folders of Trainwright's records, contexts and downloads, which are never part of the user's code."""
     home = home_dir()
     named = (setting("TRAINWRIGHT_STATE"), setting("TRAINWRIGHT_CACHE"))
     cache = home / ".cache" / "trainwright" if home is not None else None

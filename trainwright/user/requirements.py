@@ -1,8 +1,8 @@
 """The requirements file of ``--with-requirements``, read before anything is built.
 
-What an image gets from it are requirements alone. Where packages come from is the site's business, and further files
-are not in the build context; so options that name either are refused, with the line and what to do instead. What goes
-into a context is written anew from what was read: comments stay out of it, and so does whatever they hold.
+Only requirements enter the image. The site decides where packages come from, and other files are not in the build
+context; so options that name either are refused, with the line and a remedy. The build context gets the parsed
+requirements, without comments.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _VCS = re.compile(r"(?:git|hg|svn|bzr)(?:\+|:)", re.I)
 
 
 def read_requirements(path: Path, what: str, *, git: bool = False) -> list[str]:
-    """The requirements of a file, each on one line, as uv reads them; comments are left out.
+    """The requirements of a file, each on one line, as uv reads them, without comments.
 
     Args:
         path: the file.
@@ -55,7 +55,7 @@ def read_requirements(path: Path, what: str, *, git: bool = False) -> list[str]:
         git: whether the image has git to fetch a requirement with.
 
     Raises:
-        RequestError: the file cannot be read, or a line may not enter an image: with its number and what to do instead.
+        RequestError: the file cannot be read, or a line must not enter an image; the message has its number.
     """
     text = _text(path, what)
     found = []
@@ -69,7 +69,7 @@ def read_requirements(path: Path, what: str, *, git: bool = False) -> list[str]:
 
 
 class _Refused(Exception):
-    """A line that may not enter an image."""
+    """A line that must not enter an image."""
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(why)
@@ -131,7 +131,7 @@ def _requirement(line: str, *, git: bool) -> list[str]:
 
 
 def _option(line: str) -> list[str]:
-    """A line that is an option of pip's."""
+    """The requirements behind an option of pip."""
     word = re.split(r"[\s=]", line, maxsplit=1)[0]
     if word in _IDLE:
         return []
@@ -148,10 +148,10 @@ def _option(line: str) -> list[str]:
 
 
 def _check(text: str, *, git: bool) -> None:
-    """Refuse what is not a requirement by name, or by the address of a file that anybody may fetch."""
+    """Refuse a line that is neither a requirement by name nor a public address."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    # What is in front of an address: a name, with extras; without one the address stands alone.
+    # An address may follow a name with extras, or stand alone.
     name, at, address = text.partition("@")
     named = bool(at) and re.fullmatch(r"[\w.-]+\s*(?:\[[^\]]*\])?\s*", name, re.ASCII)
     target = (address if named else text).strip()

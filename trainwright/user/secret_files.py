@@ -1,7 +1,7 @@
-"""Files that hold credentials, known by their names: one table for what enters an image and for what is found in one.
+"""Files with credentials, recognised by name: one table for files that enter an image and for those found in one.
 
-The names are those of the tools that write the files; each row says whose. Nothing is opened but files in PEM format:
-one with certificates and public keys alone is no secret, as a bundle of authorities.
+The names come from the tools that write the files; each row names its tool. Only files in PEM format are opened: one
+with nothing but certificates and public keys, such as a CA bundle, is not a secret.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# Patterns of paths from any folder on; `/.*` at the end takes all that a folder holds.
+# Patterns of paths in any folder; `/.*` at the end matches everything in a folder.
 NAMES = (
     # python-dotenv and Docker Compose; direnv has .envrc, cookiecutter-django a folder .envs.
     r"\.env[^/]*(?:/.*)?",
@@ -30,9 +30,9 @@ NAMES = (
     r"\.?wandb/settings",  # wandb login: "the api_key setting in a system or workspace settings file"
     r"kaggle\.json|\.kaggle/.*|kaggle/access_token",  # kaggle-api, "API credentials"
 )
-# What looks like one of them and shows only which settings there are; public halves of keys have other names already.
+# Exceptions that only show which settings exist; public keys do not match the names above.
 HARMLESS = (r"\.env[^/]*\.(?:example|sample|template|tmpl|dist|defaults?)",)
-# Labels of RFC 7468 and openssl(1) whose content everybody may see.
+# Labels of RFC 7468 and openssl(1) with public content.
 PUBLIC = (
     "CERTIFICATE",
     "TRUSTED CERTIFICATE",
@@ -54,7 +54,7 @@ _PEM_BYTES = 16_000_000  # the largest bundle that is read; a larger file counts
 
 
 def rules() -> dict[str, Any]:
-    """The table as data, for the program that looks into an image and cannot import this module."""
+    """The table as data, for the probe, which runs inside an image and cannot import this module."""
     return {
         "secret": rf"(?i)(?:.*/)?(?:{'|'.join(NAMES)})",
         "harmless": rf"(?i)(?:.*/)?(?:{'|'.join(HARMLESS)})",
@@ -70,16 +70,16 @@ def _compiled(name: str) -> re.Pattern[str]:
 
 
 def named_like_a_secret(name: str) -> bool:
-    """Whether a path, seen from any folder, is one by which a tool keeps credentials."""
+    """Whether a relative path is one under which a tool keeps credentials."""
     return bool(_compiled("secret").fullmatch(name)) and not _compiled("harmless").fullmatch(name)
 
 
 def is_secret(name: str, path: Path) -> bool:
-    """Whether a file holds credentials, by its name; one in PEM format is looked into.
+    """Whether a file contains credentials, by its name; files in PEM format are opened.
 
     Args:
-        name: of the file, from the folder that is looked through.
-        path: where it is.
+        name: of the file, relative to the searched folder.
+        path: of the file.
 
     Raises:
         OSError: the file cannot be read.

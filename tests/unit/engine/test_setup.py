@@ -304,7 +304,7 @@ def test_a_dead_engine_shows_its_last_lines_and_advice_by_the_fatal_one(machine:
     machine.program("dockerd", f"echo '{warning}'; echo 'level=info noise'; echo '{fatal}'; exit 1")
     with pytest.raises(EngineError) as failure:
         machine.start()
-    assert failure.value.message.startswith("the container engine ended at once")
+    assert failure.value.message.startswith("the container engine exited at once")
     assert fatal in failure.value.message
     assert "noise" not in failure.value.message
     assert "last week" not in failure.value.message
@@ -348,7 +348,7 @@ def test_a_failed_unit_shows_its_journal(machine: BareMachine, monkeypatch: pyte
     with pytest.raises(EngineError, match="masked") as failure:
         machine.start()
     assert "no space left" in failure.value.message
-    assert "room" in failure.value.remedy
+    assert "free space" in failure.value.remedy
 
 
 def test_a_missing_tool_is_installed_after_one_failed_try(machine: BareMachine) -> None:

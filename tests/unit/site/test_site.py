@@ -140,7 +140,7 @@ def test_the_file_overrides_the_machine_and_keeps_the_rest(tmp_path: Path, env: 
 
 
 def test_a_named_site_file_must_exist(tmp_path: Path, env: dict[str, str]) -> None:
-    with pytest.raises(RequestError, match=r"no site file other\.toml"):
+    with pytest.raises(RequestError, match=r"--site other\.toml: no such file"):
         load_site(Path("other.toml"), cwd=tmp_path, environ=env)
     (tmp_path / "other.toml").write_text('builder = "b"')
     assert load_site(Path("other.toml"), cwd=tmp_path, environ=env).builder == "b"
@@ -157,8 +157,8 @@ def test_a_named_site_file_must_exist(tmp_path: Path, env: dict[str, str]) -> No
         ('build_network = "bridge"', r"trainwright\.toml:1: build_network: must be 'host' or 'none'", ""),
         ('find_links = "w"', r"trainwright\.toml:1: find_links: must be a list", ""),
         ('index_url = "ftp://u:pw@x"', r"trainwright\.toml:1: index_url: is neither", ""),
-        ('ca_bundle = "no.pem"', r"trainwright\.toml:1: ca_bundle: there is no .*no\.pem", ""),
-        ('find_links = ["no"]', r"trainwright\.toml:1: find_links: there is no ", ""),
+        ('ca_bundle = "no.pem"', r"trainwright\.toml:1: ca_bundle: .*no\.pem does not exist", ""),
+        ('find_links = ["no"]', r"trainwright\.toml:1: find_links: .*no does not exist", ""),
         ("a = \nb = 1", r"trainwright\.toml: .*line 1", "TOML"),
     ],
 )
