@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     """
     if plan.unlocked:
         raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
-    environment = _environment(_search_path(catalog))
+    environment = _environment(*_search_path(catalog))
     shared: dict[str, Any] = {"plan": plan, "user": plan.user, "epoch": EPOCH}
     parts = []
     early = {"interpreter": "", "interpreter_copy": ""}
@@ -89,12 +90,14 @@ def render_question(base: Base, starts: Mapping[str, str]) -> str:
         base: of the plan.
         starts: names of folders of questions, each with what it starts from: ``base`` or ``${BUILD_IMAGE}``.
     """
-    environment = _environment([templates_dir() / "apt", templates_dir()])
+    environment = _environment(templates_dir() / "apt", templates_dir())
     text = environment.get_template("ask.Dockerfile.j2").render(plan={"base": base}, starts=starts)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-def _environment(search: list[Path]) -> jinja2.Environment:
+@lru_cache(maxsize=8)
+def _environment(*search: Path) -> jinja2.Environment:
+    """The environment of these folders, kept: Jinja compiles a template once, and again when its file has changed."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(search),
         undefined=jinja2.StrictUndefined,
