@@ -22,6 +22,8 @@ from trainwright.engine.engine import Engine, connect  # noqa: E402
 from trainwright.plan.request import make_request  # noqa: E402
 from trainwright.plan.resolve import resolve  # noqa: E402
 from trainwright.site.site import Site, load_site  # noqa: E402
+from trainwright.sources.fetch import fetch_base  # noqa: E402
+from trainwright.sources.gather import gather  # noqa: E402
 from trainwright.verbs.show import size, table  # noqa: E402
 
 
@@ -70,11 +72,11 @@ def main() -> None:
         first, changed = scratch / "first", scratch / "changed"
         request = make_request(framework="pytorch", cuda="cpu")
         catalog = load_catalog(images_dir(), scratch / "templates")
-        write_context(resolve(request, catalog), catalog, site, first, say=say)
+        write_context(fetch_base(gather(resolve(request, catalog), catalog, site), say=say), first, say=say)
         metis = scratch / "templates/components/metis/Dockerfile.j2"
         metis.write_text(metis.read_text().replace("config shared=1", "config shared=1 assert=1"))
         catalog = load_catalog(images_dir(), scratch / "templates")
-        write_context(resolve(request, catalog), catalog, site, changed, say=say)
+        write_context(fetch_base(gather(resolve(request, catalog), catalog, site), say=say), changed, say=say)
         rows: dict[str, list[tuple[float, int, int]]] = {}
         for contestant, dockerfiles, option in (
             (ours, (first / "Dockerfile", changed / "Dockerfile"), ()),

@@ -12,12 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from trainwright.rehearse.job import Job  # noqa: E402
+from trainwright.rehearse.run import rehearse  # noqa: E402
+
 from tests.doubles.sagemaker_sdk import SDK2, Sdk, interpreter_with, nothing_left, programs  # noqa: E402
 from trainwright.cli.program import say  # noqa: E402
 from trainwright.core.runner import run  # noqa: E402
 from trainwright.engine.engine import connect  # noqa: E402
-from trainwright.rehearse.job import Job  # noqa: E402
-from trainwright.rehearse.run import rehearse  # noqa: E402
 from trainwright.verbs.show import table  # noqa: E402
 
 HOSTS, PROCESSES = 2, 2

@@ -11,7 +11,7 @@ from packaging.version import Version
 from devtools.dlc_claims import Listed
 from trainwright.core.errors import RequestError
 from trainwright.core.records import parse_record
-from trainwright.sagemaker.dlc import Claim, Correction, Image, Support, Unpublished, registry_of
+from trainwright.sagemaker.dlc import Claim, DlcCorrection, PublishedImage, Support, Unpublished, registry_of
 
 SOURCES = ("documents", "facts", "sagemaker-core")  # the earlier, the more exact: whose tag is taken
 Key = tuple[str, str, str | None, str]  # repository, version, transformers, device
@@ -21,8 +21,8 @@ def merge(
     claims: Sequence[Claim],
     listed: Sequence[Listed],
     support: Sequence[Support],
-    corrections: Sequence[Correction] = (),
-) -> tuple[list[Image], list[Unpublished], dict[str, tuple[str, ...]]]:
+    corrections: Sequence[DlcCorrection] = (),
+) -> tuple[list[PublishedImage], list[Unpublished], dict[str, tuple[str, ...]]]:
     """One record per image, in the order of repositories and versions.
 
     Args:
@@ -47,7 +47,7 @@ def merge(
     for claim in sorted(everything, key=lambda each: SOURCES.index(each.source)):
         version = names.get((claim.repository, claim.version), claim.version)
         groups[claim.repository, version, claim.transformers, claim.device].append(claim)
-    images: list[Image] = []
+    images: list[PublishedImage] = []
     unpublished: list[Unpublished] = []
     sets: dict[tuple[str, ...], str] = {}
     for key in sorted(groups, key=_order):
@@ -104,7 +104,7 @@ def _full_versions(claims: Iterable[Claim]) -> dict[tuple[str, str], str]:
     return {minor: next(iter(versions)) for minor, versions in full.items() if len(versions) == 1}
 
 
-def _corrected(claims: Sequence[Claim], corrections: Sequence[Correction], faults: list[str]) -> list[Claim]:
+def _corrected(claims: Sequence[Claim], corrections: Sequence[DlcCorrection], faults: list[str]) -> list[Claim]:
     """The claims with the corrections made; one that has nothing to correct is a fault."""
     corrected = list(claims)
     for each in corrections:
@@ -146,12 +146,14 @@ def _title(key: Key) -> str:
     )
 
 
-def _attached(row: Image, group: Iterable[Claim]) -> list[Claim]:
+def _attached(row: PublishedImage, group: Iterable[Claim]) -> list[Claim]:
     """The claims that can be about an image: nothing that they say is otherwise in it."""
     return [each for each in group if each.python in (None, row.python) and each.cuda in (None, row.cuda)]
 
 
-def _rows(key: Key, group: Sequence[Claim], support: Sequence[Support], faults: list[str]) -> list[Image | Unpublished]:
+def _rows(
+    key: Key, group: Sequence[Claim], support: Sequence[Support], faults: list[str]
+) -> list[PublishedImage | Unpublished]:
     """The images of one version for one kind of device: one per pair of Python and CUDA version."""
     pairs = {(each.python, each.cuda) for each in group}
     # A pair that says less than another one speaks of that other one.
@@ -159,7 +161,7 @@ def _rows(key: Key, group: Sequence[Claim], support: Sequence[Support], faults: 
         (pair for pair in pairs if not any(pair != each and _covers(each, pair) for each in pairs)),
         key=lambda pair: (pair[0] or "", pair[1] or ""),
     )
-    rows: list[Image | Unpublished] = []
+    rows: list[PublishedImage | Unpublished] = []
     for python, cuda in exact:
         claims = [each for each in group if _covers((python, cuda), (each.python, each.cuda))]
         # A tag without CUDA, such as 1.11.0-gpu-py38, does not say which one of several images it means.
@@ -197,7 +199,7 @@ def _rows(key: Key, group: Sequence[Claim], support: Sequence[Support], faults: 
             "regions": None,
             "evidence": evidence,
         }
-        rows.append(parse_record(Image, row, f"{repository}:{tag}"))
+        rows.append(parse_record(PublishedImage, row, f"{repository}:{tag}"))
     return rows
 
 

@@ -15,12 +15,12 @@ from trainwright.core.errors import RequestError
 from trainwright.core.findings import rules_markdown
 from trainwright.core.owned import write_atomically
 from trainwright.estimator.check import RULES as JOB_RULES
-from trainwright.pipeline.files import default_files
+from trainwright.pipeline.pipeline import default_files
 from trainwright.plan.extend import extended
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
-from trainwright.preflight.run import RULES
-from trainwright.sagemaker.failures import load_causes
+from trainwright.preflight.preflight import RULES
+from trainwright.sagemaker.diagnosis import load_causes
 from trainwright.verbs.documents import DOCUMENTS
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -31,8 +31,17 @@ from trainwright.cli.program import say
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.owned import write_atomically
 from trainwright.core.records import Record, parse_record, read_yaml
-from trainwright.sagemaker.dlc import PATH, Claim, Correction, DlcTable, Provenance, Recorded, Snapshot, read_table
-from trainwright.sagemaker.instances import Source
+from trainwright.sagemaker.dlc import (
+    PATH,
+    Claim,
+    DlcCorrection,
+    DlcProvenance,
+    DlcTable,
+    Recorded,
+    Snapshot,
+    read_table,
+)
+from trainwright.sagemaker.instances import PublishedFile
 
 MAX_BYTES = 300_000
 CONFIGS = "sagemaker/core/image_uri_config/"
@@ -48,7 +57,7 @@ CONFIG_FILES = (
 PARTITIONS = "botocore/data/partitions.json"
 
 CORRECTIONS = (
-    Correction(
+    DlcCorrection(
         source="facts",
         repository="pytorch-training",
         tag="1.13.0-gpu-py38-cu113-ubuntu20.04-sagemaker-lite",
@@ -57,7 +66,7 @@ CORRECTIONS = (
         taken=None,
         why="an experimental nightly image, removed; no release of it is known",
     ),
-    Correction(
+    DlcCorrection(
         source="sagemaker-core",
         repository="huggingface-pytorch-training",
         tag="1.8.1-transformers4.10.2-gpu-py36-cu110-ubuntu18.04",
@@ -172,7 +181,7 @@ def make_table(snapshots: Sequence[Snapshot], recorded: Recorded, pinned: DlcTab
     sdk = core.model_copy(update={"gives": ("regions", "version", "python", "tag")})
     data = {
         "schema": "trainwright/dlc/1",
-        "provenance": Provenance(
+        "provenance": DlcProvenance(
             made_by="devtools/refresh_dlc.py",
             accounts=(core.model_copy(update={"gives": ("accounts", "region_sets")}),),
             domains=(botocore.model_copy(update={"gives": ("domains",)}),),
@@ -210,7 +219,9 @@ def domains_of(partitions: bytes, regions: Iterable[str]) -> dict[str, str]:
     return {region: known[region] for region in sorted(regions)}
 
 
-def _read(package: str, members: Sequence[str], known: Mapping[str, Source]) -> tuple[Source, dict[str, bytes]]:
+def _read(
+    package: str, members: Sequence[str], known: Mapping[str, PublishedFile]
+) -> tuple[PublishedFile, dict[str, bytes]]:
     """A wheel's provenance and files; in the version, and with the checksum, of ``known`` where that has it."""
     pin = known.get(package)
     with tempfile.TemporaryDirectory(prefix="trainwright-") as folder:
@@ -226,4 +237,6 @@ def _read(package: str, members: Sequence[str], known: Mapping[str, Source]) -> 
             contents = {member: archive.read(member) for member in members}
     member = members[0] if len(members) == 1 else CONFIGS + "*.json"
     version = str(parse_wheel_filename(wheel.name)[1])
-    return Source(package=package, version=version, file=wheel.name, sha256=digest, member=member, gives=()), contents
+    return PublishedFile(
+        package=package, version=version, file=wheel.name, sha256=digest, member=member, gives=()
+    ), contents

@@ -1,8 +1,8 @@
 """Makes ``trainwright/instances.json`` from published packages; they are downloaded and read, never installed.
 
 Several packages know a part of what SageMaker's instance types hold. Each is read into claims (instance type → field →
-value). Where two claim different values for one fact, the refresh stops and lists them, until a person has looked and
-written a :class:`~trainwright.sagemaker.instances.Correction` here; the corrections go into the provenance of the file.
+value). If two claim different values for one fact, the refresh stops and lists them, until a person has looked and added
+a :class:`~trainwright.sagemaker.instances.InstanceCorrection` here; the corrections go into the provenance of the file.
 """
 
 from __future__ import annotations
@@ -31,7 +31,15 @@ from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.owned import write_atomically
 from trainwright.core.records import parse_record
 from trainwright.core.runner import run
-from trainwright.sagemaker.instances import PATH, SCHEMA, Correction, Instance, Provenance, Source, read_table
+from trainwright.sagemaker.instances import (
+    PATH,
+    SCHEMA,
+    Instance,
+    InstanceCorrection,
+    InstanceProvenance,
+    PublishedFile,
+    read_table,
+)
 
 Fact = int | float | str | bool
 Facts = dict[str, Fact]
@@ -53,7 +61,7 @@ _GRACE = (
     "performance with Dynamic Resource Allocation on Amazon EKS and Amazon EC2 P6e-GB200)"
 )
 CORRECTIONS = (
-    Correction(
+    InstanceCorrection(
         source="sagemaker-core",
         instances=("ml.g5n.xlarge",),
         field="name",
@@ -61,7 +69,7 @@ CORRECTIONS = (
         taken="ml.g5.xlarge",
         why="a typing error: there is no family g5n, and ml.g5.xlarge is missing from that table",
     ),
-    Correction(
+    InstanceCorrection(
         source="sagemaker-core",
         instances=tuple(f"ml.g5.{size}xlarge" for size in ("", 2, 4, 8, 12, 16, 24)),
         field="gpu_memory_gib",
@@ -69,10 +77,10 @@ CORRECTIONS = (
         taken=22.35,
         why=_NOMINAL,
     ),
-    Correction(
+    InstanceCorrection(
         source="sagemaker-hyperpod", instances=("ml.p6e-gb200.36xlarge",), field="efa", says=0, taken=16, why=_GB200
     ),
-    Correction(
+    InstanceCorrection(
         source="sagemaker-hyperpod",
         instances=("ml.p6e-gb200.36xlarge",),
         field="architecture",
@@ -185,7 +193,7 @@ def _gib(mib: float) -> int | float:
 def merge(
     valid: Sequence[str],
     claims: Claims,
-    corrections: Sequence[Correction] = (),
+    corrections: Sequence[InstanceCorrection] = (),
     *,
     training_only: Sequence[str] = (),
 ) -> dict[str, Instance]:
@@ -234,7 +242,9 @@ def merge(
     return table
 
 
-def _corrected(claims: Claims, corrections: Sequence[Correction], faults: list[str]) -> dict[str, dict[str, Facts]]:
+def _corrected(
+    claims: Claims, corrections: Sequence[InstanceCorrection], faults: list[str]
+) -> dict[str, dict[str, Facts]]:
     """A copy of the claims with the corrections made; one whose wrong value is gone is a fault."""
     copy = {source: {name: dict(facts) for name, facts in types.items()} for source, types in claims.items()}
     for each in corrections:
@@ -271,7 +281,7 @@ def _natural(name: str) -> tuple[str | int, ...]:
     return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
 
 
-def table_text(table: Mapping[str, Instance], provenance: Provenance) -> str:
+def table_text(table: Mapping[str, Instance], provenance: InstanceProvenance) -> str:
     """The content of ``instances.json``: a line per record, so that a change reads well in a review."""
     known = provenance.model_dump(mode="json")
     sources = [f"{json.dumps(name)}: {json.dumps(source)}" for name, source in known["sources"].items()]
@@ -372,13 +382,13 @@ def refresh_instances(*, check: bool = False) -> None:
         say(f"{PATH.name}: written, {len(text) / 1000:.0f} kB")
 
 
-def make_table(recorded: Mapping[str, Source]) -> str:
+def make_table(recorded: Mapping[str, PublishedFile]) -> str:
     """Download and read every package and return the file's content.
 
     Args:
         recorded: the sources to use again, version and checksum; empty: the newest of each.
     """
-    sources: dict[str, Source] = {}
+    sources: dict[str, PublishedFile] = {}
     claims: dict[str, dict[str, Facts]] = {}
     valid: list[str] = []
     for name, package in PACKAGES.items():
@@ -400,7 +410,7 @@ def make_table(recorded: Mapping[str, Source]) -> str:
     strict = [name for name, package in PACKAGES.items() if package.training_only]
     table = merge(valid, claims, CORRECTIONS, training_only=strict)
     made_by = "devtools/refresh_instances.py"
-    text = table_text(table, Provenance(made_by=made_by, sources=sources, corrections=CORRECTIONS))
+    text = table_text(table, InstanceProvenance(made_by=made_by, sources=sources, corrections=CORRECTIONS))
     if len(text) >= MAX_BYTES:
         raise RequestError(f"{PATH.name} would have {len(text)} bytes; {MAX_BYTES} is the limit")
     kinds = Counter(each.accelerator or "cpu" for each in table.values())
@@ -408,7 +418,7 @@ def make_table(recorded: Mapping[str, Source]) -> str:
     return text
 
 
-def _version(name: str, package: _Package, recorded: Mapping[str, Source]) -> str | None:
+def _version(name: str, package: _Package, recorded: Mapping[str, PublishedFile]) -> str | None:
     if name in recorded:
         return recorded[name].version
     return package.pin
@@ -434,13 +444,13 @@ def download(package: str, version: str | None, folder: Path) -> Path:
     return files[0]
 
 
-def _source(package: _Package, archive: Path) -> tuple[Source, bytes]:
+def _source(package: _Package, archive: Path) -> tuple[PublishedFile, bytes]:
     if archive.suffix == ".whl":
         version = parse_wheel_filename(archive.name)[1]
     else:
         version = parse_sdist_filename(archive.name)[1]
     member, content = read_member(archive, package.member)
-    source = Source(
+    source = PublishedFile(
         package=package.package,
         version=str(version),
         file=archive.name,

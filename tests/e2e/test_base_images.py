@@ -30,7 +30,9 @@ from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site, load_site
 from trainwright.sources import base_image
-from trainwright.sources.inputs import new_lock
+from trainwright.sources.base_image import images_of
+from trainwright.sources.fetch import new_lock
+from trainwright.sources.gather import gather, gather_base
 from trainwright.sources.reachability import check_sources
 
 MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
@@ -130,29 +132,29 @@ def test_a_mirror_stands_in_and_the_digest_holds(hub, tmp_path):
     engine = connect(setup=False)
     first = hub.publish("first")
     plan = hub.plan()
-    check_sources(plan, load_catalog(), hub.site, engine)
-    base = lock_base(plan, hub.site, engine, refresh=False, say=quiet)
+    check_sources(gather(plan, load_catalog(), hub.site), engine)
+    base = lock_base(gather(plan, load_catalog(), hub.site), engine, refresh=False, say=quiet)
     assert (base.image, base.digest) == (hub.image, first)
     assert base.image_id and base.image_id != first
     # The tag moves on; the lock does not.
     hub.publish("second")
-    arguments = base_image.build_arguments(base.as_base(), {}, hub.site, engine, say=quiet)
+    arguments = base_image.build_arguments(images_of(base.as_base(), {}, hub.site), engine, say=quiet)
     assert arguments == {"BASE_IMAGE": f"{hub.host}/{hub.repository}:1@{first}"}
     assert word_of(tmp_path / "one", arguments, hub.site, hub.image) == "first"
-    unlocked = base_image.build_arguments(plan.base, {}, hub.site, engine, say=quiet)
+    unlocked = base_image.build_arguments(images_of(plan.base, {}, hub.site), engine, say=quiet)
     hub.docker("pull", unlocked["BASE_IMAGE"])
     assert word_of(tmp_path / "two", unlocked, hub.site, hub.image) == "second"
     # `lock --check` says that there is another.
     lock = new_lock(plan, "").model_copy(update={"base": base})
-    (row,) = diff._images(lock, hub.site, engine)
+    (row,) = diff._images(gather_base(lock.base, hub.site).images, engine)
     assert (row["state"], row["locked"]) == ("newer", first)
-    newer = lock_base(plan, hub.site, engine, refresh=True, say=quiet)
+    newer = lock_base(gather(plan, load_catalog(), hub.site), engine, refresh=True, say=quiet)
     assert newer.digest == row["now"] != first
 
 
 def test_a_mirror_that_lacks_the_image_ends_with_8(hub):
     with pytest.raises(SourceError) as refused:
-        check_sources(hub.plan(), load_catalog(), hub.site, connect(setup=False))
+        check_sources(gather(hub.plan(), load_catalog(), hub.site), connect(setup=False))
     assert f"{hub.host}/{hub.repository}:1" in refused.value.message
     assert "[registries]" in refused.value.remedy
 
@@ -161,9 +163,11 @@ def test_an_image_travels_in_a_folder(hub, tmp_path, spare_engine, monkeypatch):
     hub.publish("out of a folder")
     engine = connect(setup=False)
     lock = new_lock(hub.plan(), "")
-    lock = lock.model_copy(update={"base": lock_base(hub.plan(), hub.site, engine, refresh=False, say=quiet)})
+    lock = lock.model_copy(
+        update={"base": lock_base(gather(hub.plan(), load_catalog(), hub.site), engine, refresh=False, say=quiet)}
+    )
     assert lock.base is not None and lock.base.image_id
-    assert mirror._base(lock, tmp_path / "m", hub.site, engine, quiet) == 1
+    assert mirror._base(gather_base(lock.base, hub.site), lock, tmp_path / "m", hub.site, engine=engine, say=quiet) == 1
     path = base_image.image_file(tmp_path / "m" / "images", lock.base.image_id)
     assert path.is_file()
     site = Site(image_folder=tmp_path / "m" / "images", build_network="none")
@@ -173,9 +177,9 @@ def test_an_image_travels_in_a_folder(hub, tmp_path, spare_engine, monkeypatch):
         content = path.read_bytes()
         path.write_bytes(content[: len(content) // 2])
         with pytest.raises(SourceError) as cut:
-            base_image.build_arguments(lock.base.as_base(), lock.base.ids, site, there, say=quiet)
+            base_image.build_arguments(gather_base(lock.base, site).images, there, say=quiet)
         assert str(path) in cut.value.message
         path.write_bytes(content)
-        arguments = base_image.build_arguments(lock.base.as_base(), lock.base.ids, site, there, say=quiet)
+        arguments = base_image.build_arguments(gather_base(lock.base, site).images, there, say=quiet)
         assert arguments["BASE_IMAGE"].startswith("trainwright/base:")
         assert word_of(tmp_path / "built", arguments, site, hub.image) == "out of a folder"

@@ -74,6 +74,7 @@ def test_a_metis_change_rebuilds_little(built, program, docker, tmp_path):
     from trainwright.plan.request import make_request
     from trainwright.plan.resolve import resolve
     from trainwright.site.site import load_site
+    from trainwright.sources.gather import gather
 
     shutil.copytree(templates_dir(), tmp_path / "templates")
     path = tmp_path / "templates/components/metis/Dockerfile.j2"
@@ -83,7 +84,7 @@ def test_a_metis_change_rebuilds_little(built, program, docker, tmp_path):
     plan = plan.model_copy(update={"tags": ("trainwright-test/metis:1",)})
     try:
         options = building.BuildOptions(progress="none")
-        record = building.build(plan, catalog, load_site(), connect(), options=options, say=lambda _: None)
+        record = building.build(gather(plan, catalog, load_site()), connect(), options=options, say=lambda _: None)
         before = docker("image", "inspect", "--format", "{{json .RootFS.Layers}}", built["image_id"])
         after = docker("image", "inspect", "--format", "{{json .RootFS.Layers}}", record.image_id)
         shared = [a == b for a, b in zip(json.loads(before), json.loads(after), strict=True)]

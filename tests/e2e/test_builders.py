@@ -26,11 +26,12 @@ from trainwright.build.render import render_dockerfile
 from trainwright.core.errors import EngineError, ProofFailed, RegistryRefused
 from trainwright.engine.engine import connect, find_client
 from trainwright.pipeline.bake import target_name, write_bake
-from trainwright.pipeline.sharing import Image, groups
+from trainwright.pipeline.sharing import SharedImage, groups
 from trainwright.plan.plan import Expectation, Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import load_site
+from trainwright.sources.gather import gather
 
 TAG = "trainwright-test/builders:1"
 MANIFESTS = "application/vnd.docker.distribution.manifest.v2+json, application/vnd.oci.image.manifest.v1+json"
@@ -83,7 +84,7 @@ def build(catalog: Any, builder: str | None, *, plan: Plan | None = None, **opti
     said: list[str] = []
     chosen = building.BuildOptions(progress="none", **options)
     record = building.build(
-        plan or small_plan(catalog), catalog, site, connect(setup=False), options=chosen, say=said.append
+        gather(plan or small_plan(catalog), catalog, site), connect(setup=False), options=chosen, say=said.append
     )
     return record, said
 
@@ -222,7 +223,9 @@ def test_a_misspelt_builder(small_catalog, farm):
 def test_a_bake_file_is_read_and_built_by_buildx(small_catalog, configuration, repositories, tmp_path, docker):
     plan = small_plan(small_catalog, tags=("trainwright/builders:1", "trainwright/builders:2"))
     folder = tmp_path / "bake"
-    path = write_bake([plan], small_catalog, load_site(), folder, cache=[f"{repositories}/cache"], say=lambda _: None)
+    path = write_bake(
+        [gather(plan, small_catalog, load_site())], folder, cache=[f"{repositories}/cache"], say=lambda _: None
+    )
     client, name = find_client().path, target_name(plan)
     environment = {**os.environ, "DOCKER_BUILDKIT": "1", "REGISTRY": "trainwright-test", "SOURCE_REVISION": "abc"}
 
@@ -250,7 +253,9 @@ def test_stages_that_images_share_are_built_once(small_catalog, farm, repositori
     """As the jobs of a batch do it: one machine builds the stages of a group, the others have them of the cache."""
     plan = small_plan(small_catalog)
     other = plan.model_copy(update={"id": "1" * 64, "environment": {**plan.environment, "OTHER": "yes"}})
-    images = [Image(name, each, render_dockerfile(each, small_catalog)) for name, each in (("a", plan), ("b", other))]
+    images = [
+        SharedImage(name, each, render_dockerfile(each, small_catalog)) for name, each in (("a", plan), ("b", other))
+    ]
     (group,) = groups(images)
     shared = f"{repositories}/team/cache:{group.name}"
     site = load_site().model_copy(update={"builder": farm.name, "build_network": "host"})
@@ -259,7 +264,11 @@ def test_stages_that_images_share_are_built_once(small_catalog, farm, repositori
     def stages_of(each: Plan) -> list[bool]:
         options = building.BuildOptions(progress="none", cache=(shared,))
         progress = building.build_stages(
-            each, small_catalog, site, connect(setup=False), names=group.stages, options=options, say=lambda _: None
+            gather(each, small_catalog, site),
+            connect(setup=False),
+            names=group.stages,
+            options=options,
+            say=lambda _: None,
         )
         return [v.cached for v in progress.steps if v.stage in group.stages and not v.text.startswith("FROM ")]
 

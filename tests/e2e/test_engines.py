@@ -15,6 +15,7 @@ from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import load_site
 from trainwright.sources.debian_base import make_base
+from trainwright.sources.gather import gather
 
 TAG = "trainwright-test/engines:1"
 BASE = "trainwright-test/base:12"
@@ -33,7 +34,7 @@ def build(catalog, site=None, base_image=None, engine=None):
     plan = plan.model_copy(update={"tags": (TAG,)})
     options = building.BuildOptions(progress="none")
     engine = engine or connect(setup=False)
-    return building.build(plan, catalog, site or load_site(), engine, options=options, say=lambda _: None)
+    return building.build(gather(plan, catalog, site or load_site()), engine, options=options, say=lambda _: None)
 
 
 @pytest.fixture

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from tests.doubles.sagemaker_sdk import SDK2, SDK3, interpreter_with
 from tests.doubles.sdk_requests import ACCOUNT, BUCKET, REGION, ROLE, Sdk, emulated_api, sdk, variables
+from trainwright.estimator.create_training_job import make_request
+from trainwright.estimator.estimate import estimate, generate
 from trainwright.estimator.image import ImageFacts
-from trainwright.estimator.request import make_request
-from trainwright.estimator.run import estimate, generate
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.distribution import compile_distribution
 from trainwright.sagemaker.job import Job

@@ -20,6 +20,7 @@ from trainwright.plan.plan import Expectation, Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site, load_site
+from trainwright.sources.gather import gather
 
 ROOT = Path(__file__).resolve().parents[2]
 TAG = "trainwright-test/fault:1"
@@ -40,7 +41,7 @@ def small_plan(catalog: Catalog) -> Plan:
 def build(plan: Plan, catalog: Catalog, site: Site | None = None, *, no_cache: bool = False) -> BuildRecord:
     options = building.BuildOptions(progress="none", no_cache=no_cache)
     engine = connect(setup=False)
-    return building.build(plan, catalog, site or load_site(), engine, options=options, say=lambda _: None)
+    return building.build(gather(plan, catalog, site or load_site()), engine, options=options, say=lambda _: None)
 
 
 def tagged(docker) -> str:

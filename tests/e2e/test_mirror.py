@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -34,7 +34,8 @@ from trainwright.plan.plan_lock import PlanLock, find_lock, lock_path, save_lock
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site, load_site
-from trainwright.sources.inputs import Inputs, first_use, locked_inputs
+from trainwright.sources.fetch import first_use
+from trainwright.sources.gather import gather, gather_locked, with_lock
 from trainwright.verbs.documents import LockDocument, MirrorDocument
 
 TAG = "trainwright-test/mirror:1"
@@ -66,10 +67,10 @@ class Bench:
         return load_site(self.folder / "trainwright.toml", cwd=self.folder, environ=empty)
 
     def build(self, site: Site, *, strict: bool = True) -> BuildRecord:
-        inputs = locked_inputs(self.plan, site, FLAGS, strict=strict)
-        inputs = first_use(inputs, site, FLAGS, say=quiet)
+        inputs = gather_locked(self.plan, self.catalog, site, FLAGS, strict=strict)
+        inputs = first_use(inputs, say=quiet)
         options = building.BuildOptions(progress="none")
-        return building.build(inputs, self.catalog, site, connect(setup=False), options=options, say=quiet)
+        return building.build(inputs, connect(setup=False), options=options, say=quiet)
 
 
 @pytest.fixture(scope="module")
@@ -97,20 +98,20 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
         refused = pytest.raises(RequestError, match="--locked: plan")
         with refused as unlocked:
-            locked_inputs(plan, site, FLAGS, strict=True)
+            gather_locked(plan, catalog, site, FLAGS, strict=True)
         assert unlocked.value.remedy == f"./invoke lock {FLAGS}"
 
         # First use: the checksum is recorded, and the lock is not whole.
-        used = first_use(Inputs(plan), site, FLAGS, say=quiet)
+        used = first_use(gather(plan, catalog, site, flags=FLAGS), say=quiet)
         found = find_lock(plan, site)
         assert found is not None and found.archives[0].sha256 == SHA
-        assert used.files["gadget", FILE].read_bytes() == CONTENT
+        assert next(a.path for a in used.archives if a.path).read_bytes() == CONTENT
         with refused as partial:
-            locked_inputs(plan, site, FLAGS, strict=True)
+            gather_locked(plan, catalog, site, FLAGS, strict=True)
         assert "the base" in partial.value.message
         assert FILE not in partial.value.message
 
-        lock = make_lock(locked_inputs(plan, site, FLAGS, strict=False), FLAGS, catalog, site, engine, say=quiet)
+        lock = make_lock(gather_locked(plan, catalog, site, FLAGS, strict=False), engine, say=quiet)
         save_lock(lock, lock_path(plan, site))
         document = mirror.pull(lock, own / "pulled", site, engine, say=quiet)
         MirrorDocument.model_validate(document)
@@ -118,7 +119,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 
 
 def test_a_lock_names_everything_and_no_host(bench):
-    assert locked_inputs(bench.plan, bench.site, FLAGS, strict=True).lock == bench.lock
+    assert gather_locked(bench.plan, bench.catalog, bench.site, FLAGS, strict=True).lock == bench.lock
     assert [a.sha256 for a in bench.lock.archives] == [SHA]
     assert [p.name for p in bench.lock.user or ()] == ["toolz"]
     assert bench.lock.base is not None and bench.lock.base.sha256
@@ -136,15 +137,15 @@ def test_a_lock_names_everything_and_no_host(bench):
 
 def test_a_second_lock_is_the_same_and_upgrade_takes_one_thing_anew(bench):
     engine = connect(setup=False)
-    inputs = locked_inputs(bench.plan, bench.site, FLAGS, strict=False)
-    again = make_lock(inputs, FLAGS, bench.catalog, bench.site, engine, say=quiet)
+    inputs = gather_locked(bench.plan, bench.catalog, bench.site, FLAGS, strict=False)
+    again = make_lock(inputs, engine, say=quiet)
     assert again.dump() == bench.lock.dump()
     other = archive("something else")
     bench.server.pages[f"/{FILE}"] = other
     try:
-        kept = make_lock(inputs, FLAGS, bench.catalog, bench.site, engine, say=quiet)
+        kept = make_lock(inputs, engine, say=quiet)
         assert kept.dump() == bench.lock.dump(), "what is locked stays"
-        newer = make_lock(inputs, FLAGS, bench.catalog, bench.site, engine, upgrade=["gadget"], say=quiet)
+        newer = make_lock(inputs, engine, upgrade=["gadget"], say=quiet)
     finally:
         bench.server.pages[f"/{FILE}"] = CONTENT
     rows = diff.changes(bench.lock, newer)
@@ -155,15 +156,15 @@ def test_a_second_lock_is_the_same_and_upgrade_takes_one_thing_anew(bench):
 
 def test_a_check_finds_what_is_gone_and_what_is_newer(bench):
     engine = connect(setup=False)
-    inputs = locked_inputs(bench.plan, bench.site, FLAGS, strict=False)
-    rows = diff.compare(inputs, bench.catalog, bench.site, engine, say=quiet)
+    inputs = gather_locked(bench.plan, bench.catalog, bench.site, FLAGS, strict=False)
+    rows = diff.compare(inputs, engine, say=quiet)
     assert not [r for r in rows if r["state"] in diff.FAULTS]
     system = [p.model_copy(update={"version": "0.1-1"}) if p.name == "gcc" else p for p in bench.lock.system or ()]
     user = [p.model_copy(update={"version": "0.11.2"}) for p in bench.lock.user or ()]
-    stale = replace(inputs, lock=bench.lock.model_copy(update={"system": tuple(system), "user": tuple(user)}))
+    stale = with_lock(inputs, bench.lock.model_copy(update={"system": tuple(system), "user": tuple(user)}))
     bench.server.pages[f"/{FILE}"] = CONTENT + b"more"
     try:
-        rows = diff.compare(stale, bench.catalog, bench.site, engine, say=quiet)
+        rows = diff.compare(stale, engine, say=quiet)
     finally:
         bench.server.pages[f"/{FILE}"] = CONTENT
     document = diff.document(bench.plan, Path("lock"), rows)
@@ -266,10 +267,11 @@ def test_a_version_that_the_archive_has_no_longer_ends_with_8(bench, docker: Cal
     system = [
         p.model_copy(update={"version": "1:0.1-1"}) if p.name == "openssh-server" else p for p in bench.lock.system
     ]
-    inputs = Inputs(bench.plan, bench.lock.model_copy(update={"system": tuple(system)}), strict=True)
+    lock = bench.lock.model_copy(update={"system": tuple(system)})
+    inputs = gather(bench.plan, bench.catalog, bench.site, lock, strict=True)
     options = building.BuildOptions(progress="none")
     with pytest.raises(Failure) as refused:
-        building.build(inputs, bench.catalog, bench.site, connect(setup=False), options=options, say=quiet)
+        building.build(inputs, connect(setup=False), options=options, say=quiet)
     assert refused.value.exit_code == 8
     assert "openssh-server" in refused.value.message
     assert "1:0.1-1" in refused.value.message

@@ -12,7 +12,7 @@ import pytest
 from tests.doubles.aws import emulated_aws
 from tests.support.push_fixtures import OWN, SHARED, moving, one, refused, tags_of
 from trainwright.build import store
-from trainwright.estimator.registry import ecr_labels
+from trainwright.estimator.image_labels import ecr_labels
 from trainwright.push.references import Place
 from trainwright.push.settings import may_move
 from trainwright.site.site import Site

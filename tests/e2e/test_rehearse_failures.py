@@ -16,8 +16,8 @@ import pytest
 from trainwright.core.errors import RehearsalFailed
 from trainwright.core.paths import templates_dir
 from trainwright.engine.engine import connect
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.run import rehearse as rehearse_job
+from trainwright.rehearse.rehearsal import rehearse as rehearse_job
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 
 ROOT = Path(__file__).resolve().parents[2]
 TWO_BY_TWO = ("--hosts", "2", "--processes-per-host", "2")
@@ -89,11 +89,11 @@ def plain(variant: Callable[..., str]) -> str:
     return variant("true", "ENV SAGEMAKER_TRAINING_MODULE=")
 
 
-def job(tmp_path: Path, script: str, image: str, **more: Any) -> Job:
+def job(tmp_path: Path, script: str, image: str, **more: Any) -> RehearsedJob:
     """A job for what the command line has no flag for."""
     path = tmp_path / "train.py"
     path.write_text(script)
-    return Job(image=image, entry_point=str(path), **more)
+    return RehearsedJob(image=image, entry_point=str(path), **more)
 
 
 def failed(finished: Any, cause: str, *, host: str | None = "algo-1", rank: int | None = None) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from trainwright.engine.engine import connect
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site, load_site
+from trainwright.sources.gather import gather
 
 USER, PASSWORD = "builder", f"pw-{uuid.uuid4().hex}"
 TAG = "trainwright-test/secrets:1"
@@ -129,7 +130,7 @@ def test_neither_ca_nor_credentials_are_in_the_image(tmp_path, monkeypatch, dock
     plan = plan.model_copy(update={"tags": (TAG,)})
     options = building.BuildOptions(progress="none")
     try:
-        record = building.build(plan, small_catalog, site, connect(), options=options, say=lambda _: None)
+        record = building.build(gather(plan, small_catalog, site), connect(), options=options, say=lambda _: None)
         # The secret was needed: without it the package could not have been had.
         assert record.probe["distributions"]["twprivate"] == "1.0"
         assert not occurrences(docker, TAG, [marker.encode(), PASSWORD.encode()], tmp_path)

@@ -31,6 +31,7 @@ from trainwright.plan.plan import PlannedSource
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import load_site
+from trainwright.sources.gather import gather
 
 TAG = "trainwright-test/sources:1"
 FILE = "gadget-1.0.tar.gz"
@@ -108,7 +109,7 @@ class Bench:
         plan = plan.model_copy(update={"tags": (TAG,)})
         here = load_site().model_copy(update={"build_network": "host", **site})
         options = building.BuildOptions(progress="none", skip_source_check=skip_check)
-        return building.build(plan, catalog, here, connect(setup=False), options=options, say=lambda _: None)
+        return building.build(gather(plan, catalog, here), connect(setup=False), options=options, say=lambda _: None)
 
     def refused(self, *urls: str, **more: object) -> SourceError:
         """The failure of a build that cannot have its archive; no tag was moved."""
@@ -238,7 +239,7 @@ def test_a_registry_that_does_not_answer_stops_a_build(small_catalog, tmp_path, 
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), small_catalog, image)
     options = building.BuildOptions(progress="none")
     with pytest.raises(SourceError) as refused:
-        building.build(plan, small_catalog, site, connect(setup=False), options=options, say=lambda _: None)
+        building.build(gather(plan, small_catalog, site), connect(setup=False), options=options, say=lambda _: None)
     assert f"base image {image}" in refused.value.message
     assert "base_image" in refused.value.remedy
 
@@ -252,7 +253,9 @@ def test_a_package_with_another_hash_ends_with_8(small_catalog, tmp_path, monkey
     plan = plan.model_copy(update={"components": components, "tags": (TAG,)})
     options = building.BuildOptions(progress="none")
     with pytest.raises(Failure) as refused:
-        building.build(plan, small_catalog, load_site(), connect(setup=False), options=options, say=lambda _: None)
+        building.build(
+            gather(plan, small_catalog, load_site()), connect(setup=False), options=options, say=lambda _: None
+        )
     assert refused.value.exit_code == 8
     details = refused.value.details
     assert (details["component"], details["file"]) == ("python", f"setuptools=={tool.version}")

@@ -23,6 +23,7 @@ from trainwright.engine.engine import connect
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import load_site
+from trainwright.sources.gather import gather
 
 Docker = Callable[..., str]
 KEY = "/root/.ssh/id_ed25519"
@@ -110,7 +111,7 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: Docker) -> It
         plan = plan.model_copy(update={"id": digit * 64, "tags": (tags[-1],)})
         site = load_site().model_copy(update={"build_network": "host"})
         options = building.BuildOptions(progress="none")
-        building.build(plan, catalog, site, connect(setup=False), options=options, say=lambda _: None)
+        building.build(gather(plan, catalog, site), connect(setup=False), options=options, say=lambda _: None)
         return tags[-1]
 
     yield build

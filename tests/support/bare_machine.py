@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.engine import consent, engine, setup
-from trainwright.engine import packages as engine_packages
+from trainwright.engine import consent, engine, engine_packages, setup
 
 # `docker info --format '{{json .}}'`, shortened.
 ANSWER = (

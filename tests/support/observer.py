@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from trainwright.core.paths import templates_dir
-from trainwright.rehearse import files, seen
-from trainwright.rehearse.facts import Process
+from trainwright.rehearse import observer_files, opt_ml
+from trainwright.rehearse.observed import Process
 
 
 def observed(tmp_path: Path, script: str, **environment: str) -> tuple[Process, ...]:
@@ -17,7 +17,7 @@ def observed(tmp_path: Path, script: str, **environment: str) -> tuple[Process, 
     control = tmp_path / "control"
     (control / "facts").mkdir(parents=True)
     text = (templates_dir() / "rehearsal" / "observer.py").read_text()
-    (control / "observer.py").write_text(text.replace(files.CONTROL, str(control)))
+    (control / "observer.py").write_text(text.replace(opt_ml.CONTROL, str(control)))
     run = f"exec(compile(open({str(control / 'observer.py')!r}).read(), 'observer', 'exec'), {{}})\n"
     (tmp_path / "sitecustomize.py").write_text(run)
     (tmp_path / "train.py").write_text(script)
@@ -29,4 +29,4 @@ def observed(tmp_path: Path, script: str, **environment: str) -> tuple[Process, 
         check=False,
         timeout=60,
     )
-    return seen.processes(control / "facts")
+    return observer_files.processes(control / "facts")

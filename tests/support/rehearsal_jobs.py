@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.request import make_job
+from trainwright.rehearse.flags import make_job
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 
-JOB = Job(image="x", entry_point="train.py", hosts=2, distribution={"torch_distributed": {"enabled": True}})
+JOB = RehearsedJob(image="x", entry_point="train.py", hosts=2, distribution={"torch_distributed": {"enabled": True}})
 
 WORDS: dict[str, Any] = {
     "image": "x",
@@ -36,6 +36,6 @@ MIXED = (
 GROUPED = '{"mpi": {"enabled": true}, "instance_groups": ["train"]}'
 
 
-def job(**more: Any) -> Job:
+def job(**more: Any) -> RehearsedJob:
     own = {"hosts": 1} if "instance_groups" in more else {}
     return make_job(**{**WORDS, **own, **more})

@@ -19,7 +19,6 @@ from trainwright.build.context import write_context
 from trainwright.build.dockerfile import steps, with_collector
 from trainwright.build.ledger import make_ledger, owner_of
 from trainwright.build.store import BuildRecord, EngineUsed
-from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import BuildFailed, EngineError, ProofFailed, RegistryRefused, RequestError, SourceError
 from trainwright.core.masking import mask
 from trainwright.core.paths import locked, setting, state_dir
@@ -28,17 +27,18 @@ from trainwright.core.text import fits
 from trainwright.engine import builders
 from trainwright.engine.build_display import Mode, make_view, readable
 from trainwright.engine.buildkit import command
-from trainwright.engine.buildkit_log import BuildProgress, masked_line
+from trainwright.engine.buildkit_log import BuildProgress
+from trainwright.engine.buildkit_parsers import masked_line
 from trainwright.engine.cache import cache_words
 from trainwright.engine.engine import Engine
-from trainwright.plan.plan import Plan
 from trainwright.prove import probe as probing
 from trainwright.prove.system_check import check_system_packages, gone_from_archive
 from trainwright.site.site import Site
 from trainwright.sources import base_image
 from trainwright.sources.failures import source_failure
-from trainwright.sources.inputs import Inputs, check_folders, inputs_of
-from trainwright.sources.reachability import check_sources
+from trainwright.sources.fetch import fetch_base
+from trainwright.sources.inputs import Inputs
+from trainwright.sources.reachability import check_folders, check_sources
 
 # The grammar of image references (distribution/reference), without a digest.
 TAG = re.compile(
@@ -70,21 +70,11 @@ class _Built:
     pushed: str | None = None
 
 
-def build(
-    what: Plan | Inputs,
-    catalog: Catalog,
-    site: Site,
-    engine: Engine,
-    *,
-    options: BuildOptions,
-    say: Callable[[str], None],
-) -> BuildRecord:
+def build(inputs: Inputs, engine: Engine, *, options: BuildOptions, say: Callable[[str], None]) -> BuildRecord:
     """Build, probe, tag and record an image.
 
     Args:
-        what: the plan, or with its lock the inputs of a build.
-        catalog: where the components' templates lie.
-        site: where things come from on this machine.
+        inputs: what the build takes in, every archive of it with a checksum.
         engine: an answering engine.
         options: how to build.
         say: told of long steps and notices.
@@ -97,19 +87,16 @@ def build(
         RegistryRefused: the registry of ``options`` did not take the image, or does not give it.
     """
     started = time.monotonic()
-    inputs = inputs_of(what)
     plan = inputs.plan
-    builder = _builder(engine, site, options)
-    check_folders(inputs, site)
-    arguments = base_image.build_arguments(plan.base, inputs.ids, site, engine, say=say)
+    builder = _builder(engine, inputs.site, options)
+    check_folders(inputs)
+    arguments = base_image.build_arguments(inputs.images, engine, say=say)
     if not options.skip_source_check:
-        check_sources(plan, catalog, site, engine, held=inputs.files)
+        check_sources(inputs, engine)
     folder = state_dir() / "contexts" / plan.id[:16]
     with locked(folder):
-        base = write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
-        if base is not None and base.stale:
-            say(f"the base file system was made on {base.created[:10]}; --fresh-base makes it anew")
-        built = _run_build(inputs, folder, site, engine, options=options, builder=builder, arguments=arguments, say=say)
+        write_context(fetch_base(inputs, fresh=options.fresh_base, say=say), folder, say=say)
+        built = _run_build(inputs, folder, engine, options=options, builder=builder, arguments=arguments, say=say)
         image_id, progress = built.image_id, built.progress
         dockerfile = (folder / "Dockerfile").read_text()
     earlier = store.load(image_id)
@@ -159,20 +146,13 @@ def build(
 
 
 def build_stages(
-    what: Plan | Inputs,
-    catalog: Catalog,
-    site: Site,
-    engine: Engine,
-    *,
-    names: Sequence[str],
-    options: BuildOptions,
-    say: Callable[[str], None],
+    inputs: Inputs, engine: Engine, *, names: Sequence[str], options: BuildOptions, say: Callable[[str], None]
 ) -> BuildProgress:
     """Build some stages of a Dockerfile for the builder's cache: no image, no tag, no record.
 
     Args:
         names: the stages; what they are made from is built as well.
-        what, catalog, site, engine, options, say: as for :func:`build`.
+        inputs, engine, options, say: as for :func:`build`.
 
     Returns:
         What was built, and what of it came from the cache.
@@ -181,13 +161,12 @@ def build_stages(
         RequestError: the Dockerfile has no such stage.
         Failure: as :func:`build`.
     """
-    inputs = inputs_of(what)
-    builder = _builder(engine, site, options)
-    check_folders(inputs, site)
-    arguments = base_image.build_arguments(inputs.plan.base, inputs.ids, site, engine, say=say)
+    builder = _builder(engine, inputs.site, options)
+    check_folders(inputs)
+    arguments = base_image.build_arguments(inputs.images, engine, say=say)
     folder = state_dir() / "contexts" / inputs.plan.id[:16]
     with locked(folder), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
-        write_context(inputs, catalog, site, folder, say=say, fresh_base=options.fresh_base)
+        write_context(fetch_base(inputs, fresh=options.fresh_base, say=say), folder, say=say)
         # BuildKit builds one target at a time, and every export replaces the cache of a reference: one stage more
         # that needs all of them.
         dockerfile = Path(scratch, "Dockerfile")
@@ -195,7 +174,6 @@ def build_stages(
         built = _run_build(
             inputs,
             folder,
-            site,
             engine,
             options=options,
             builder=builder,
@@ -219,7 +197,6 @@ def _builder(engine: Engine, site: Site, options: BuildOptions) -> builders.Buil
 def _run_build(
     inputs: Inputs,
     folder: Path,
-    site: Site,
     engine: Engine,
     *,
     options: BuildOptions,
@@ -229,7 +206,7 @@ def _run_build(
     dockerfile: Path | None = None,
 ) -> _Built:
     """Run BuildKit; ``dockerfile``: of stages alone, which make no image that is kept."""
-    plan = inputs.plan
+    plan, site = inputs.plan, inputs.site
     builders.refuse_local_images(builder, arguments, base_image.LOADED)
     caches = cache_words(options.cache, plan, builder, say=say)
     log_path = state_dir() / "logs" / f"{plan.id[:16]}.log"
@@ -289,7 +266,6 @@ def _failure(
     inputs: Inputs, engine: Engine, progress: BuildProgress, log_path: Path, code: int, *, registry: str | None
 ) -> BuildFailed | EngineError | SourceError | RegistryRefused:
     """What to tell of a build that failed: which component, which step, its last lines."""
-    plan = inputs.plan
     alive = run([engine.client.path, "version", "--format", "{{.Server.Version}}"], env=engine.cli_env, timeout=20)
     if not alive.ok:
         return EngineError(
@@ -307,7 +283,7 @@ def _failure(
         return refused
     component = progress.vertices[failed.id].component if failed is not None else None
     last = list(failed.log)[-20:] if failed is not None and failed.log else text.splitlines()[-20:]
-    if failed is not None and (source := source_failure(plan, component, failed.exit_code, last, str(log_path))):
+    if failed is not None and (source := source_failure(inputs, component, failed.exit_code, last, str(log_path))):
         return source
     if failed is not None and inputs.strict and (gone := gone_from_archive(inputs, component, last, str(log_path))):
         return gone

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainwright.catalog.checks import check_lines, check_provable
-from trainwright.catalog.component import Component, ComponentFolder, Provider, Target
+from trainwright.catalog.component import BuildTarget, Component, ComponentFolder, Provider
 from trainwright.catalog.image_line import ImageLine, Line, version_key
 from trainwright.catalog.incompatibilities import RuleBook
 from trainwright.core.errors import RequestError, did_you_mean
@@ -114,9 +114,9 @@ def _order(entry: Line) -> tuple[str, int, tuple[int, ...]]:
     return line.framework, line.cuda == "cpu", (*version_key(line.cuda), *version_key(line.version))
 
 
-def target_of(line: ImageLine, version: str | None = None) -> Target:
+def target_of(line: ImageLine, version: str | None = None) -> BuildTarget:
     """What an image of a line is made for (``version``: of another version of the framework)."""
-    return Target(line.framework, version or line.version, line.cuda, line.python)
+    return BuildTarget(line.framework, version or line.version, line.cuda, line.python)
 
 
 def _check_line(catalog: Catalog, entry: Line) -> None:

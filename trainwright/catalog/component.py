@@ -18,8 +18,8 @@ from trainwright.core.fields import (
     FileName,
     FilledFileName,
     Folder,
-    Line,
     Name,
+    OneLine,
     Prose,
     Sha256,
     SystemName,
@@ -29,7 +29,7 @@ from trainwright.core.fields import (
 from trainwright.core.records import Record, parse_record
 
 
-class Source(Record):
+class SourceFile(Record):
     """One downloaded input of a build stage: an archive (``url``, ``mirrors``: further places of the same bytes, tried
     in this order) or a file of a Debian source package (``package``: apt knows where).
 
@@ -44,7 +44,7 @@ class Source(Record):
     package: SystemName | None = None
 
     @model_validator(mode="after")
-    def _comes_from_somewhere(self) -> Source:
+    def _comes_from_somewhere(self) -> SourceFile:
         if bool(self.package) == bool(self.url or self.mirrors):
             raise ValueError(f"{self.file}: name where it comes from: either package, or url and mirrors")
         if self.package and self.sha256 is None:
@@ -52,7 +52,7 @@ class Source(Record):
         return self
 
 
-class Archive(Record):
+class ArchiveTemplate(Record):
     """Where the archive of a version lies that names its checksum alone; ``{version}`` and the provider's values are
     filled in."""
 
@@ -61,7 +61,7 @@ class Archive(Record):
     mirrors: tuple[Url, ...] = ()
 
 
-class Target(NamedTuple):
+class BuildTarget(NamedTuple):
     """What an image is made for; the words by which the files of a version are told apart."""
 
     framework: str
@@ -77,11 +77,11 @@ class Build(Record):
     framework_version: AnyVersion | None = None
     cuda: AnyVersion | None = None
     python: AnyVersion | None = None
-    sources: tuple[Source, ...]
+    sources: tuple[SourceFile, ...]
 
-    def fits(self, target: Target) -> bool:
+    def fits(self, target: BuildTarget) -> bool:
         """Whether these files are for such an image."""
-        pairs = ((getattr(self, name), getattr(target, name)) for name in Target._fields)
+        pairs = ((getattr(self, name), getattr(target, name)) for name in BuildTarget._fields)
         return all(wanted is None or begins(has, wanted) for wanted, has in pairs)
 
     @property
@@ -91,7 +91,7 @@ class Build(Record):
         return " ".join(f"{word}{value}" for key, word in names.items() if (value := getattr(self, key)))
 
 
-class Version(Record):
+class VersionFiles(Record):
     """What a provider needs for one version of its component.
 
     Either ``sha256`` of the archive that the provider's ``archive`` names (or of none, where there is no such), or
@@ -99,12 +99,12 @@ class Version(Record):
     """
 
     sha256: Sha256 | None = None
-    sources: tuple[Source, ...] = ()
+    sources: tuple[SourceFile, ...] = ()
     builds: tuple[Build, ...] = ()
-    values: dict[VariableName, Line] = {}
+    values: dict[VariableName, OneLine] = {}
 
     @model_validator(mode="after")
-    def _one_way(self) -> Version:
+    def _one_way(self) -> VersionFiles:
         if sum(map(bool, (self.sha256, self.sources, self.builds))) > 1:
             raise ValueError("name one of sha256, sources and builds")
         return self
@@ -114,8 +114,8 @@ class VersionRange(Record):
     """What holds for a range of versions: ``values`` for the template, another ``archive``, further ``requires``."""
 
     versions: Range
-    values: dict[VariableName, Line] = {}
-    archive: Archive | None = None
+    values: dict[VariableName, OneLine] = {}
+    archive: ArchiveTemplate | None = None
     requires: tuple[Name, ...] = ()
 
 
@@ -183,20 +183,20 @@ class Provider(Record):
     """
 
     about: Prose
-    versions: dict[AnyVersion, Version] = {}
-    archive: Archive | None = None
+    versions: dict[AnyVersion, VersionFiles] = {}
+    archive: ArchiveTemplate | None = None
     ranges: tuple[VersionRange, ...] = ()
-    values: dict[VariableName, Line] = {}
+    values: dict[VariableName, OneLine] = {}
     requires: tuple[Name, ...] = ()
     apt: SystemPackages = SystemPackages()
     dnf: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
-    environment: dict[VariableName, Line] = {}
+    environment: dict[VariableName, OneLine] = {}
     path: tuple[Folder, ...] = ()
-    expect: dict[VariableName, Line] = {}
+    expect: dict[VariableName, OneLine] = {}
     unchecked: Prose | None = None
     probe: tuple[ProbeStep, ...] = ()
-    owns: tuple[Line, ...] = ()
+    owns: tuple[OneLine, ...] = ()
     tied: Tied | None = None
 
     def values_for(self, version: str) -> dict[str, str]:
@@ -211,7 +211,7 @@ class Provider(Record):
         """The components that a version needs beside those that every one does."""
         return (*self.requires, *(name for each in self._ranges_of(version) for name in each.requires))
 
-    def sources_for(self, version: str, target: Target) -> tuple[Source, ...] | None:
+    def sources_for(self, version: str, target: BuildTarget) -> tuple[SourceFile, ...] | None:
         """What a version is made from in an image; ``None`` where it has files, but none for such an image."""
         known = self.versions.get(version)
         if known is None:
@@ -226,7 +226,7 @@ class Provider(Record):
         values = {**self.values_for(version), "version": version}
         mirrors = tuple(fill(url, values) for url in archive.mirrors)
         filled = {"file": fill(archive.file, values), "url": fill(archive.url, values), "mirrors": mirrors}
-        return (parse_record(Source, {**filled, "sha256": known.sha256}, f"the archive of version {version}"),)
+        return (parse_record(SourceFile, {**filled, "sha256": known.sha256}, f"the archive of version {version}"),)
 
     def _ranges_of(self, version: str) -> list[VersionRange]:
         return [each for each in self.ranges if within(version, each.versions)]

@@ -21,7 +21,7 @@ from trainwright.core.fields import (
     Prose,
     Python,
     Url,
-    Version,
+    VersionText,
 )
 from trainwright.core.records import Record
 from trainwright.site.apt_sources import DEBIAN_SUITES
@@ -99,7 +99,7 @@ class ImageLine(Record):
     """
 
     framework: Name
-    version: Version
+    version: VersionText
     variant: str = Field(default="", pattern=r"^[a-z0-9.-]*$", max_length=64)
     component: Name | None = None
     cuda: Cuda

@@ -18,7 +18,7 @@ COMPONENT = "tools"
 PLATFORM = "x86_64-manylinux_2_17"
 
 
-class Program(Record):
+class ToolWheel(Record):
     """A program that comes as a wheel: its requirement, and the oldest Python that its metadata admits."""
 
     package: str
@@ -28,7 +28,7 @@ class Program(Record):
 class Tools(Record):
     """``images/tools.yaml``."""
 
-    uv: Program
+    uv: ToolWheel
     packages: dict[str, tuple[str, ...]]
 
     def roots(self, python: str) -> tuple[str, ...]:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
-from trainwright.core.fields import AnyVersion, Line, Name, PackageName, Platform, Python, PythonFile, Sha256, each_once
+from trainwright.core.fields import (
+    AnyVersion,
+    Name,
+    OneLine,
+    PackageName,
+    Platform,
+    Python,
+    PythonFile,
+    Sha256,
+    each_once,
+)
 from trainwright.core.records import Record, parse_record, read_json
 
 if TYPE_CHECKING:
@@ -57,7 +67,7 @@ class Lock(Record):
     schema_: Literal["trainwright/lock/1"] = Field(default=SCHEMA, alias="schema")
     python: Python
     platform: Platform
-    insecure_hosts: tuple[Line, ...] = Field(
+    insecure_hosts: tuple[OneLine, ...] = Field(
         default=(), description="whose certificates were not checked when the lock was made"
     )
     packages: Annotated[

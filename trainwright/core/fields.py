@@ -100,12 +100,12 @@ def local_path(place: str) -> str | None:
     return unquote(parts.path)
 
 
-Line = Annotated[str, AfterValidator(_line)]  # one line
+OneLine = Annotated[str, AfterValidator(_line)]  # one line
 Prose = Annotated[str, AfterValidator(_prose)]  # lines for people to read
 Url = Annotated[str, AfterValidator(_inert)]
 SiteUrl = Annotated[str, AfterValidator(_url)]  # may hold a password, stays out of Dockerfiles
 Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]  # of a component, framework, provider
-Version = Annotated[str, Field(pattern=rf"^{VERSION}$")]
+VersionText = Annotated[str, Field(pattern=rf"^{VERSION}$")]
 AnyVersion = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z.+!_-]{0,127}$")]  # a wheel's too
 Python = Annotated[str, Field(pattern=r"^[0-9]\.[0-9]{1,2}$")]
 Cuda = Annotated[str, Field(pattern=r"^(cpu|[0-9]{1,2}\.[0-9]{1,2})$")]

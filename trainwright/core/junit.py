@@ -17,13 +17,16 @@ MARK = "<!-- Made by Trainwright -->"
 _NO_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
+Outcome = Literal["passed", "failed", "skipped"]
+
+
 @dataclass(frozen=True)
 class Case:
     """One check. ``group`` is what it belongs to (a component), ``text`` why it failed or was left out."""
 
     group: str
     name: str
-    outcome: Literal["passed", "failed", "skipped"]
+    outcome: Outcome
     text: str = ""
     seconds: float = 0.0
 

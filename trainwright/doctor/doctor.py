@@ -26,7 +26,7 @@ from trainwright.core import runner
 from trainwright.core.errors import EngineError, Failure
 from trainwright.core.masking import mask, masked
 from trainwright.core.paths import state_dir
-from trainwright.engine import packages, setup
+from trainwright.engine import engine_packages, setup
 from trainwright.engine.engine import Engine, connect, no_client, survey
 from trainwright.rehearse import leftovers
 from trainwright.site.site import load_site
@@ -198,7 +198,7 @@ def _base(machine: Machine) -> Finding:
     if registries := [*machine.registries, *mirrors]:
         return Finding("base images", "ok", f"from {', '.join(registries)}")
     message = "no mmdebstrap and no registry mirror: only bases that the engine can pull can be used"
-    return Finding("base images", "warning", message, packages.commands("mmdebstrap"))
+    return Finding("base images", "warning", message, engine_packages.commands("mmdebstrap"))
 
 
 def _mend_base(_: Machine, say: Say) -> None:
@@ -278,7 +278,7 @@ def _certificates(_: Machine) -> Finding:
     for file, origin in files.items():
         severity: Severity = "error" if named else "warning"
         fix = f"unset {origin}, or point it at a bundle of PEM certificates"
-        remedy = fix if named else packages.commands("ca-certificates")
+        remedy = fix if named else engine_packages.commands("ca-certificates")
         if file.is_dir():
             continue  # a folder of hashed names: OpenSSL reads it at need
         if not file.is_file():

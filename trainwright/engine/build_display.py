@@ -238,7 +238,7 @@ class JsonView(_Lines):
         self.write(json.dumps({"event": "summary", **progress.counts._asdict(), "seconds": round(seconds, 3)}))
 
 
-class Row(NamedTuple):
+class DisplayRow(NamedTuple):
     """One line of the live table: a stage, where it stands, and what it says. ``since`` in Unix seconds."""
 
     stage: str
@@ -250,7 +250,7 @@ class Row(NamedTuple):
     last_line: str
 
 
-def rows(progress: BuildProgress) -> Iterator[Row]:
+def rows(progress: BuildProgress) -> Iterator[DisplayRow]:
     """A row per stage, in the order in which they came; steps outside of stages while they run and if they fail."""
     stages: dict[str, list[Vertex]] = {}
     for vertex in progress.vertices.values():
@@ -271,7 +271,7 @@ def rows(progress: BuildProgress) -> Iterator[Row]:
         if not state and by_state["cached"]:
             what = f"{len(by_state['cached'])} from the cache"
         since = current.started if state == "running" else None
-        yield Row(
+        yield DisplayRow(
             short(name, 30), known, count, what, since, sum(step.seconds or 0.0 for step in over), short(last, 100)
         )
 
@@ -284,7 +284,7 @@ class LiveView:
         from rich.live import Live
 
         self._console = Console(file=stream)
-        self._rows: tuple[Row, ...] = ()
+        self._rows: tuple[DisplayRow, ...] = ()
         self._looked = 0.0
         self._started = time.monotonic()
         self._progress: BuildProgress | None = None

@@ -7,9 +7,10 @@ own, so that the image lines of a repository do not overwrite each other's cache
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from trainwright.core.errors import RequestError
+from trainwright.core.say import Say
 from trainwright.engine.builders import Builder
 from trainwright.plan.plan import Plan, variant
 
@@ -60,7 +61,7 @@ def _with_tag(reference: str, plan: Plan) -> str:
     return f"{reference}:{f'{plan.framework}-{variant(plan)}'[:128]}"
 
 
-def cache_words(references: Sequence[str], plan: Plan, builder: Builder, *, say: Callable[[str], None]) -> list[str]:
+def cache_words(references: Sequence[str], plan: Plan, builder: Builder, *, say: Say) -> list[str]:
     """The arguments of the client for these caches; those that the builder cannot use are left out, and that is said.
 
     Args:

@@ -10,16 +10,15 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from trainwright.core.errors import EngineError, RequestError, did_you_mean
 from trainwright.core.paths import setting
+from trainwright.core.say import Say
 
-Say = Callable[[str], None]
-Leave = Literal["auto", "ask", "never"]
+Permission = Literal["auto", "ask", "never"]
 
 VARIABLE = "TRAINWRIGHT_ENGINE_SETUP"
 SYSTEM_FOLDERS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -28,7 +27,7 @@ CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
 
 @dataclass(frozen=True)
-class Change:
+class MachineChange:
     """What is about to be changed on this machine.
 
     Attributes:
@@ -44,7 +43,7 @@ class Change:
     by_hand: str
 
 
-def leave() -> tuple[Leave, str]:
+def permission() -> tuple[Permission, str]:
     """Whether this machine may be changed, and by which rule (in a few words, for messages).
 
     Raises:
@@ -73,7 +72,7 @@ def forbidden(*, packages: bool = False) -> str:
     Args:
         packages: whether packages have to be installed, which needs apt-get.
     """
-    mode, rule = leave()
+    mode, rule = permission()
     if mode == "never" and setting(VARIABLE) == "never":
         return rule
     if os.geteuid() != 0:
@@ -83,13 +82,13 @@ def forbidden(*, packages: bool = False) -> str:
     return rule if mode == "never" else ""
 
 
-def agree(change: Change, say: Say) -> None:
+def agree(change: MachineChange, say: Say) -> None:
     """Say what is about to change and how to undo it; on a terminal, ask first.
 
     Raises:
         EngineError: the answer was no; the remedy is the command line to do it by hand.
     """
-    mode, rule = leave()
+    mode, rule = permission()
     say(f"{change.why}\nTo go on, this machine is changed ({rule}):")
     for line in change.does:
         say(f"  {line}")

@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from trainwright.core import runner
 from trainwright.core.errors import EngineError
 from trainwright.core.paths import home_dir, setting
+from trainwright.core.say import Say
 from trainwright.engine import setup as engine_setup
 
 if TYPE_CHECKING:
     import docker
 
-Say = Callable[[str], None]
 
 USUAL_PLACES: tuple[str, ...] = ("/usr/bin/docker",)  # looked at even where PATH leaves them out
 DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
@@ -162,7 +162,7 @@ def _look() -> Engine | EngineError:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenEngine:
     """An engine that a setting names; this machine's own is then nobody's wish.
 
     Attributes:
@@ -174,24 +174,24 @@ class Chosen:
     forget: str
 
 
-def chosen(docker: Sequence[str]) -> Chosen | None:
+def chosen(docker: Sequence[str]) -> ChosenEngine | None:
     """What names another engine than this machine's own, in the order of the docker client; none for the default.
 
     Args:
         docker: the ``docker`` programs of this machine; the first one that can tell its context is believed.
     """
     if host := setting("DOCKER_HOST"):
-        return Chosen(f"DOCKER_HOST={host}", "unset DOCKER_HOST")
+        return ChosenEngine(f"DOCKER_HOST={host}", "unset DOCKER_HOST")
     if context := setting("DOCKER_CONTEXT"):
-        return None if context == "default" else Chosen(f"DOCKER_CONTEXT={context}", "unset DOCKER_CONTEXT")
+        return None if context == "default" else ChosenEngine(f"DOCKER_CONTEXT={context}", "unset DOCKER_CONTEXT")
     told = (runner.run([path, "context", "show"], timeout=ANSWER_SECONDS) for path in docker)
     # docker 20.10 has no `context show` and prints its help instead.
     names = (done.stdout.strip() for done in told if done.ok and len(done.stdout.split()) == 1)
     return _context(next(names, None) or _configured_context())
 
 
-def _context(name: str) -> Chosen | None:
-    return None if name == "default" else Chosen(f"the Docker context {name}", "docker context use default")
+def _context(name: str) -> ChosenEngine | None:
+    return None if name == "default" else ChosenEngine(f"the Docker context {name}", "docker context use default")
 
 
 def _configured_context() -> str:
@@ -339,7 +339,7 @@ def _endpoint(client: Client, context: str) -> str:
     return said.stdout.strip() or DEFAULT_ENDPOINT
 
 
-def _no_answer(client: Client, endpoint: str, named: Chosen | None, text: str) -> EngineError:
+def _no_answer(client: Client, endpoint: str, named: ChosenEngine | None, text: str) -> EngineError:
     if re.search(r"client version \S+ is too (old|new)", text):
         message = f"the engine at {endpoint} refuses {client.path} {client.version}: {text}"
         return EngineError(message, remedy="install a docker client of the engine's own version", state="version")

@@ -14,12 +14,10 @@ from pathlib import Path
 from trainwright.core import runner
 from trainwright.core.errors import EngineError
 from trainwright.core.paths import state_dir
-from trainwright.engine import consent
-from trainwright.engine import packages as engine_packages
-from trainwright.engine.consent import Change, agree, find, search_path, sudo
-from trainwright.engine.packages import TOOL_PACKAGES, Missing, Simulated
-
-Say = Callable[[str], None]
+from trainwright.core.say import Say
+from trainwright.engine import consent, engine_packages
+from trainwright.engine.consent import MachineChange, agree, find, search_path, sudo
+from trainwright.engine.engine_packages import TOOL_PACKAGES, Missing, Simulated
 
 START_SECONDS = 60.0
 POLL_SECONDS = 0.5
@@ -103,11 +101,11 @@ def _install(packages: Sequence[str], why: str, by_hand: str, say: Say, *, start
     """
     if reason := consent.forbidden(packages=bool(packages)):
         raise EngineError(f"{why} ({reason})", remedy=by_hand, state="refused")
-    if packages and consent.leave()[0] == "auto":
+    if packages and consent.permission()[0] == "auto":
         engine_packages.fetch_lists(say)  # without them apt cannot tell what it would do
     foreseen = engine_packages.simulate(packages) if packages else Simulated((), ())
     does, undo = _starting_changes() if starts else ((), ())
-    agree(Change(why, (*foreseen.does, *does), (*undo, *foreseen.undo), by_hand), say)
+    agree(MachineChange(why, (*foreseen.does, *does), (*undo, *foreseen.undo), by_hand), say)
     if packages:
         engine_packages.install(packages, say)
 

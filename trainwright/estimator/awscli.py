@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from trainwright.estimator.code import folder_of
-from trainwright.estimator.request import ARCHIVE, code_address, region_of
+from trainwright.estimator.create_training_job import ARCHIVE, code_address, region_of
+from trainwright.estimator.python_source import folder_of
 from trainwright.estimator.subject import Subject
 
 MARK = "END_OF_REQUEST"  # JSON is indented here, so no line of it is this word
@@ -19,7 +19,7 @@ def script(subject: Subject, request: Mapping[str, Any]) -> str:
 
     Args:
         subject: the job, for SDK 2's contract.
-        request: what :func:`~trainwright.estimator.request.make_request` made of it.
+        request: what :func:`~trainwright.estimator.create_training_job.make_request` made of it.
     """
     job = subject.job
     name = request["TrainingJobName"]

@@ -7,7 +7,6 @@ from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator import (
     figures,
-    limits,
     rules_compiler,
     rules_distribution,
     rules_image,
@@ -15,6 +14,7 @@ from trainwright.estimator import (
     rules_launch,
     rules_sdk3,
     rules_smp,
+    service_limits,
 )
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.distribution import compile_distribution
@@ -28,7 +28,7 @@ FAMILIES = (
     rules_job,
     rules_sdk3,
     figures,
-    limits,
+    service_limits,
 )
 RULES: tuple[Rule, ...] = (
     *rules_distribution.RULES,
@@ -38,7 +38,7 @@ RULES: tuple[Rule, ...] = (
     *rules_compiler.RULES,
     *rules_job.RULES,
     *rules_sdk3.RULES,
-    *limits.RULES,
+    *service_limits.RULES,
 )
 CODES = findings.table(RULES)
 
@@ -48,7 +48,7 @@ def check(subject: Subject) -> list[Finding]:
     found: list[Finding] = []
     for family in FAMILIES:
         # The limits look at the request, and there is none where the distribution is wrong already.
-        if family is limits and any(f.severity == "error" and f.path.startswith("distribution") for f in found):
+        if family is service_limits and any(f.severity == "error" and f.path.startswith("distribution") for f in found):
             continue
         found += family.check(subject)
     if not any(f.severity == "error" for f in found):

@@ -7,7 +7,7 @@ from typing import Any
 
 from trainwright.catalog.image_line import version_key
 from trainwright.core.errors import RequestError
-from trainwright.estimator.request import base_name
+from trainwright.estimator.create_training_job import base_name
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.job import Compiler
 

@@ -18,7 +18,7 @@ ECR = re.compile(
     r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<domain>[a-z0-9.-]+)/(?P<repository>[^:@]+)"
     r"(?::(?P<tag>[^@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
-Origin = Literal["plan", "labels", "name"]
+FactOrigin = Literal["plan", "labels", "name"]
 
 
 class ImageFacts(Record):
@@ -28,7 +28,7 @@ class ImageFacts(Record):
     """
 
     reference: str = Field(description="an image, or the plan that it would be built from")
-    origin: Origin = Field(description="how it is known: a plan, the image's labels, AWS's table of its images")
+    origin: FactOrigin = Field(description="how it is known: a plan, the image's labels, AWS's table of its images")
     framework: str
     version: str
     cuda: str | None = Field(description="such as 12.4, or cpu; null: no source says")
@@ -60,7 +60,7 @@ class ImageFacts(Record):
         return said.partition(" ")[0] if said else None
 
 
-def facts_of_labels(reference: str, labels: Mapping[str, str], origin: Origin = "labels") -> ImageFacts | None:
+def facts_of_labels(reference: str, labels: Mapping[str, str], origin: FactOrigin = "labels") -> ImageFacts | None:
     """What the labels of an image say; nothing where Trainwright did not make them."""
     if f"{LABEL}.framework" not in labels:
         return None
@@ -146,7 +146,7 @@ def _engine_labels(reference: str) -> Mapping[str, str] | None:
 
 def _registry_labels(reference: str) -> Mapping[str, str] | None:
     """The labels of an image in ECR, read with the AWS credentials of this machine."""
-    from trainwright.estimator.registry import ecr_labels
+    from trainwright.estimator.image_labels import ecr_labels
     from trainwright.push.references import Place
     from trainwright.site.site import load_site
 

@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from trainwright.core.errors import RequestError
 from trainwright.estimator.image import ImageFacts
+from trainwright.sagemaker.distribution import Launcher
 from trainwright.sagemaker.instances import Instance, instance
-from trainwright.sagemaker.job import Job, Launcher
+from trainwright.sagemaker.job import Job
 
 MODEL_PARALLEL = "distribution.smdistributed.modelparallel"
 SMP_PARAMETERS = f"{MODEL_PARALLEL}.parameters"

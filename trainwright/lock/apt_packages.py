@@ -26,8 +26,7 @@ from trainwright.engine.engine import Engine
 from trainwright.plan.plan import Base
 from trainwright.plan.plan_lock import LockedArchive, LockedSystemPackage, SystemPackage
 from trainwright.site.site import Site
-from trainwright.sources.apt_repository import context_files, locked_packages
-from trainwright.sources.base_image import pulled_from
+from trainwright.sources.apt_repository import context_files, gathered, locked_packages
 
 SECONDS = 3600
 BASE = "base"
@@ -202,13 +201,12 @@ def _build(start: Start, site: Site, engine: Engine, *, files: Mapping[str, str]
     context["ask/ask.sh"] = (templates_dir() / "apt" / "ask.sh").read_text()
     if start.rootfs is not None:
         context["base/rootfs.tar"] = start.rootfs
-    if site.apt_folder is not None:
-        context |= context_files(site.apt_folder, base.os, None, "apt/repository")
+    context |= context_files(gathered(site, base.os, None), base.os, "apt/repository")
     with locked(folder), tempfile.TemporaryDirectory(prefix="trainwright-") as scratch:
         directories = ["apt", *(f"ask/{name}" for name in asked)]
         fill(folder, context, kind="context", named=str(folder), directories=directories, last="Dockerfile")
         secrets = site.secrets(Path(scratch, "secrets"), base.os)
-        arguments = {**pulled_from(base, site), **start.arguments, "ASKED": uuid.uuid4().hex}
+        arguments = {**start.arguments, "ASKED": uuid.uuid4().hex}
         argv = [*command(engine, site, secrets, arguments), "--progress", "plain"]
         argv += ["--output", f"type=local,dest={target}", str(folder)]
         done = run(argv, env={**engine.cli_env, **site.build_args()}, timeout=SECONDS)

@@ -6,19 +6,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import Conflict
 from trainwright.core.masking import mask
 from trainwright.engine.engine import Engine, sdk
 from trainwright.lock.make import Say, ask_today, resolve_user, upgraded
 from trainwright.lock.python_files import addresses, tool_addresses
 from trainwright.plan.plan import Plan
-from trainwright.plan.plan_lock import LockedPython, PlanLock, completed, unlocked
-from trainwright.site.site import Site
+from trainwright.plan.plan_lock import LockedPython, PlanLock, unlocked
 from trainwright.site.web import ask_size
-from trainwright.sources.base_image import mirrored, wanted_images
-from trainwright.sources.inputs import Inputs
-from trainwright.sources.locations import places
+from trainwright.sources.inputs import BaseImage, Inputs
 
 # What keeps a lock from being built again; the rest is news.
 FAULTS = ("missing", "gone", "differs")
@@ -74,42 +70,41 @@ def document(plan: Plan, path: Path, rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def compare(inputs: Inputs, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> list[Row]:
+def compare(inputs: Inputs, engine: Engine, *, say: Say) -> list[Row]:
     """What differs between a lock and what its sources have today; changes nothing.
 
     Raises:
         SourceError: the distribution's archive or an index does not answer at all.
     """
-    plan, lock = inputs.resolved, inputs.lock
-    rows = [row("lock", what, None, None, "missing") for what in unlocked(plan, lock)]
+    lock = inputs.lock
+    rows = [row("lock", what, None, None, "missing") for what in unlocked(inputs.resolved, lock)]
     if lock is None:
         return rows
     if lock.base is not None:
-        rows += _images(lock, site, engine)
-        rows += _system(lock, plan, catalog, site, engine, say=say)
-    rows += _archives(completed(plan, lock), site)
-    rows += _python(lock, plan, catalog, site, say)
+        rows += _images(inputs.images, engine)
+        rows += _system(lock, inputs, engine, say=say)
+    rows += _archives(inputs)
+    rows += _python(lock, inputs, say)
     return rows
 
 
-def _images(lock: PlanLock, site: Site, engine: Engine) -> Iterable[Row]:
-    assert lock.base is not None
-    for image, digest in wanted_images(lock.base.as_base()).values():
-        if digest is None:
+def _images(images: Iterable[BaseImage], engine: Engine) -> Iterable[Row]:
+    for image in images:
+        if image.digest is None:
             continue
         try:
-            data = sdk(engine).images.get_registry_data(mirrored(image, site.registries))
+            data = sdk(engine).images.get_registry_data(image.reference)
             now = str(data.attrs["Descriptor"]["digest"])
         except Exception as failed:  # the SDK's own kinds are many, and each means that there is no answer
             why = mask(str(getattr(failed, "explanation", None) or failed).strip())[:200]
-            yield row("base", image, digest, why, "unknown")
+            yield row("base", image.name, image.digest, why, "unknown")
             continue
-        if now != digest:
-            yield row("base", image, digest, now, "newer")
+        if now != image.digest:
+            yield row("base", image.name, image.digest, now, "newer")
 
 
-def _system(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> Iterable[Row]:
-    answer = ask_today(lock, plan, catalog, site, engine, say=say)
+def _system(lock: PlanLock, inputs: Inputs, engine: Engine, *, say: Say) -> Iterable[Row]:
+    answer = ask_today(lock, inputs, engine, say=say)
     if answer is None or lock.base is None:
         return
     for package in lock.system or ():
@@ -125,41 +120,42 @@ def _system(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: En
             yield row("base", held.name, held.version, known[0], "newer")
 
 
-def _archives(plan: Plan, site: Site) -> Iterable[Row]:
-    for component in plan.components:
-        for archive in component.archives:
-            name = f"{component.name}/{archive.file}"
-            answers = {url: ask_size(url, site) for url in places(archive, site)}
-            sizes = {n for n in answers.values() if isinstance(n, int)}
-            if all(isinstance(what, str) for what in answers.values()):
-                why = "; ".join(f"{mask(url)}: {what}" for url, what in answers.items())
-                yield row("archive", name, archive.sha256, why, "gone")
-            elif archive.size is not None and sizes and archive.size not in sizes:
-                yield row("archive", name, f"{archive.size} bytes", f"{min(sizes)} bytes", "differs")
+def _archives(inputs: Inputs) -> Iterable[Row]:
+    for archive in inputs.archives:
+        name, size = f"{archive.owner}/{archive.file}", archive.source.size
+        answers = {url: ask_size(url, inputs.site) for url in archive.urls}
+        sizes = {n for n in answers.values() if isinstance(n, int)}
+        if not archive.urls:  # apt brings it
+            continue
+        if all(isinstance(what, str) for what in answers.values()):
+            why = "; ".join(f"{mask(url)}: {what}" for url, what in answers.items())
+            yield row("archive", name, archive.sha256, why, "gone")
+        elif size is not None and sizes and size not in sizes:
+            yield row("archive", name, f"{size} bytes", f"{min(sizes)} bytes", "differs")
 
 
-def _python(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, say: Say) -> Iterable[Row]:
+def _python(lock: PlanLock, inputs: Inputs, say: Say) -> Iterable[Row]:
     files = [p for p in lock.python_files if p not in (lock.tools or ())]
     say("asking the index for the locked files, and for newer ones")
-    offered = addresses(files, lock.python_version, lock.platform, site, lock.indexes)
-    tools = tool_addresses(lock.tools or (), lock, site)
+    offered = addresses(files, lock.python_version, lock.platform, inputs.site, lock.indexes)
+    tools = tool_addresses(lock.tools or (), lock, inputs.site)
     for package in lock.python_files:
         if package.file not in offered and package.file not in tools:
             yield row("python", package.name, package.file, None, "gone")
-    for now in _newest(lock, plan, catalog, site):
+    for now in _newest(lock, inputs):
         held = next((p for p in files if p.name == now.name), None)
         if held is not None and held.version != now.version:
             yield row("python", now.name, held.version, now.version, "newer")
 
 
-def _newest(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site) -> list[LockedPython]:
+def _newest(lock: PlanLock, inputs: Inputs) -> list[LockedPython]:
     """What would be resolved today; nothing where today's packages do not hold together."""
     found: list[LockedPython] = []
     try:
         if lock.python:
-            found += upgraded(plan, lock.python, set(), catalog, lock=lock, site=site)
-        if lock.user is not None and plan.user.requirements is not None:
-            found += resolve_user(plan, lock, catalog, site)
+            found += upgraded(inputs, lock.python, set(), lock=lock)
+        if lock.user is not None and inputs.resolved.user.requirements is not None:
+            found += resolve_user(inputs, lock)
     except Conflict:
         return found
     return found

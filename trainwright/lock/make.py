@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from trainwright.build.render import render_dockerfile
 from trainwright.build.store import all_records
-from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine
-from trainwright.catalog.tools import tools_lock
 from trainwright.catalog.wheel_lock import LockedPackage, normalise
 from trainwright.core.errors import Conflict, RequestError, did_you_mean
 from trainwright.engine.engine import Engine
 from trainwright.lock.apt_packages import Answer, Start, ask_apt
 from trainwright.lock.wheels import resolve_lock
-from trainwright.plan.plan import Plan
-from trainwright.plan.plan_lock import LockedBase, LockedPython, PlanLock, completed, files_of
+from trainwright.plan.plan import Plan, PlannedSource
+from trainwright.plan.plan_lock import LockedBase, LockedPython, PlanLock, completed
 from trainwright.site.apt_sources import DEBIAN_SUITES
 from trainwright.site.site import Site
 from trainwright.site.uv_settings import index_settings, insecure_hosts, insecure_words
 from trainwright.sources import base_image, rootfs
 from trainwright.sources.debian_base import make_base
-from trainwright.sources.inputs import Inputs, fetch_unchecked, locked_archive, new_lock, with_archives
-from trainwright.user.files import user_requirements
+from trainwright.sources.fetch import fetch_unchecked, locked_archive, new_lock, unpublished, with_archives
+from trainwright.sources.gather import gather_base, with_lock
+from trainwright.sources.inputs import Inputs
 
 Say = Callable[[str], None]
 # A step of a Dockerfile in which a program calls apt by itself (run_installer in templates/macros.j2).
@@ -31,23 +30,11 @@ OWN_APT = "APT_CONFIG=/mnt/apt.conf"
 BASE, APT, TOOLS, USER = "base", "apt", "tools", "user"
 
 
-def make_lock(
-    inputs: Inputs,
-    flags: str,
-    catalog: Catalog,
-    site: Site,
-    engine: Engine,
-    *,
-    upgrade: Sequence[str] = (),
-    say: Say,
-) -> PlanLock:
+def make_lock(inputs: Inputs, engine: Engine, *, upgrade: Sequence[str] = (), say: Say) -> PlanLock:
     """The whole lock of a plan. What is locked stays as it is, but for what ``upgrade`` names.
 
     Args:
         inputs: the plan, and the lock that is there.
-        flags: the request as the command line spells it.
-        catalog: for the constraints of the image line.
-        site: where things come from here.
         engine: pulls base images and asks apt.
         upgrade: ``base``, ``apt``, ``tools``, a component whose archives have no published checksum, or a Python
             package.
@@ -63,19 +50,21 @@ def make_lock(
         raise RequestError(
             f"plan {plan.id[:12]} names no Python packages yet", remedy="./invoke build makes their lock."
         )
-    old = inputs.lock or new_lock(plan, flags)
+    old = inputs.lock or new_lock(plan, inputs.flags)
     names = {normalise(name) for name in upgrade}
     _check_names(names, plan, old)
-    lock = old.model_copy(update={"request": flags})
-    lock = _archives(lock, plan, names, site, say)
+    lock = old.model_copy(update={"request": inputs.flags})
+    # What there is beside the lock that is there already.
+    today = with_lock(inputs, None)
+    lock = _archives(lock, today, names, say)
     if lock.base is None or BASE in names:
-        lock = lock.model_copy(update={"base": lock_base(plan, site, engine, refresh=BASE in names, say=say)})
+        lock = lock.model_copy(update={"base": lock_base(today, engine, refresh=BASE in names, say=say)})
     # Packages fit the base that they were chosen for.
     if lock.system is None or {BASE, APT} & names or lock.base != old.base:
-        lock = _system(lock, plan, catalog, site, engine, say=say)
+        lock = _system(lock, today, engine, say=say)
     if lock.tools is None or TOOLS in names:
-        lock = lock.model_copy(update={"tools": _locked(tools_lock(plan.python).packages, TOOLS)})
-    return _python(lock, plan, catalog, names, site=site, say=say)
+        lock = lock.model_copy(update={"tools": _locked((TOOLS, p.source) for p in today.python if p.owner == TOOLS)})
+    return _python(lock, today, names, say=say)
 
 
 def _check_names(names: set[str], plan: Plan, lock: PlanLock) -> None:
@@ -100,30 +89,29 @@ def _check_names(names: set[str], plan: Plan, lock: PlanLock) -> None:
             )
 
 
-def _archives(lock: PlanLock, plan: Plan, names: set[str], site: Site, say: Say) -> PlanLock:
+def _archives(lock: PlanLock, today: Inputs, names: set[str], say: Say) -> PlanLock:
     held = {(a.component, a.file) for a in lock.archives}
-    sources = [(c.name, s) for c in plan.components for s in files_of(c)]
-    made = [locked_archive(name, s, s.sha256, s.size) for name, s in sources if s.sha256]
-    missing = [(n, s) for n, s in sources if s.sha256 is None and ((n, s.file) not in held or n in names)]
-    return with_archives(lock, [*made, *fetch_unchecked(missing, site, say=say)])
+    made = [locked_archive(a.owner, a.source, a.sha256, a.source.size) for a in today.archives if a.sha256]
+    missing = [a for a in unpublished(today) if (a.owner, a.file) not in held or a.owner in names]
+    return with_archives(lock, [*made, *fetch_unchecked(missing, today.site, say=say)])
 
 
-def lock_base(plan: Plan, site: Site, engine: Engine, *, refresh: bool, say: Say) -> LockedBase:
+def lock_base(inputs: Inputs, engine: Engine, *, refresh: bool, say: Say) -> LockedBase:
     """The base of a plan as it is to be had today.
 
     Raises:
         SourceError: no registry has the image, or the root file system cannot be made.
     """
-    base = plan.base
+    base = inputs.plan.base
     facts: dict[str, object] = {"kind": base.kind, "os": base.os, "image": base.image, "build_image": base.build_image}
     if base.image is None:
-        made = make_base(DEBIAN_SUITES[base.os], site, say=say, refresh=refresh)
+        made = make_base(DEBIAN_SUITES[base.os], inputs.site, say=say, refresh=refresh)
         rootfs.keep(made.path, made.sha256)
         facts |= {"sha256": made.sha256, "size": made.size}
     else:
-        for name, reference in base_image.pulled_from(base, site).items():
-            pulled = base_image.pull(engine, reference, say=say)
-            prefix = "" if name == "BASE_IMAGE" else "build_"
+        for image in inputs.images:
+            pulled = base_image.pull(engine, image.pinned, say=say)
+            prefix = "" if image.argument == "BASE_IMAGE" else "build_"
             digest = pulled.digest or (base.digest if not prefix else None)
             facts |= {f"{prefix}digest": digest, f"{prefix}image_id": pulled.image_id}
     return LockedBase.model_validate(facts)
@@ -136,16 +124,18 @@ def start_of(lock: PlanLock, site: Site, engine: Engine, *, say: Say) -> Start:
         SourceError: the base is not to be had any more.
     """
     assert lock.base is not None
-    base = lock.base.as_base()
-    path = rootfs.locked_rootfs(base.os, lock.base.sha256, site, say=say) if lock.base.sha256 else None
-    return Start(base, path, base_image.build_arguments(base, lock.base.ids, site, engine, say=say))
+    base = gather_base(lock.base, site)
+    path = rootfs.locked_rootfs(base.rootfs, lock.base.os, site, say=say) if base.rootfs is not None else None
+    named = {image.argument: image.pinned for image in base.images}
+    return Start(lock.base.as_base(), path, named | base_image.build_arguments(base.images, engine, say=say))
 
 
-def ask_today(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> Answer | None:
+def ask_today(lock: PlanLock, inputs: Inputs, engine: Engine, *, say: Say) -> Answer | None:
     """What apt would install today; nothing where the distribution has another installer."""
+    plan, site = inputs.resolved, inputs.site
     if plan.base.family != "apt":
         return None
-    dockerfile = render_dockerfile(completed(plan, lock), catalog)
+    dockerfile = render_dockerfile(completed(plan, lock), inputs.catalog)
     also = _fetched_by_installers(plan, lock) if OWN_APT in dockerfile else {}
     if OWN_APT in dockerfile and not also:
         say("an installer of this plan has apt fetch packages of its own; build once and lock again to pin those, too")
@@ -162,8 +152,8 @@ def _fetched_by_installers(plan: Plan, lock: PlanLock) -> dict[str, str]:
     }
 
 
-def _system(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: Engine, *, say: Say) -> PlanLock:
-    answer = ask_today(lock, plan, catalog, site, engine, say=say)
+def _system(lock: PlanLock, inputs: Inputs, engine: Engine, *, say: Say) -> PlanLock:
+    answer = ask_today(lock, inputs, engine, say=say)
     if answer is None:
         say("Amazon Linux's repositories are versioned with its image, so its packages follow from the base's digest")
         return lock.model_copy(update={"system": ()})
@@ -178,6 +168,11 @@ def _system(lock: PlanLock, plan: Plan, catalog: Catalog, site: Site, engine: En
 
 def plan_python(plan: Plan) -> tuple[LockedPython, ...]:
     """The Python packages of a plan, as the lock of its image line has them."""
+    return _locked((c.name, s) for c in plan.components for s in c.sources if s.package and "==" in s.package)
+
+
+def _locked(packages: Iterable[tuple[str, PlannedSource]]) -> tuple[LockedPython, ...]:
+    """Python packages of a plan as a lock has them, each with its component."""
     found = [
         LockedPython(
             name=str(s.package).partition("==")[0],
@@ -185,20 +180,19 @@ def plan_python(plan: Plan) -> tuple[LockedPython, ...]:
             file=str(s.file),
             sha256=str(s.sha256),
             size=s.size,
-            component=c.name,
+            component=component,
         )
-        for c in plan.components
-        for s in c.sources
-        if s.package and "==" in s.package
+        for component, s in packages
     ]
     return tuple(sorted(found, key=lambda p: (p.component, p.name)))
 
 
-def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], *, site: Site, say: Say) -> PlanLock:
+def _python(lock: PlanLock, inputs: Inputs, names: set[str], *, say: Say) -> PlanLock:
+    plan, site = inputs.resolved, inputs.site
     python = lock.python if lock.python is not None else plan_python(plan)
     if mine := names & {p.name for p in python}:
         say(f"resolving {', '.join(sorted(mine))} anew")
-        python = upgraded(plan, python, mine, catalog, lock=lock, site=site)
+        python = upgraded(inputs, python, mine, lock=lock)
         lock = _with_insecure_hosts(lock, site, say)
     lock = lock.model_copy(update={"python": python})
     if plan.user.requirements is None:
@@ -207,7 +201,7 @@ def _python(lock: PlanLock, plan: Plan, catalog: Catalog, names: set[str], *, si
     if lock.user is None or again or mine:
         say("resolving the packages of --with-requirements")
         keep = [p for p in lock.user or () if p.name not in again and USER not in again]
-        lock = lock.model_copy(update={"user": resolve_user(plan, lock, catalog, site, keep)})
+        lock = lock.model_copy(update={"user": resolve_user(inputs, lock, keep)})
         lock = _with_insecure_hosts(lock, site, say)
     return lock
 
@@ -222,7 +216,7 @@ def _with_insecure_hosts(lock: PlanLock, site: Site, say: Say) -> PlanLock:
 
 
 def upgraded(
-    plan: Plan, python: Sequence[LockedPython], names: set[str], catalog: Catalog, *, lock: PlanLock, site: Site
+    inputs: Inputs, python: Sequence[LockedPython], names: set[str], *, lock: PlanLock
 ) -> tuple[LockedPython, ...]:
     """The Python packages of an image line with some in their newest versions that fit the rest, which stays.
 
@@ -233,22 +227,21 @@ def upgraded(
     Raises:
         Conflict: nothing newer fits.
     """
+    plan = inputs.resolved
     pins = [f"{p.name}==={p.version}" for p in python if names and p.name not in names]
     roots = {c.name: c.packages for c in plan.components if c.packages}
     if not roots:
         return tuple(python)
-    lines = _lines(plan, catalog)
+    lines = _lines(inputs)
     bounds = [*dict.fromkeys(bound for line in lines for bound in line.constraints), *pins]
-    made = _resolve(roots, bounds, _elsewhere(plan, lines), lock=lock, site=site)
+    made = _resolve(roots, bounds, _elsewhere(plan, lines), lock=lock, site=inputs.site)
     owners = {p.name: p.component for p in python}
     asked = next((owners[name] for name in sorted(names)), next(iter(roots), ""))
     found = [_of(package, owners.get(package.name, asked)) for package in made]
     return tuple(sorted(found, key=lambda p: (p.component, p.name)))
 
 
-def resolve_user(
-    plan: Plan, lock: PlanLock, catalog: Catalog, site: Site, keep: Sequence[LockedPython] = ()
-) -> tuple[LockedPython, ...]:
+def resolve_user(inputs: Inputs, lock: PlanLock, keep: Sequence[LockedPython] = ()) -> tuple[LockedPython, ...]:
     """What a user's requirements add to the packages of a plan, all of it pinned.
 
     Args:
@@ -259,7 +252,7 @@ def resolve_user(
         Conflict: the requirements do not go with the plan.
         SourceError: no index answers.
     """
-    assert plan.user.requirements is not None
+    plan = inputs.resolved
     if plan.base.kind == "dlc":
         raise RequestError(
             "--with-requirements cannot be locked on a Deep Learning Container: what that holds is in no lock",
@@ -267,8 +260,8 @@ def resolve_user(
         )
     own = lock.python or ()
     constraints = [f"{p.name}==={p.version}" for p in (*own, *keep)]
-    roots = {USER: tuple(user_requirements(plan.user))}
-    made = _resolve(roots, constraints, _elsewhere(plan, _lines(plan, catalog)), lock=lock, site=site)
+    roots = {USER: inputs.requirements}
+    made = _resolve(roots, constraints, _elsewhere(plan, _lines(inputs)), lock=lock, site=inputs.site)
     names = {p.name for p in own}
     return tuple(_of(package, USER) for package in made if package.name not in names)
 
@@ -291,9 +284,10 @@ def _resolve(
     return ask(indexes=lock.indexes).packages
 
 
-def _lines(plan: Plan, catalog: Catalog) -> list[ImageLine]:
+def _lines(inputs: Inputs) -> list[ImageLine]:
     """The image lines of the plan's framework, version and CUDA; they know bounds that the plan does not name."""
-    lines = [e.line for e in catalog.lines if (e.line.framework, e.line.cuda) == (plan.framework, plan.cuda)]
+    plan = inputs.resolved
+    lines = [e.line for e in inputs.catalog.lines if (e.line.framework, e.line.cuda) == (plan.framework, plan.cuda)]
     return [line for line in lines if line.version == plan.version] or lines
 
 
@@ -301,10 +295,6 @@ def _elsewhere(plan: Plan, lines: Sequence[ImageLine]) -> list[str]:
     """Python packages that an image has without a lock: as wheels by URL, or as the image line says of its base."""
     wheels = {normalise(str(s.file).partition("-")[0]) for c in plan.components for s in c.wheel_archives}
     return sorted(wheels | {normalise(name) for line in lines for name in line.excluded})
-
-
-def _locked(packages: Sequence[LockedPackage], component: str) -> tuple[LockedPython, ...]:
-    return tuple(_of(package, component) for package in packages)
 
 
 def _of(package: LockedPackage, component: str) -> LockedPython:

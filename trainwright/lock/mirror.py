@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ from trainwright.engine.engine import Engine
 from trainwright.lock.apt_packages import fetch_packages
 from trainwright.lock.make import start_of
 from trainwright.lock.python_files import addresses, local_path, tool_addresses
-from trainwright.plan.plan import PlannedSource
-from trainwright.plan.plan_lock import LockedArchive, LockedPython, PlanLock, save_lock
+from trainwright.plan.plan_lock import PlanLock, save_lock
 from trainwright.site.site import Site
 from trainwright.sources import apt_repository, base_image, download, rootfs
-from trainwright.sources.download import Store, Wanted
-from trainwright.sources.locations import in_folder, places
+from trainwright.sources.download import Wanted
+from trainwright.sources.gather import gather_lock
+from trainwright.sources.inputs import Input, Materials
+from trainwright.sources.locations import Store
 from trainwright.sources.rootfs import put
 
 KIND = "mirror"  # of folder, as its manifest says
@@ -80,10 +82,12 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
             remedy="Its repositories answer by version, so a locked build needs them and nothing else of the kind.",
         )
     claim(folder, KIND, f"--to {folder}", whole=True)
+    named = gather_lock(lock, base, site)
     with locked(folder):
-        counts = {"archives": _archives(lock, folder, site, say), "python": _wheels(lock, folder, site, say)}
-        counts["packages"] = _system(lock, folder, site, engine, say)
-        counts["images"] = _base(lock, folder, site, engine, say)
+        counts = {"archives": _archives(named.archives, folder, site, say)}
+        counts["python"] = _wheels(named.python, lock, folder, site, say)
+        counts["packages"] = _system(named.archives, lock, folder, site, engine=engine, say=say)
+        counts["images"] = _base(named, lock, folder, site, engine=engine, say=say)
         for name in ("archives", "wheels", "apt", "images"):
             (folder / name).mkdir(exist_ok=True)
         save_lock(lock, folder / "locks" / f"{lock.plan}.lock.json")
@@ -107,59 +111,43 @@ def _internal(path: Path, folder: Path) -> bool:
 # ---- archives and root file systems --------------------------------------------------------------------------------
 
 
-def _archives(lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
+def _archives(archives: Sequence[Input], folder: Path, site: Site, say: Say) -> int:
     """Archives with a URL; the number of all archives. Those that apt brings come with the packages."""
     store = Store(folder / "archives")
-    wanted = []
-    for archive in lock.archives:
-        if archive.package is not None:
-            continue
-        source = PlannedSource(file=archive.file, url=archive.url, mirrors=archive.mirrors, sha256=archive.sha256)
-        here = [*_here(source, site), rootfs.store().path(archive.file, archive.sha256)]
-        _take(archive.file, archive.sha256, store, here)
-        wanted.append(
-            Wanted(archive.component, archive.file, tuple(places(source, site)), archive.sha256, archive.size)
-        )
-    download.fetch_all(wanted, site, store, say=say)
-    return len(lock.archives)
+    wanted = [a for a in archives if a.source.package is None and not _take(a, store)]
+    download.fetch_all([_wanted(a, a.urls) for a in wanted], site, store, say=say)
+    return len(archives)
 
 
-def _here(source: PlannedSource, site: Site) -> list[Path]:
-    found, _ = in_folder([source], site)
-    return list(found.values())
+def _wanted(each: Input, urls: tuple[str, ...]) -> Wanted:
+    return Wanted(each.owner, each.file, urls, each.sha256, each.source.size)
 
 
-def _take(file: str, sha256: str, store: Store, candidates: Sequence[Path]) -> bool:
-    """Put a file of this machine into the mirror, where one has the right content and it is not there yet."""
-    target = store.path(file, sha256)
-    known = KnownHashes()
-    if target.is_file() and known.sha256(target) == sha256:
+def _take(each: Input, store: Store) -> bool:
+    """Put a file of this machine into the mirror, where it is not there yet; whether the mirror has it now."""
+    target, known = store.path(each.file, str(each.sha256)), KnownHashes()
+    if target.is_file() and known.sha256(target) == each.sha256:
         return True
-    for path in candidates:
-        if path.is_file() and known.sha256(path) == sha256:
-            put(path, target)
-            return True
-    return False
+    if each.path is None or known.sha256(each.path) != each.sha256:  # it may have changed since
+        return False
+    put(each.path, target)
+    return True
 
 
-def _base(lock: PlanLock, folder: Path, site: Site, engine: Engine, say: Say) -> int:
+def _base(named: Materials, lock: PlanLock, folder: Path, site: Site, *, engine: Engine, say: Say) -> int:
     """The root file system, or the images; returns their number."""
     assert lock.base is not None
-    base = lock.base
-    if base.sha256 is not None:
-        path = rootfs.locked_rootfs(base.os, base.sha256, site, say=say)
-        _take(rootfs.FILE, base.sha256, Store(folder / "archives"), [path])
+    if named.rootfs is not None:
+        path = rootfs.locked_rootfs(named.rootfs, lock.base.os, site, say=say)
+        _take(replace(named.rootfs, path=path), Store(folder / "archives"))
         return 1
-    count = 0
-    arguments = base_image.build_arguments(base.as_base(), base.ids, site, engine, say=say)
-    for name, image_id in base.ids.items():
-        if image_id is None:
-            continue
-        count += 1
+    arguments = base_image.build_arguments(named.images, engine, say=say)
+    pinned = [(image, image.image_id) for image in named.images if image.image_id is not None]
+    for image, image_id in pinned:
         if base_image.image_file(folder / "images", image_id).is_file():
             continue  # an image that is loaded is held to its id, so no other can take its place
         if base_image.inspect(engine, image_id) is None:
-            reference = arguments.get(name) or base_image.pulled_from(base.as_base(), site)[name]
+            reference = arguments.get(image.argument) or image.pinned
             pulled = base_image.pull(engine, reference, say=say)
             if pulled.image_id != image_id:
                 raise SourceError(
@@ -173,69 +161,59 @@ def _base(lock: PlanLock, folder: Path, site: Site, engine: Engine, say: Say) ->
                 )
         say(f"saving the base image {image_id[7:19]}")
         base_image.save(engine, image_id, folder / "images")
-    return count
+    return len(pinned)
 
 
 # ---- Python packages -----------------------------------------------------------------------------------------------
 
 
-def _wheels(lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
+def _wheels(packages: Sequence[Input], lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
     """Every file of a Python package; returns their number."""
     store = Store(folder / "wheels", flat=True)
-    missing = [p for p in lock.python_files if not _take_wheel(p, store, site)]
-    tools = [p for p in missing if p in (lock.tools or ())]
-    others = [p for p in missing if p not in tools]
+    missing = {package.file: package for package in packages if not _take(package, store)}
+    tools = [p for p in lock.tools or () if p.file in missing]
+    others = [p for p in lock.python_files if p.file in missing and p not in tools]
     if missing:
         say(f"asking the index for {len(missing)} files")
     found = addresses(others, lock.python_version, lock.platform, site, lock.indexes)
     found |= tool_addresses(tools, lock, site)
     wanted = []
-    for package in missing:
-        address = found.get(package.file)
+    for file, package in missing.items():
+        address = found.get(file)
         path = local_path(address) if address else None
-        if path is not None and _take(package.file, package.sha256, store, [path]):
-            continue
-        if address is None or path is not None:
+        if path is not None and path.is_file() and KnownHashes().sha256(path) == package.sha256:
+            put(path, store.path(file, str(package.sha256)))
+        elif address is None or path is not None:
             raise _no_index_has(package, site, address)
-        wanted.append(Wanted(package.component, package.file, (address,), package.sha256, package.size))
+        else:
+            wanted.append(_wanted(package, (address,)))
     download.fetch_all(wanted, site, store, say=say)
-    return len(lock.python_files)
+    return len(packages)
 
 
-def _take_wheel(package: LockedPython, store: Store, site: Site) -> bool:
-    target = store.path(package.file, package.sha256)
-    if target.is_file() and KnownHashes().sha256(target) == package.sha256:
-        return True
-    try:
-        here = site.wheelhouse({package.file: package.sha256})
-    except SourceError:  # a folder has another file of the name; an index may have the right one
-        here = {}
-    return _take(package.file, package.sha256, store, list(here.values()))
-
-
-def _no_index_has(package: LockedPython, site: Site, address: str | None) -> SourceError:
-    urls = [str(folder / package.file) for folder in site.find_links]
-    urls += [address] if address else [str(site.describe().get("index_url") or "the default index")]
+def _no_index_has(package: Input, site: Site, address: str | None) -> SourceError:
+    urls = [address] if address else [str(site.describe().get("index_url") or "the default index")]
     return SourceError(
-        f"{package.component}: no index offers {package.file} with the sha256 {package.sha256}",
+        f"{package.owner}: no index offers {package.file} with the sha256 {package.sha256}",
         remedy="Name an index or a folder that has it (index_url, extra_index_urls, find_links in trainwright.toml), "
         "or lock what there is today.",
-        component=package.component,
+        component=package.owner,
         file=package.file,
         expected=package.sha256,
-        urls=urls,
+        urls=[*package.absent, *urls],
     )
 
 
 # ---- the distribution's packages -----------------------------------------------------------------------------------
 
 
-def _system(lock: PlanLock, folder: Path, site: Site, engine: Engine, say: Say) -> int:
+def _system(archives: Sequence[Input], lock: PlanLock, folder: Path, site: Site, *, engine: Engine, say: Say) -> int:
     """Packages into the pool and its index, files of Debian's archive into the archives; returns their number."""
     assert lock.base is not None and lock.system is not None
     repository, store = folder / "apt", Store(folder / "archives")
+    taken = {(a.owner, a.file) for a in archives if a.source.package is not None and _take(a, store)}
     pool_files = [a for a in lock.archives if a.package is not None]
-    lacking = tuple(a for a in pool_files if not _take(a.file, a.sha256, store, _archive_candidates(a, site)))
+    lacking = tuple(a for a in pool_files if (a.component, a.file) not in taken)
     index = repository / apt_repository.packages_path(lock.base.os)
     known = KnownHashes()
     there = {apt_repository.key(s) for s in apt_repository.stanzas(index.read_text())} if index.is_file() else set()
@@ -262,10 +240,6 @@ def _system(lock: PlanLock, folder: Path, site: Site, engine: Engine, say: Say) 
         own = [s for s in found if wanted.get(apt_repository.key(s)) == apt_repository.field(s, "SHA256")]
         apt_repository.write_index(repository, lock.base.os, own)
     return len(lock.system)
-
-
-def _archive_candidates(archive: LockedArchive, site: Site) -> list[Path]:
-    return _here(PlannedSource(file=archive.file, sha256=archive.sha256), site)
 
 
 def _accept(path: Path, sha256: str, owner: str, target: Path) -> None:

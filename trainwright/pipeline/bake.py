@@ -11,19 +11,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainwright.build.context import write_context
-from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import RequestError
 from trainwright.core.owned import claim, clear, write_atomically
+from trainwright.core.say import Say
 from trainwright.engine.cache import cache_options
 from trainwright.plan.plan import Plan, variant
 from trainwright.site.site import Site
-from trainwright.sources import base_image
-from trainwright.sources.inputs import Inputs, inputs_of
+from trainwright.sources.fetch import fetch_base
+from trainwright.sources.inputs import Inputs
 
 BAKE_FILE = "docker-bake.json"
 CONTEXTS = "contexts"
@@ -108,21 +108,17 @@ def _target(
 
 
 def write_bake(
-    images: Sequence[Plan | Inputs],
-    catalog: Catalog,
-    site: Site,
+    images: Sequence[Inputs],
     folder: Path,
     *,
     cache: Sequence[str] = (),
-    say: Callable[[str], None],
+    say: Say,
 ) -> Path:
     """Write a bake file with every context and secret that it names; returns its path.
 
     Args:
-        images: what is built, plans or plans with their locks.
-        catalog: where the components' files lie.
-        site: where things come from. What may hold a password lies in ``secrets/``, readable by its owner alone and
-            ignored by git.
+        images: what each build takes in. What of a site may hold a password lies in ``secrets/``, readable by its
+            owner alone and ignored by git.
         folder: missing, empty, or filled by this function before; contexts of other targets in it go.
         cache: references of registry caches.
         say: told of long steps.
@@ -130,22 +126,16 @@ def write_bake(
     Raises:
         Failure: as :func:`bake_document` and :func:`trainwright.build.context.write_context`.
     """
-    every = [inputs_of(image) for image in images]
-    plans = [inputs.plan for inputs in every]
+    plans = [inputs.plan for inputs in images]
     names = [target_name(plan) for plan in plans]
     bake_document(plans, cache=cache)  # what is wrong with the request is told before gigabytes are written
     path = folder / BAKE_FILE
     claim(folder, KIND, f"--output {folder}", whole=True)
     secrets, arguments = {}, {}
-    for inputs, name in zip(every, names, strict=True):
-        write_context(inputs, catalog, site, folder / CONTEXTS / name, say=say)
-        secrets[name] = _secrets(inputs.plan, site, folder)
-        wanted = base_image.wanted_images(inputs.plan.base)
-        arguments[name] = {
-            argument: here
-            for argument, here in base_image.pulled_from(inputs.plan.base, site).items()
-            if here != base_image.with_digest(*wanted[argument])
-        }
+    for inputs, name in zip(images, names, strict=True):
+        write_context(fetch_base(inputs, say=say), folder / CONTEXTS / name, say=say)
+        secrets[name] = _secrets(inputs.plan, inputs.site, folder)
+        arguments[name] = {image.argument: image.pinned for image in inputs.images if image.reference != image.name}
     for gone in (folder / CONTEXTS).iterdir():
         if gone.name not in names:
             clear(gone)

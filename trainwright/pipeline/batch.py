@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from trainwright.catalog.image_line import cuda_tag
-from trainwright.pipeline.images import Chosen
+from trainwright.pipeline.images import ChosenImage
 from trainwright.pipeline.sharing import Group, group_of
 from trainwright.plan.plan import Plan
 
@@ -24,7 +24,7 @@ REHEARSALS = {
 
 
 def batch(
-    images: Sequence[Chosen], groups: Sequence[Group], *, stages_file: str, phases_file: str | None = None
+    images: Sequence[ChosenImage], groups: Sequence[Group], *, stages_file: str, phases_file: str | None = None
 ) -> dict[str, Any]:
     """The ``batch`` of a buildspec.
 
@@ -46,7 +46,7 @@ def identifier(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", name)
 
 
-def request_variables(image: Chosen) -> dict[str, str]:
+def request_variables(image: ChosenImage) -> dict[str, str]:
     """The request of an image as the variables that the phases read."""
     words = image.request
     cuda = cuda_tag(image.plan.cuda)
@@ -60,7 +60,7 @@ def rehearsal(plan: Plan) -> dict[str, str]:
     return next(job for component, job in REHEARSALS.items() if component in names or not component)
 
 
-def _shared_node(group: Group, first: Chosen, stages_file: str) -> dict[str, Any]:
+def _shared_node(group: Group, first: ChosenImage, stages_file: str) -> dict[str, Any]:
     variables = {**request_variables(first), "STAGES": ",".join(group.stages), "SHARED": group.name}
     if group.parent:
         variables["PARENT"] = group.parent
@@ -68,7 +68,7 @@ def _shared_node(group: Group, first: Chosen, stages_file: str) -> dict[str, Any
     return {"identifier": group.name, "buildspec": stages_file, **depends, "env": {"variables": variables}}
 
 
-def _image_node(image: Chosen, group: Group | None, phases_file: str | None) -> dict[str, Any]:
+def _image_node(image: ChosenImage, group: Group | None, phases_file: str | None) -> dict[str, Any]:
     variables = {**request_variables(image), **rehearsal(image.plan), **({"SHARED": group.name} if group else {})}
     return {
         "identifier": identifier(image.name),

@@ -25,7 +25,7 @@ from trainwright.site.site import Site
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenImage:
     """An image of a pipeline. ``name`` is that of its line, such as ``pytorch-2.6.0-cu124-debian``."""
 
     name: str
@@ -38,7 +38,7 @@ def line_name(framework: str, version: str, cuda: str, kind: str) -> str:
     return f"{framework}-{version.partition('+')[0]}-{cuda_tag(cuda)}-{kind}"
 
 
-def choose(words: str | None, catalog: Catalog, site: Site) -> list[Chosen]:
+def choose(words: str | None, catalog: Catalog, site: Site) -> list[ChosenImage]:
     """The images that the words of ``--images`` name, each once, in the order of the catalog.
 
     Args:
@@ -62,10 +62,10 @@ def choose(words: str | None, catalog: Catalog, site: Site) -> list[Chosen]:
     return [_chosen(name, line, catalog, site) for name, line in lines.items() if name in names]
 
 
-def _chosen(name: str, line: ImageLine, catalog: Catalog, site: Site) -> Chosen:
+def _chosen(name: str, line: ImageLine, catalog: Catalog, site: Site) -> ChosenImage:
     version = line.version.partition("+")[0]
     request = make_request(framework=line.framework, cuda=line.cuda, version=version, base=line.base.kind)
-    return Chosen(name, request, resolve(request, catalog, site.base_image, region=site.aws.region))
+    return ChosenImage(name, request, resolve(request, catalog, site.base_image, region=site.aws.region))
 
 
 def _named(word: str, lines: Mapping[str, ImageLine], catalog: Catalog) -> set[str]:

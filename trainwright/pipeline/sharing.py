@@ -28,7 +28,7 @@ _COPIED = re.compile(r"^(?:COPY|ADD)\s+(?!--from=)(.+)$", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Image:
+class SharedImage:
     """An image of a pipeline: its name, its plan and the Dockerfile that follows from it."""
 
     name: str
@@ -53,7 +53,7 @@ class Group:
     parent: str | None = None
 
 
-def groups(images: Sequence[Image]) -> list[Group]:
+def groups(images: Sequence[SharedImage]) -> list[Group]:
     """The groups of a pipeline, outer ones before those within them.
 
     A group has to save work: there is a stage with a RUN that the group around it does not have. Of two groups that
@@ -87,7 +87,7 @@ def group_of(image: str, found: Sequence[Group]) -> Group | None:
     return next((group for group in reversed(found) if image in group.images), None)
 
 
-def stage_keys(image: Image) -> dict[str, str]:
+def stage_keys(image: SharedImage) -> dict[str, str]:
     """A digest per stage, in the order of the Dockerfile and without the image itself; equal for equal stages."""
     arguments = dict(_ARGUMENT.findall(image.dockerfile.partition("\nFROM ")[0]))
     keys: dict[str, str] = {}

@@ -2,159 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
-from trainwright.catalog import incompatibilities
-from trainwright.catalog.catalog import Catalog, target_of
-from trainwright.catalog.image_line import Line, begins, cuda_tag, version_key
+from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.image_line import Line, version_key
 from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
-from trainwright.plan.draft import USER, Draft, can_move, facts_of, make_draft, same_version
+from trainwright.plan.draft import Draft, can_move, make_draft
+from trainwright.plan.fit import Objection, Reason, keeps, objections, words_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request
 
 Attempt = Callable[[Request], Plan | None]
-Row = tuple[str, str]  # constraint, evidence
-
-
-@dataclass(frozen=True)
-class Objection:
-    """A reason why a draft does not answer its request: words of the request, and the facts that stand against them.
-
-    ``closed`` says that only what the catalog happens to hold is against it; another image line could have it.
-    ``requiring`` is the component that lacks another.
-    """
-
-    words: frozenset[str]
-    facts: frozenset[Row] = frozenset()
-    closed: bool = False
-    requiring: str | None = None
-
-    @property
-    def elements(self) -> frozenset[str | Row]:
-        """Everything that must be there for the objection to hold."""
-        return self.words | self.facts
-
-
-def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    """Everything that keeps a draft from answering the request, what is quick to see first; nothing where it does."""
-    if request.framework != draft.line.framework:
-        yield Objection(frozenset({f"--framework {request.framework}"}))
-    yield from _not_in_line(request, catalog, draft)
-    yield from _broken_requirements(request, catalog, draft)
-    yield from _made_for_others(request, catalog, draft)
-    yield from _torn_ties(request, catalog, draft)
-    for rule, words in incompatibilities.broken(catalog.rules.rules, facts_of(request, draft)):
-        evidence = f"{rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
-        yield Objection(words, frozenset({(str(rule.refuse), evidence)}))
-
-
-def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    for word in words_of(request)[1:]:  # the framework is first
-        if _has(word, draft):
-            continue
-        flag, _, value = word.partition(" ")
-        facts: frozenset[Row] = frozenset()
-        if flag == "--set":
-            name = value.partition("=")[0]
-            has = draft.selections.get(name)
-            tied = has and catalog.components[name].component.providers[has.provider].tied
-            if tied:
-                facts = frozenset({(f"{name} is tied to {tied.to}", tied.why)})
-        yield Objection(frozenset({word}), facts, closed=True)
-
-
-def words_of(request: Request) -> list[str]:
-    """The constraints of a request, each as one flag with one value."""
-    words = [f"--framework {request.framework}"]
-    if request.cuda is not None:
-        words.append(f"--cuda {cuda_tag(request.cuda)}")
-    for flag, value in (("--version", request.version), ("--python", request.python), ("--base", request.base)):
-        if value is not None:
-            words.append(f"{flag} {value}")
-    words += [f"--with {name}" for name in request.with_]
-    words += [f"--without {name}" for name in request.without]
-    return words + [f"--set {name}={version}" for name, version in request.set_]
-
-
-def _has(word: str, draft: Draft) -> bool:
-    """Whether a draft keeps one word of its request."""
-    flag, _, value = word.partition(" ")
-    line = draft.line
-    if flag == "--version":
-        return begins(draft.version, value)
-    if flag == "--cuda":
-        return line.goes_by_cuda(value)
-    if flag == "--with":
-        return value == USER or value in line.components or value in line.options
-    if flag == "--set":
-        name, _, version = value.partition("=")
-        return name in draft.selections and same_version(draft.selections[name].version, version)
-    has = {
-        "--framework": line.framework,
-        "--python": line.python,
-        "--base": line.base.kind,
-    }
-    return flag == "--without" or value == has[flag]
-
-
-def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    """Every ``requires`` and ``excludes`` that does not hold."""
-    known = {name: catalog.components[name].component for name in {*draft.selections, *draft.line.components}}
-    stands_for = {name: {name, *component.provides} for name, component in known.items()}
-    offered = {other for name in draft.selections for other in stands_for[name]}
-    for name in draft.selections:
-        added = {f"--with {name}"} if name in request.with_ and name not in draft.line.components else set()
-        chosen = draft.selections[name]
-        for need in (*known[name].requires, *known[name].providers[chosen.provider].requires_for(chosen.version)):
-            if need not in offered:
-                gone = {f"--without {n}" for n in request.without if need in stands_for.get(n, ())}
-                fact = (f"{name} requires {need}", f"{name}: {known[name].summary}")
-                yield Objection(frozenset(gone | added), frozenset({fact}), requiring=name)
-        for other in known[name].excludes:
-            if other in offered and other != name:
-                held = {f"--with {n}" for n in request.with_ if other in stands_for.get(n, ())}
-                fact = (f"{name} excludes {other}", f"{name}: {known[name].summary}")
-                yield Objection(frozenset(held | added), frozenset({fact}))
-
-
-def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    """Every component whose files were made for another framework version, CUDA or Python than the draft's."""
-    target = target_of(draft.line, draft.version)
-    for name, chosen in draft.selections.items():
-        provider = catalog.components[name].component.providers[chosen.provider]
-        if provider.sources_for(chosen.version, target) is not None:
-            continue
-        made = " or ".join(build.made_for for build in provider.versions[chosen.version].builds)
-        words = {f"--set {n}={v}" for n, v in request.set_ if n == name}
-        words |= {f"--with {name}"} if name in request.with_ and name not in draft.line.components else set()
-        words |= {f"--version {request.version}"} if draft.version != draft.line.version else set()
-        fact = (f"{name} {chosen.version} is made for {made} alone", f"templates/components/{name}: {provider.about}")
-        yield Objection(frozenset(words), frozenset({fact}))
-
-
-def _torn_ties(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    """Every pin that tears a component from the one that decides its version: what another brings changes with it, so
-    either both are named in their versions, or neither is."""
-    pins = dict(request.set_)
-    own = {**draft.line.options, **draft.line.components}
-    moved = {n for n, version in pins.items() if n in own and not same_version(own[n].version, version)}
-    for name, chosen in draft.selections.items():
-        tied = catalog.components[name].component.providers[chosen.provider].tied
-        # What is tied to the framework follows it, or has no other version.
-        if tied is None or tied.to == draft.line.main or tied.to not in draft.selections:
-            continue
-        torn = tied.to if tied.to in moved else name
-        if torn in moved and not (torn == tied.to and name in pins):
-            fact = (f"{name} is tied to {tied.to}", tied.why)
-            yield Objection(frozenset({f"--set {torn}={pins[torn]}"}), frozenset({fact}))
 
 
 # ---- the smallest set of reasons ---------------------------------------------------------------------------------
 
 
-def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Row] | None:
+def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Reason] | None:
     """Words and facts that no draft escapes and of which none can be spared, found by leaving out one after the other.
 
     Args:
@@ -177,7 +42,7 @@ def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Row] | None
 _ORDER = ["--framework", "--with", "--without", "--set", "--base", "--python", "--cuda", "--version"]
 
 
-def _order(element: str | Row) -> tuple[int, str]:
+def _order(element: str | Reason) -> tuple[int, str]:
     if isinstance(element, str):
         return _ORDER.index(element.partition(" ")[0]), element
     return len(_ORDER), " ".join(element)
@@ -210,7 +75,7 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     message = f"no image line for {request.flags()}"
     if open_ is not None:
         # Where no line has a word anyway, the rule says why none can.
-        held = all(word.startswith("--without") or any(_has(word, draft) for draft in own) for word in words)
+        held = all(word.startswith("--without") or any(keeps(word, draft) for draft in own) for word in words)
         told = request.flags() if held else message
         message = f"{told}: {'; '.join(constraint for constraint, _ in facts)}"
     remedy = _remedy(request, own, closed=open_ is None, attempt=attempt)
@@ -227,12 +92,12 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     )
 
 
-def _why_not(words: list[str], found: list[tuple[Draft, list[Objection]]]) -> list[Row]:
+def _why_not(words: list[str], found: list[tuple[Draft, list[Objection]]]) -> list[Reason]:
     """What stands, beyond single lines, between a word and all lines that have the others: why there is no line."""
-    facts: list[Row] = []
+    facts: list[Reason] = []
     for word in words:
         others = [other for other in words if other != word]
-        near = [(draft, objections) for draft, objections in found if all(_has(other, draft) for other in others)]
+        near = [(draft, objections) for draft, objections in found if all(keeps(other, draft) for other in others)]
         having = [objections for draft, objections in near if draft.line.released or not _released(near)]
         told = [{fact for o in each if not o.closed and word in o.words for fact in o.facts} for each in having]
         if others and told:
@@ -244,7 +109,7 @@ def _released(found: list[tuple[Draft, list[Objection]]]) -> bool:
     return any(draft.line.released for draft, _ in found)
 
 
-def _whole(fact: Row, found: list[Objection]) -> Row:
+def _whole(fact: Reason, found: list[Objection]) -> Reason:
     """A requirement together with all others that the same words break: to mend one alone would not help."""
     own = next((objection for objection in found if fact in objection.facts and objection.requiring), None)
     if own is None:
@@ -259,12 +124,12 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
     flag, _, value = word.partition(" ")
     if flag == "--without":
         return "the request leaves it out"
-    having = [draft for draft in drafts if _has(word, draft)]
+    having = [draft for draft in drafts if keeps(word, draft)]
     if not having:
         return f"no image line has it; {_what_there_is(flag, value, catalog, drafts)}"
     if len(having) > 3:
         return f"{len(having)} image lines have it"
-    lacking = [o for o in others if o != word and not any(_has(o, draft) for draft in having)]
+    lacking = [o for o in others if o != word and not any(keeps(o, draft) for draft in having)]
     files = (f"{draft.file} ({', '.join([_own(o, draft) for o in lacking])})" for draft in having)
     return f"only in {', '.join(file.removesuffix(' ()') for file in files)}"
 
@@ -272,7 +137,7 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
 def _unlisted(word: str, catalog: Catalog, drafts: list[Draft]) -> bool:
     """Whether a word adds a component that there is, and that no line of the framework lists."""
     flag, _, name = word.partition(" ")
-    return flag == "--with" and name in catalog.components and not any(_has(word, draft) for draft in drafts)
+    return flag == "--with" and name in catalog.components and not any(keeps(word, draft) for draft in drafts)
 
 
 def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft]) -> str:

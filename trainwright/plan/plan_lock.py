@@ -19,8 +19,8 @@ from trainwright.core.errors import RequestError
 from trainwright.core.fields import (
     Digest,
     FileName,
-    Line,
     Name,
+    OneLine,
     Os,
     Platform,
     Python,
@@ -136,14 +136,14 @@ class PlanLock(Record):
 
     schema_: Literal["trainwright/plan-lock/1"] = Field(default=SCHEMA, alias="schema")
     plan: Sha256
-    request: Line
+    request: OneLine
     base: LockedBase | None = None
     archives: Annotated[tuple[LockedArchive, ...], _OnceOfComponent] = ()
     python: _Python | None = None
     python_version: Python
     platform: Platform
     indexes: tuple[Url, ...] = Field(default=(), description="of the image line, beside the site's own")
-    insecure_hosts: tuple[Line, ...] = Field(
+    insecure_hosts: tuple[OneLine, ...] = Field(
         default=(), description="whose certificates were not checked when Python packages were resolved"
     )
     user: _Python | None = None
@@ -297,7 +297,7 @@ def _completed(component: PlannedComponent, lock: PlanLock) -> PlannedComponent:
     return component.model_copy(update={"sources": tuple(sources)})
 
 
-def planned(packages: Iterable[LockedPython]) -> list[PlannedSource]:
+def planned(packages: Iterable[LockedPackage]) -> list[PlannedSource]:
     """Locked Python packages as a plan names them."""
     return [
         PlannedSource(package=f"{p.name}=={p.version}", file=p.file, sha256=p.sha256, size=p.size) for p in packages

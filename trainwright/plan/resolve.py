@@ -17,9 +17,10 @@ from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.core.paths import templates_dir
 from trainwright.plan import plan as planning
-from trainwright.plan.conflict import conflict, objections, offers
+from trainwright.plan.conflict import conflict, offers
 from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
 from trainwright.plan.extend import registry_reference
+from trainwright.plan.fit import objections
 from trainwright.plan.plan import Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource
 from trainwright.plan.request import Request
 

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.code import Call, at, enclosing_function, enclosing_loop, is_optimizer, same_path
-from trainwright.preflight.facts import Facts
 from trainwright.preflight.reader import Module
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import Call, at, enclosing_function, enclosing_loop, is_optimizer, same_path
 
 DOCS = "PyTorch's documentation of automatic mixed precision"
 GUIDE = "AWS guide for the SageMaker Training Compiler, order of a training step with AMP"
@@ -66,13 +66,13 @@ CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
 REDUCES = ("all_reduce", "reduce_gradients")
 
 
-def check(code: Facts) -> Iterator[Finding]:
+def check(code: ScriptFacts) -> Iterator[Finding]:
     """The rules of this family, for each function (or the top level of a file) that calls backward."""
     for calls in _regions(code):
         yield from _check(code, calls)
 
 
-def _regions(code: Facts) -> Iterator[list[Call]]:
+def _regions(code: ScriptFacts) -> Iterator[list[Call]]:
     places: dict[tuple[Module, ast.AST], None] = {}
     for call in code.backwards:
         places[call.module, enclosing_function(call.module, call.node) or call.module.tree] = None
@@ -94,7 +94,7 @@ def _after(first: Call, second: Call) -> bool:
     )
 
 
-def _check(code: Facts, calls: list[Call]) -> Iterator[Finding]:
+def _check(code: ScriptFacts, calls: list[Call]) -> Iterator[Finding]:
     backwards = [c for c in calls if c in code.backwards]
     # `scaler.scale(loss).backward()`, and a loss that was scaled the line before.
     scaling = [c for c in calls if c.last == "scale" and _is_scaler(c)]

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.code import Call, at, reachable
-from trainwright.preflight.facts import Facts
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import Call, at, reachable
 
 TOOLKIT = (
     "sagemaker-training 5.1.4: hyperparameters become `--name value`, true becomes `True`, there are no bare flags"
@@ -104,7 +104,7 @@ class Argument:
     optional: bool
 
 
-def check(code: Facts) -> Iterator[Finding]:
+def check(code: ScriptFacts) -> Iterator[Finding]:
     """The rules of this family."""
     if _parses_its_own_list(code):
         return
@@ -127,7 +127,7 @@ def check(code: Facts) -> Iterator[Finding]:
     yield from _whole(code, arguments, given)
 
 
-def _parses_its_own_list(code: Facts) -> bool:
+def _parses_its_own_list(code: ScriptFacts) -> bool:
     """Every parser is given a list by the script, so the command line does not matter."""
     parsed = list(code.called("parse_args", "parse_known_args"))
     lists = [c.given("args", 0) for c in parsed]
@@ -177,7 +177,7 @@ def _one(argument: Argument, given: dict[str, object]) -> Iterator[Finding]:
         yield at(UNTYPED, call, f"{shown} has no type and the default {default.value!r}", severity=severity)
 
 
-def _whole(code: Facts, arguments: list[Argument], given: dict[str, object]) -> Iterator[Finding]:
+def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object]) -> Iterator[Finding]:
     """The arguments against the job's hyperparameters."""
     job, entry = code.job, code.script.entry
     assert job is not None and entry is not None

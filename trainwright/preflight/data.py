@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.code import Call, at
-from trainwright.preflight.facts import Facts
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import Call, at
 
 XLA_GUIDE = "AWS guide for the SageMaker Training Compiler, best practices"
 PADDING = Rule(
@@ -70,7 +70,7 @@ SEEDS = (
 )
 
 
-def check(code: Facts) -> Iterator[Finding]:
+def check(code: ScriptFacts) -> Iterator[Finding]:
     """The rules of this family."""
     if code.xla:
         yield from _padding(code)
@@ -87,7 +87,7 @@ def check(code: Facts) -> Iterator[Finding]:
         yield at(NO_SEED, place, "nothing sets a seed")
 
 
-def _padding(code: Facts) -> Iterator[Finding]:
+def _padding(code: ScriptFacts) -> Iterator[Finding]:
     for call in code.calls:
         value = call.constant("padding")
         if (value == "longest" or value is True) and call.last not in ("pad_sequence",):
@@ -102,7 +102,7 @@ def _splits(call: Call) -> bool:
     )
 
 
-def _loaders(code: Facts, loaders: list[Call]) -> Iterator[Finding]:
+def _loaders(code: ScriptFacts, loaders: list[Call]) -> Iterator[Finding]:
     split = code.mentions_like(r"distributed.*sampler|sampler.*distributed|DistSampler|shard_?id|num_shards")
     split = split or code.mentions(*SPLITS) or any(_splits(loader) for loader in loaders)
     if not split and not _by_hand(code):
@@ -116,7 +116,7 @@ def _loaders(code: Facts, loaders: list[Call]) -> Iterator[Finding]:
             return
 
 
-def _by_hand(code: Facts) -> bool:
+def _by_hand(code: ScriptFacts) -> bool:
     """Data divided without a sampler: an index, a file name or a seed made from the rank."""
     for module in code.modules:
         for node in module.nodes:

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.code import at, conditions, enclosing_function
-from trainwright.preflight.facts import Facts
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at, conditions, enclosing_function
 
 DOCS = "PyTorch's documentation of torch.distributed"
 TOOLKIT = "sagemaker-pytorch-training 3.0.0"
@@ -83,7 +83,7 @@ BATCH = re.compile(r"batch|\bbs\b", re.I)
 GROWTH = re.compile(r"world_size|num_replicas|ordinal|dp_size|n_?gpus?|device_count|num_processes|batch|size\(\)", re.I)
 
 
-def check(code: Facts) -> Iterator[Finding]:
+def check(code: ScriptFacts) -> Iterator[Finding]:
     """The rules of this family."""
     yield from _group(code)
     yield from _devices(code)
@@ -92,7 +92,7 @@ def check(code: Facts) -> Iterator[Finding]:
     yield from _learning_rate(code)
 
 
-def _group(code: Facts) -> Iterator[Finding]:
+def _group(code: ScriptFacts) -> Iterator[Finding]:
     entry = code.script.entry
     if code.managed or code.smp or code.torch_xla or not code.backwards or entry is None:
         return
@@ -116,7 +116,7 @@ def _group(code: Facts) -> Iterator[Finding]:
             yield at(NOT_WRAPPED, code.group, "init_process_group without DistributedDataParallel or all_reduce")
 
 
-def _devices(code: Facts) -> Iterator[Finding]:
+def _devices(code: ScriptFacts) -> Iterator[Finding]:
     if not (code.group or code.wraps) or code.managed or code.smp or code.torch_xla:
         return
     if code.mentions("set_device", "set_device_index", "device_ids", "device_index") or code.chooses_device():
@@ -136,7 +136,7 @@ def _devices(code: Facts) -> Iterator[Finding]:
             return
 
 
-def _late_device(code: Facts) -> Iterator[Finding]:
+def _late_device(code: ScriptFacts) -> Iterator[Finding]:
     """set_device behind the wrapper of the model: all processes have put it on GPU 0 by then."""
     wrap = code.wraps
     if wrap is None or wrap.given("device_ids", 1) is not None or code.chooses_device():
@@ -156,7 +156,7 @@ def _may_be_cuda(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and node.value == "cuda"
 
 
-def _launchers(code: Facts) -> Iterator[Finding]:
+def _launchers(code: ScriptFacts) -> Iterator[Finding]:
     spawn = code.spawns
     if spawn is not None and code.launcher in ("torchrun", "mpi", "smddp", "xla"):
         entry = code.script.entry
@@ -179,7 +179,7 @@ def _launchers(code: Facts) -> Iterator[Finding]:
             return
 
 
-def _smddp(code: Facts) -> Iterator[Finding]:
+def _smddp(code: ScriptFacts) -> Iterator[Finding]:
     registered = code.imports("smdistributed.dataparallel") is not None
     if code.group is not None and code.group.constant("backend", 0) == "smddp" and not registered:
         yield at(SMDDP_BACKEND, code.group, "nothing registers the backend smddp")
@@ -189,7 +189,7 @@ def _smddp(code: Facts) -> Iterator[Finding]:
         yield at(SMDDP_UNUSED, (entry, entry.tree), "smdistributed.dataparallel is switched on in the job alone")
 
 
-def _scaled(code: Facts) -> bool:
+def _scaled(code: ScriptFacts) -> bool:
     """The script scales its learning rate, or divides a fixed batch among the processes."""
     for module in code.modules:
         for node in module.nodes:
@@ -205,7 +205,7 @@ def _scaled(code: Facts) -> bool:
     return False
 
 
-def _learning_rate(code: Facts) -> Iterator[Finding]:
+def _learning_rate(code: ScriptFacts) -> Iterator[Finding]:
     job = code.job
     if job is None or job.launcher == "process" or code.smp or job.model_parallel or not code.cooperates:
         return

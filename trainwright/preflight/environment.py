@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.code import Call, at, conditions, qualified
-from trainwright.preflight.facts import Facts
 from trainwright.preflight.reader import Module
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import Call, at, conditions, qualified
 
 PYTHON = "Python's documentation of os.environ: keys and values are text"
 TOOLKIT = "sagemaker-training 5.1.4, environment of the user's script"
@@ -76,7 +76,7 @@ FREE = re.compile(r"^SM_(HP|CHANNEL)_")
 NUMERIC = (ast.Mult, ast.Sub, ast.Div, ast.FloorDiv, ast.Pow)
 
 
-def check(code: Facts) -> Iterator[Finding]:
+def check(code: ScriptFacts) -> Iterator[Finding]:
     """The rules of this family."""
     for module in code.modules:
         for node in module.nodes:
@@ -119,7 +119,7 @@ def no_text(node: ast.expr) -> str | None:
     return "a list or dict" if isinstance(node, ast.List | ast.Dict | ast.Tuple) else None
 
 
-def _set(code: Facts, module: Module, node: ast.AST, name: str | None, value: ast.expr) -> Iterator[Finding]:
+def _set(code: ScriptFacts, module: Module, node: ast.AST, name: str | None, value: ast.expr) -> Iterator[Finding]:
     wrong = None if isinstance(node, ast.AugAssign) else no_text(value)
     if wrong:
         yield at(NUMBER, (module, node), f'os.environ["{name or "…"}"] = {wrong}')
@@ -138,7 +138,7 @@ def _set(code: Facts, module: Module, node: ast.AST, name: str | None, value: as
             yield at(OVERWRITTEN, (module, node), f'os.environ["{name}"] = {value.value!r}', severity=severe)
 
 
-def _read(code: Facts, module: Module, node: ast.AST, name: str, *, required: bool) -> Iterator[Finding]:
+def _read(code: ScriptFacts, module: Module, node: ast.AST, name: str, *, required: bool) -> Iterator[Finding]:
     if not name.startswith("SM_"):
         return
     if not FREE.match(name) and name not in KNOWN and not name.startswith(("SM_FRAMEWORK", "SM_SMP")):
@@ -187,7 +187,7 @@ def _used(module: Module, node: ast.AST, name: str) -> Iterator[Finding]:
             yield at(AS_NUMBER, (module, node), f"{what} is JSON text, not a list")
 
 
-def _calls(code: Facts, call: Call) -> Iterator[Finding]:
+def _calls(code: ScriptFacts, call: Call) -> Iterator[Finding]:
     if call.name in ("os.environ.setdefault", "os.putenv"):
         value = call.given("value", 1)
         wrong = no_text(value) if value is not None else None

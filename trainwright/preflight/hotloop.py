@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.code import Call, Step, at, conditions, every_step
-from trainwright.preflight.facts import Facts
 from trainwright.preflight.saving import save_calls
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import Call, TrainingStep, at, conditions, every_step
 
 GUIDE = "AWS guide for the SageMaker Training Compiler, best practices: avoid evaluation that is not needed"
 ITEM = Rule(
@@ -53,7 +53,7 @@ LOG_METHODS = ("info", "warning", "error", "critical")
 EACH = ("logging_steps", "save_steps", "eval_steps", "log_every_n_steps", "checkpoint_frequency")
 
 
-def check(code: Facts) -> Iterator[Finding]:
+def check(code: ScriptFacts) -> Iterator[Finding]:
     """The rules of this family."""
     severity: Severity | None = "warning" if code.xla else None
     told: set[ast.AST] = set()
@@ -78,7 +78,7 @@ def _chosen(call: Call) -> bool:
     return any("__name__" not in ast.unparse(test) for test, _ in conditions(call.module, call.node))
 
 
-def _each_step(code: Facts, step: Step) -> Iterator[tuple[Rule, Call, str]]:
+def _each_step(code: ScriptFacts, step: TrainingStep) -> Iterator[tuple[Rule, Call, str]]:
     inside = [c for c in code.within(step.node) if every_step(code, step, c)]
     for call in inside:
         if call.last in FETCHES and call.receiver and not call.node.args and _of_tensor(call, code):
@@ -92,7 +92,7 @@ def _each_step(code: Facts, step: Step) -> Iterator[tuple[Rule, Call, str]]:
         yield SAVE, call, f"{call.name}"
 
 
-def _of_tensor(call: Call, code: Facts) -> bool:
+def _of_tensor(call: Call, code: ScriptFacts) -> bool:
     """Not numpy's own ``.item()`` or ``.tolist()``, nor a value that never was on the device."""
     text = call.receiver
     if call.last != "item":

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.code import Call, at, of_one_rank, reachable
-from trainwright.preflight.facts import Facts
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import Call, at, of_one_rank, reachable
 
 TORCH_SAVE = Rule(
     code="TW140",
@@ -49,7 +49,7 @@ TO_CPU = (".cpu()", "_maybe_convert_to_cpu", "xser", "cpu_")
 SAVERS = ("save", "save_pretrained", "save_model", "save_checkpoint", "save_state", "dump", "savez", "to_csv", "export")
 
 
-def check(code: Facts) -> Iterator[Finding]:
+def check(code: ScriptFacts) -> Iterator[Finding]:
     """The rules of this family."""
     saves = [call for call in code.called("torch.save") if reachable(code, call)]
     for call in saves:
@@ -71,7 +71,7 @@ def check(code: Facts) -> Iterator[Finding]:
         yield at(NOTHING_SAVED, trains[0], "nothing in the files that were read saves a model")
 
 
-def _several(code: Facts) -> bool:
+def _several(code: ScriptFacts) -> bool:
     if code.torch_xla or code.managed:
         return False
     launched = code.launcher not in (None, "process") and code.cooperates
@@ -97,7 +97,7 @@ def _relative(target: ast.expr) -> bool:
     return bool(text) and not text.startswith(("/", "~", "s3:", "hdfs:", "gs:", "%", "{"))
 
 
-def _checkpoints(code: Facts) -> Iterator[Finding]:
+def _checkpoints(code: ScriptFacts) -> Iterator[Finding]:
     job, entry = code.job, code.script.entry
     if job is None or entry is None or not (job.checkpoint or job.spot):
         return

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.code import at, enclosing_function
-from trainwright.preflight.facts import Facts
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at, enclosing_function
 
 V1, V2 = "smdistributed.modelparallel", "torch.sagemaker"
 GUIDE = "AWS guide for model-parallel training scripts"
@@ -49,7 +49,7 @@ NOT_AGREED = Rule(
 RULES = (NO_INIT, NOT_WRAPPED, NO_DEVICE, PLAIN_BACKWARD, NOT_AGREED)
 
 
-def check(code: Facts) -> Iterator[Finding]:
+def check(code: ScriptFacts) -> Iterator[Finding]:
     """The rules of this family."""
     entry = code.script.entry
     asked = code.job is not None and code.job.model_parallel

@@ -6,8 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
-from trainwright.preflight.code import Call, Step, at, conditions, enclosing_loop, is_optimizer, same_path
-from trainwright.preflight.facts import Facts
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import Call, TrainingStep, at, conditions, enclosing_loop, is_optimizer, same_path
 
 GUIDE = "AWS guide for the SageMaker Training Compiler"
 LAUNCHER = "sagemaker-training 5.1.4, PyTorch/XLA runner: python -m torch_xla.distributed.xla_spawn SCRIPT"
@@ -59,7 +59,7 @@ BARRIERS = ("mark_step", "optimizer_step", "MpDeviceLoader", "ParallelLoader", "
 LOGGING = ("print", "master_print", "info", "debug", "warning", "log", "add_scalar", "log_metric", "write")
 
 
-def check(code: Facts) -> Iterator[Finding]:
+def check(code: ScriptFacts) -> Iterator[Finding]:
     """The rules of this family."""
     yield from _mp_fn(code)
     if not code.torch_xla:
@@ -69,7 +69,7 @@ def check(code: Facts) -> Iterator[Finding]:
     yield from _gradients(code)
 
 
-def _mp_fn(code: Facts) -> Iterator[Finding]:
+def _mp_fn(code: ScriptFacts) -> Iterator[Finding]:
     entry = code.script.entry
     if code.launcher != "xla" or entry is None:
         return
@@ -95,12 +95,12 @@ def _assigned(tree: ast.Module, name: str) -> bool:
     )
 
 
-def optimizer_steps(code: Facts) -> list[Call]:
+def optimizer_steps(code: ScriptFacts) -> list[Call]:
     """Calls of an optimizer's own ``step``."""
     return [c for c in code.called("step") if is_optimizer(c.receiver) and not c.name.startswith("torch_xla")]
 
 
-def _barriers(code: Facts) -> Iterator[Finding]:
+def _barriers(code: ScriptFacts) -> Iterator[Finding]:
     steps = [c for c in optimizer_steps(code) if enclosing_loop(c.module, c.node) is not None or code.steps]
     words = [name for name in BARRIERS if "." not in name]
     marked = code.mentions(*words) or any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile"))
@@ -110,7 +110,7 @@ def _barriers(code: Facts) -> Iterator[Finding]:
         yield from _before_barrier(code, step)
 
 
-def _before_barrier(code: Facts, step: Step) -> Iterator[Finding]:
+def _before_barrier(code: ScriptFacts, step: TrainingStep) -> Iterator[Finding]:
     """What looks at the loss after ``backward`` and before ``mark_step``, in one step."""
     inside = code.within(step.node)
     starts = [c for c in inside if c in code.backwards]
@@ -135,7 +135,7 @@ def _shows_loss(call: Call) -> bool:
     )
 
 
-def _devices(code: Facts) -> Iterator[Finding]:
+def _devices(code: ScriptFacts) -> Iterator[Finding]:
     for call in code.calls:
         if conditions(call.module, call.node):
             continue
@@ -147,7 +147,7 @@ def _devices(code: Facts) -> Iterator[Finding]:
             yield at(CUDA_DEVICE, call, f"`{ast.unparse(call.node)[:60]}` with torch_xla")
 
 
-def _gradients(code: Facts) -> Iterator[Finding]:
+def _gradients(code: ScriptFacts) -> Iterator[Finding]:
     if not code.xla_distributed or code.managed or code.wraps is not None:
         return
     reduces = code.mentions("optimizer_step", "reduce_gradients", "all_reduce", "XlaFullyShardedDataParallel")

@@ -18,9 +18,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
+from trainwright.core.junit import Outcome
 from trainwright.core.paths import data_root, state_dir, templates_dir
 from trainwright.core.runner import Completed, run
 from trainwright.prove.probe import SESSION_LABEL
@@ -32,8 +33,6 @@ PLUGIN = "trainwright.prove.image_testing"
 REASON_CHARACTERS = 2000
 _RAN = (0, 1)  # pytest: all passed, some failed
 _NONE_COLLECTED = 5
-
-Outcome = Literal["passed", "failed", "skipped"]
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,7 @@ class Token:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class ImageManifest:
     """An image as a registry holds it. ``text`` is the manifest byte for byte: its sha256 is ``digest``."""
 
     digest: str
@@ -153,7 +153,7 @@ class Ecr:
             imageTagMutabilityExclusionFilters=[{"filterType": "WILDCARD", "filter": one} for one in filters],
         )
 
-    def manifest(self, *, tag: str | None = None, digest: str | None = None) -> Manifest | None:
+    def manifest(self, *, tag: str | None = None, digest: str | None = None) -> ImageManifest | None:
         """The manifest of a tag or digest as the registry holds it; nothing where it has none."""
         which = {"imageTag": tag} if tag is not None else {"imageDigest": digest}
         answer = self._call(
@@ -162,7 +162,7 @@ class Ecr:
         if not answer["images"]:
             return None
         image = answer["images"][0]
-        return Manifest(
+        return ImageManifest(
             image["imageId"]["imageDigest"], image["imageManifest"], image.get("imageManifestMediaType", "")
         )
 
@@ -176,7 +176,7 @@ class Ecr:
         )
         return None if found is None or not found["imageDetails"] else str(found["imageDetails"][0]["imageDigest"])
 
-    def put_tag(self, manifest: Manifest, tag: str) -> bool:
+    def put_tag(self, manifest: ImageManifest, tag: str) -> bool:
         """Point a tag to an image that the registry holds; whether it does now.
 
         False: the tag is immutable and belongs to another image.

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-State = Literal["waiting", "pushing", "pushed", "present"]
-_STATES: tuple[tuple[str, State], ...] = (
+LayerState = Literal["waiting", "pushing", "pushed", "present"]
+_STATES: tuple[tuple[str, LayerState], ...] = (
     ("Layer already exists", "present"),
     ("Mounted from", "present"),
     ("Pushed", "pushed"),
@@ -25,7 +25,7 @@ class Layer:
     """One layer. ``sent`` and ``size`` in bytes as the engine holds it, before compression; 0 until it says."""
 
     id: str
-    state: State = "waiting"
+    state: LayerState = "waiting"
     sent: int = 0
     size: int = 0
     says: str = ""
@@ -63,7 +63,7 @@ class Push:
             layer.sent = layer.size
         return layer
 
-    def count(self, state: State) -> int:
+    def count(self, state: LayerState) -> int:
         """How many layers are in a state."""
         return sum(layer.state == state for layer in self.layers.values())
 

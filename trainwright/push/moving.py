@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainwright.core.errors import RegistryRefused
-from trainwright.push.ecr import Ecr, Manifest
+from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.registry import Published, Registry
 from trainwright.push.tags import order
 
-State = Literal["moved", "made", "there already", "kept"]
+TagState = Literal["moved", "made", "there already", "kept"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Move:
     """What became of a moving tag; ``says`` why it was kept where it is."""
 
     tag: str
-    state: State
+    state: TagState
     says: str = ""
 
 
@@ -42,7 +42,7 @@ def hindrance(current: Published | None, new: Published) -> str:
     return ""
 
 
-def move(ecr: Ecr, registry: Registry, manifest: Manifest, new: Published, tag: str) -> Move:
+def move(ecr: Ecr, registry: Registry, manifest: ImageManifest, new: Published, tag: str) -> Move:
     """Move a tag to an image that the registry holds, where that is forward.
 
     Args:
@@ -65,7 +65,7 @@ def move(ecr: Ecr, registry: Registry, manifest: Manifest, new: Published, tag: 
     return Move(tag, "made" if current is None else "moved")
 
 
-def set_own(ecr: Ecr, manifest: Manifest, tag: str) -> Move:
+def set_own(ecr: Ecr, manifest: ImageManifest, tag: str) -> Move:
     """Set a tag of the user's own, wherever it points: it was asked for by name.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING, Any, get_args
 from trainwright.build.store import BuildRecord, built_record
 from trainwright.core.errors import EngineError, Failure, RegistryRefused, RequestError, did_you_mean
 from trainwright.core.owned import write_atomically
+from trainwright.core.say import Say
 from trainwright.engine.build_display import Mode
 from trainwright.engine.engine import connect, sdk
 from trainwright.plan.plan import Plan
 from trainwright.push import history
-from trainwright.push.ecr import Ecr, Manifest, caller_account
+from trainwright.push.ecr import Ecr, ImageManifest, caller_account
 from trainwright.push.moving import Move, move, set_own
 from trainwright.push.proof import gate, mark_unproven
-from trainwright.push.references import Place, Target
+from trainwright.push.references import Place, PushTarget
 from trainwright.push.registry import Published, Registry, moment
 from trainwright.push.repository import RepositoryPolicy, load_policy
 from trainwright.push.sbom import FILE as SBOM_FILE
@@ -113,7 +114,7 @@ class Parcel:
 class _Run:
     site: Site
     options: PushOptions
-    say: Callable[[str], None]
+    say: Say
     client: docker.DockerClient
     notices: list[str] = field(default_factory=list)
 
@@ -125,7 +126,7 @@ class _Run:
 
 
 def push_images(
-    images: Sequence[str], target: Target, site: Site, options: PushOptions, *, say: Callable[[str], None]
+    images: Sequence[str], target: PushTarget, site: Site, options: PushOptions, *, say: Say
 ) -> dict[str, Any]:
     """Push images into a repository of one or more regions; returns the document of ``push --json``.
 
@@ -196,7 +197,7 @@ class _Shelf:
     ecr: Ecr
     registry: Registry
     description: Mapping[str, Any]
-    there: Mapping[str, Manifest]
+    there: Mapping[str, ImageManifest]
 
 
 def _pack(run: _Run, image: str, record: BuildRecord, lacking: str) -> Parcel:
@@ -234,7 +235,7 @@ def _open(run: _Run, place: Place, parcels: Sequence[Parcel]) -> _Shelf:
     ecr = Ecr(place, run.site)
     wanted = list(dict.fromkeys(parcel.tags.filter for parcel in parcels))
     description = settle(ecr, run.options.policy, wanted, create=run.options.create, say=run.say)
-    there: dict[str, Manifest] = {}
+    there: dict[str, ImageManifest] = {}
     for parcel in parcels:
         tag = parcel.tags.immutable
         if (manifest := ecr.manifest(tag=tag)) is None:
@@ -305,7 +306,7 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> dict[str, Any]:
     return row
 
 
-def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, Manifest]:
+def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, ImageManifest]:
     """The layers and the manifest of an image, under its immutable tag; the manifest as the registry holds it."""
     tag, options = parcel.tags.immutable, run.options
     try:
@@ -336,7 +337,7 @@ def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, Manifes
     )
 
 
-def _is_same(manifest: Manifest, image_id: str) -> bool:
+def _is_same(manifest: ImageManifest, image_id: str) -> bool:
     """Whether a registry's image is one of the engine's, whose ids are digests of configurations or of manifests."""
     import json
 

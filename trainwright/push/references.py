@@ -41,7 +41,7 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Target:
+class PushTarget:
     """What the command line says of where to: the account may still be the caller's own (``None``)."""
 
     repository: str
@@ -98,7 +98,7 @@ def _is_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None and len(text) in _NAME_LENGTH
 
 
-def find_target(repository: str, regions: Sequence[str], account: str | None, site: Aws) -> Target:
+def find_target(repository: str, regions: Sequence[str], account: str | None, site: Aws) -> PushTarget:
     """What is meant by the words of a command line; the site fills in what they leave out.
 
     Args:
@@ -136,4 +136,4 @@ def find_target(repository: str, regions: Sequence[str], account: str | None, si
         )
     for region in found:
         registry_host(account or "0" * 12, region)
-    return Target(name, found, account)
+    return PushTarget(name, found, account)

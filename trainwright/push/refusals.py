@@ -9,10 +9,10 @@ from typing import Any, Literal
 from trainwright.core.errors import Failure, RegistryRefused
 
 LOGIN = "aws sso login   # or new keys: aws configure; AWS_PROFILE=NAME takes another profile"
-Kind = Literal["token", "busy", "network", "repository", "immutable", "denied", "disk", "other"]
+RefusalKind = Literal["token", "busy", "network", "repository", "immutable", "denied", "disk", "other"]
 # Said by the engine in the stream of a push, or by a registry; the first that fits counts. Texts were read off ECR's
 # errors, off docker's and containerd's sources, and off a registry in which the failures were made.
-_TEXTS: tuple[tuple[Kind, str], ...] = (
+_TEXTS: tuple[tuple[RefusalKind, str], ...] = (
     ("disk", r"no space left on device|disk quota exceeded"),
     (
         "token",
@@ -36,7 +36,7 @@ _RETRIED = frozenset({"token", "busy", "network"})
 class Refusal:
     """What a registry said. ``kind`` tells what may help."""
 
-    kind: Kind
+    kind: RefusalKind
     text: str
 
     @property
@@ -47,7 +47,7 @@ class Refusal:
 
 def read_refusal(text: str) -> Refusal:
     """What the text of an error of a push is about."""
-    kind: Kind = next((kind for kind, pattern in _TEXTS if re.search(pattern, text, re.IGNORECASE)), "other")
+    kind: RefusalKind = next((kind for kind, pattern in _TEXTS if re.search(pattern, text, re.IGNORECASE)), "other")
     return Refusal(kind, " ".join(text.split()))
 
 
@@ -61,7 +61,7 @@ def registry_failure(refusal: Refusal, *, place: str, tries: int, create: str) -
         create: the flags that name the repository, for a remedy.
     """
     host = place.partition("/")[0]
-    remedies: dict[Kind, str] = {
+    remedies: dict[RefusalKind, str] = {
         "token": f"The registry takes no token of these credentials: {LOGIN}",
         "busy": "The registry has too much to do: run the same command again later; what is there is not sent again.",
         "network": f"Run the same command again: layers that are there are not sent again. Does {host} answer?",

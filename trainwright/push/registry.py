@@ -21,7 +21,7 @@ from pydantic import Field
 from trainwright.core.errors import RegistryRefused
 from trainwright.core.records import Record
 from trainwright.plan.plan import LABEL
-from trainwright.push.ecr import Ecr, Manifest
+from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.proof import BUILT_LABEL, UNPROVEN_LABEL
 from trainwright.push.refusals import read_refusal
 from trainwright.site.site import Site
@@ -53,7 +53,7 @@ class Registry:
         bundle = os.environ.get("AWS_CA_BUNDLE")
         self._site = site.model_copy(update={"ca_bundle": Path(bundle)}) if bundle else site
 
-    def configuration(self, manifest: Manifest) -> Mapping[str, Any] | None:
+    def configuration(self, manifest: ImageManifest) -> Mapping[str, Any] | None:
         """The configuration of the image of a manifest; nothing where it is no single image (an index, an artifact)."""
         digest = (json.loads(manifest.text).get("config") or {}).get("digest")
         if digest is None:
@@ -67,7 +67,7 @@ class Registry:
             return None
         return data if isinstance(data, dict) else None
 
-    def published(self, manifest: Manifest) -> Published | None:
+    def published(self, manifest: ImageManifest) -> Published | None:
         """What the image of a manifest says of itself; nothing where it is no single image."""
         data = self.configuration(manifest)
         if data is None:
@@ -84,7 +84,7 @@ class Registry:
         except (ValueError, KeyError, AttributeError):
             return None
 
-    def attach(self, subject: Manifest, content: bytes, media_type: str, annotations: Mapping[str, str]) -> str:
+    def attach(self, subject: ImageManifest, content: bytes, media_type: str, annotations: Mapping[str, str]) -> str:
         """Attach a document to an image, as a manifest that names the image as its subject (OCI 1.1).
 
         Args:

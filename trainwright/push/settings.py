@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
 from trainwright.core.errors import RegistryRefused
+from trainwright.core.say import Say
 from trainwright.push.ecr import Ecr
 from trainwright.push.repository import FILTERS, RepositoryPolicy
 
 
-def settle(
-    ecr: Ecr, policy: RepositoryPolicy, filters: Sequence[str], *, create: bool, say: Callable[[str], None]
-) -> Mapping[str, Any]:
+def settle(ecr: Ecr, policy: RepositoryPolicy, filters: Sequence[str], *, create: bool, say: Say) -> Mapping[str, Any]:
     """A repository that can be pushed to, as ECR describes it.
 
     Args:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from trainwright.core.errors import EngineError, RegistryRefused
+from trainwright.core.say import Say
 from trainwright.engine.build_display import Mode
 from trainwright.push.ecr import Ecr
 from trainwright.push.layers import Push
@@ -43,7 +44,7 @@ def upload(
     *,
     progress: Mode = "auto",
     stall: float = STALL,
-    say: Callable[[str], None],
+    say: Say,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Uploaded:
     """Push an image under one tag; layers that the repository has are not sent.

@@ -17,7 +17,7 @@ SECONDS = 600
 
 
 @dataclass(frozen=True)
-class Archive:
+class Artifact:
     """One archive; ``clashes`` are names that several hosts wrote (the first host's file is in it)."""
 
     path: Path
@@ -25,7 +25,7 @@ class Archive:
     clashes: tuple[str, ...]
 
 
-def collect(hosts: Sequence[Host], folder: Path) -> tuple[Archive, Archive]:
+def collect(hosts: Sequence[Host], folder: Path) -> tuple[Artifact, Artifact]:
     """Pack ``/opt/ml/model`` and ``/opt/ml/output/data`` of all hosts, each into one archive in ``folder``."""
     model = _pack(folder / "model.tar.gz", [host.folder.model for host in hosts])
     output = _pack(folder / "output.tar.gz", [host.folder.output / "data" for host in hosts])
@@ -65,7 +65,7 @@ def foreign(folder: Path, user: int) -> bool:
     return False
 
 
-def _pack(path: Path, folders: Sequence[Path]) -> Archive:
+def _pack(path: Path, folders: Sequence[Path]) -> Artifact:
     names: dict[str, Path] = {}
     clashes = set()
     for folder in folders:
@@ -78,4 +78,4 @@ def _pack(path: Path, folders: Sequence[Path]) -> Archive:
         for name, file in names.items():
             archive.add(file, arcname=name, recursive=False)
     files = tuple(name for name, file in names.items() if not file.is_dir())
-    return Archive(path, files, tuple(sorted(clashes)))
+    return Artifact(path, files, tuple(sorted(clashes)))

@@ -1,9 +1,7 @@
 """Why a rehearsed job failed: from what was seen of it to the cause, in one line, and what to do.
 
-Two kinds of rules: those of :mod:`texts` know a failure by what some program says of it, those in here by the facts. A
-job that calls itself a success without having done what was asked says nothing at all. What neither knows is looked for
-in the causes of :mod:`..sagemaker.failures`: those of :mod:`texts` are only the ones whose order or remedy is another
-where the job can be changed at once (``--env``, ``--distribution``), or that take several lines of a log to be seen.
+What some program says of a failure is in the catalogue of :mod:`trainwright.sagemaker.diagnosis`; the rules in here
+know a failure by the facts: a job that calls itself a success without having done what was asked says nothing at all.
 """
 
 from __future__ import annotations
@@ -12,11 +10,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from trainwright.rehearse.facts import Cause, Facts, HostFacts, Process
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.texts import TEXTS
+from trainwright.rehearse.observed import Cause, HostFacts, JobFacts, Process
+from trainwright.rehearse.rehearsed_job import RehearsedJob
+from trainwright.sagemaker.diagnosis import diagnose, filled, load_book
 from trainwright.sagemaker.distribution import BY_TF_CONFIG, Launcher, needs_framework_module
-from trainwright.sagemaker.failures import diagnose
 from trainwright.sagemaker.instances import instance
 
 KILLED = 137  # 128 + SIGKILL
@@ -24,7 +21,7 @@ MODULE = "sagemaker-pytorch-training and SAGEMAKER_TRAINING_MODULE=sagemaker_pyt
 MODULE_TF = "sagemaker-tensorflow-training and SAGEMAKER_TRAINING_MODULE=sagemaker_tensorflow_container.training:main"
 
 
-def before_start(job: Job, processes_per_host: int) -> Cause | None:
+def before_start(job: RehearsedJob, processes_per_host: int) -> Cause | None:
     """What would fail whatever the script does; asked before a host is started.
 
     Args:
@@ -47,9 +44,9 @@ def before_start(job: Job, processes_per_host: int) -> Cause | None:
     )
 
 
-def explain(facts: Facts) -> Cause | None:
+def explain(facts: JobFacts) -> Cause | None:
     """Why the job failed, or did not do what was asked though it calls itself a success; nothing: not known here."""
-    rules: tuple[Callable[[Facts], Cause | None], ...] = (_baked_code, _stop)
+    rules: tuple[Callable[[JobFacts], Cause | None], ...] = (_baked_code, _stop)
     if facts.stopped:
         # A process that was stopped ends otherwise than one that failed, and launchers say much about it.
         rules += (_raised,)
@@ -61,7 +58,7 @@ def explain(facts: Facts) -> Cause | None:
     return next((cause for rule in rules if (cause := rule(facts)) is not None), None)
 
 
-def failed(facts: Facts) -> bool:
+def failed(facts: JobFacts) -> bool:
     """Whether some host says so itself: by its exit code, its failure file, the time that it took.
 
     SDK 3's drivers write no ``output/success``, so only a job of SDK 2 has to have it.
@@ -72,18 +69,18 @@ def failed(facts: Facts) -> bool:
     )
 
 
-def _said(facts: Facts) -> Cause | None:
-    """The first of the texts that a host's text fits; a host that ended by itself is asked first."""
+def _said(facts: JobFacts) -> Cause | None:
+    """The first cause of the catalogue that a host's text shows; a host that ended by itself is asked first."""
     hosts = sorted(facts.hosts, key=lambda host: (host.end != "by itself", host.ended_at))
-    for text in TEXTS:
+    for known in load_book().rehearsal:
         for host in hosts:
-            if found := text.pattern.search(host.text):
+            if found := known.search.search(host.text):
                 words = {name: value for name, value in found.groupdict().items() if value}
                 words.setdefault("program", words.get("other", ""))
                 return Cause(
-                    text.id,
-                    text.text.format(**words),
-                    text.remedy.format(**words),
+                    known.id,
+                    filled(known.cause, words),
+                    filled(known.remedy, words),
                     host=host.name,
                     rank=_rank_of(host.text, found.start()),
                 )
@@ -97,7 +94,7 @@ def _rank_of(text: str, place: int) -> int | None:
     return int(next(group for group in found.groups() if group)) if found else None
 
 
-def _baked_code(facts: Facts) -> Cause | None:
+def _baked_code(facts: JobFacts) -> Cause | None:
     """Code in the image's ``/opt/ml/code``: the toolkit (5.1.1 and newer) says at INFO that it leaves ours aside."""
     for host in facts.hosts:
         if "is not empty, abandoning unzipping" in host.text:
@@ -110,7 +107,7 @@ def _baked_code(facts: Facts) -> Cause | None:
     return None
 
 
-def _stop(facts: Facts) -> Cause | None:
+def _stop(facts: JobFacts) -> Cause | None:
     """SIGTERM has to end the job within the platform's 120 s, and the script has to hear of it."""
     if not facts.stopped:
         return None
@@ -142,7 +139,7 @@ _NO_FORWARDING = {
 }
 
 
-def no_stop_heard(facts: Facts, process: Process, host: str, rank: int | None) -> Cause:
+def no_stop_heard(facts: JobFacts, process: Process, host: str, rank: int | None) -> Cause:
     """A rank that SIGTERM ended without a word: it has no handler, or the signal did not come to it."""
     who = f"rank {rank}" if rank is not None else "the script"
     if not process.handles:
@@ -162,7 +159,7 @@ def no_stop_heard(facts: Facts, process: Process, host: str, rank: int | None) -
     )
 
 
-def no_stop_sent(facts: Facts) -> Cause:
+def no_stop_sent(facts: JobFacts) -> Cause:
     """A stop that found nothing to stop."""
     return Cause(
         "stop-not-sent",
@@ -172,7 +169,7 @@ def no_stop_sent(facts: Facts) -> Cause:
     )
 
 
-def _memory(facts: Facts) -> Cause | None:
+def _memory(facts: JobFacts) -> Cause | None:
     """Out of memory: the kernel kills one process, and what is seen of it differs by launcher."""
     said = re.compile(
         r"OutOfMemory: Process killed|exited on signal 9 \(Killed\)|Signal 9 \(SIGKILL\) received|ExitCode -9\b"
@@ -204,7 +201,7 @@ def _killed(host: HostFacts) -> Process | None:
     return silent[0] if silent else None
 
 
-def _no_ssh_server(facts: Facts) -> Cause | None:
+def _no_ssh_server(facts: JobFacts) -> Cause | None:
     """Hosts that wait for one another for ever because no server runs; sshd without host keys ends at once."""
     if not facts.timed_out or facts.launcher not in ("mpi", "smddp"):
         return None
@@ -223,7 +220,7 @@ def _no_ssh_server(facts: Facts) -> Cause | None:
     return None
 
 
-def _servers_gone(facts: Facts) -> Cause | None:
+def _servers_gone(facts: JobFacts) -> Cause | None:
     """A host whose script ended before the coordinator's took its parameter server away, and the coordinator waits.
 
     sagemaker-tensorflow-training 20.4.1 (``training.py``) keeps a host up while ``curl`` reaches port 2222 of the
@@ -245,7 +242,7 @@ def _servers_gone(facts: Facts) -> Cause | None:
     return None
 
 
-def _silent(facts: Facts) -> Cause | None:
+def _silent(facts: JobFacts) -> Cause | None:
     """``train`` that ends with 0 and leaves neither success nor failure has done nothing."""
     for host in facts.hosts:
         if facts.job.sdk == 2 and host.exit_code == 0 and not host.success and host.failure is None:
@@ -259,7 +256,7 @@ def _silent(facts: Facts) -> Cause | None:
     return None
 
 
-def _raised(facts: Facts) -> Cause | None:
+def _raised(facts: JobFacts) -> Cause | None:
     """The first rank that raised: the others fail, or wait, because of it."""
     wrong = [(process, host) for host in facts.hosts for process in host.processes if process.error]
     ranked = [pair for pair in wrong if pair[0].rank is not None]
@@ -291,7 +288,7 @@ def _raised(facts: Facts) -> Cause | None:
     return None
 
 
-def _diagnosed(facts: Facts) -> Cause | None:
+def _diagnosed(facts: JobFacts) -> Cause | None:
     """What ``diagnose`` would say of the log of the host that failed first; of a hang the stacks say more."""
     if facts.timed_out:
         return None
@@ -303,7 +300,7 @@ def _diagnosed(facts: Facts) -> Cause | None:
     return None
 
 
-def _plain_toolkit(facts: Facts) -> Cause | None:
+def _plain_toolkit(facts: JobFacts) -> Cause | None:
     """sagemaker-training without a framework's module knows single processes and MPI; all else becomes the first."""
     if facts.job.sdk != 2 or not needs_framework_module(facts.launcher):
         return None
@@ -331,7 +328,7 @@ def module_of(launcher: Launcher, framework: str) -> str:
     return MODULE_TF if framework == "tensorflow" or launcher in BY_TF_CONFIG else MODULE
 
 
-def _one_hosts_ranks(facts: Facts) -> Cause | None:
+def _one_hosts_ranks(facts: JobFacts) -> Cause | None:
     """SDK 3's MPI driver hands mpirun the processes of one host as ``-np`` (sagemaker-train 1.27.0, mpi_driver.py)."""
     if facts.job.sdk != 3 or facts.launcher != "mpi" or facts.job.hosts < 2:
         return None
@@ -350,5 +347,5 @@ def _one_hosts_ranks(facts: Facts) -> Cause | None:
     )
 
 
-def _processes(facts: Facts) -> Iterator[Process]:
+def _processes(facts: JobFacts) -> Iterator[Process]:
     return (process for host in facts.hosts for process in host.processes)

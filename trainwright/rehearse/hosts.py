@@ -11,11 +11,11 @@ from typing import Any
 from trainwright.core.errors import EngineError, RequestError
 from trainwright.core.runner import run
 from trainwright.engine.engine import Engine
-from trainwright.rehearse.files import CONTROL, JOB_NAME, PTH, REGION, HostFolder
-from trainwright.rehearse.job import Job
+from trainwright.rehearse.indexes import HostIndexes
 from trainwright.rehearse.network import labels
+from trainwright.rehearse.opt_ml import CONTROL, JOB_NAME, PTH, REGION, HostFolder
 from trainwright.rehearse.owner import LABEL
-from trainwright.rehearse.packages import Packages
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 
 SHARED_MEMORY = "2g"
 SECONDS = 120
@@ -28,7 +28,7 @@ print(json.dumps({"site": sorted({paths["purelib"], paths["platlib"]}), "python"
 
 
 @dataclass(frozen=True)
-class Image:
+class JobImage:
     """What is known of the image before it runs.
 
     Attributes:
@@ -54,7 +54,7 @@ class Image:
     user: int
 
 
-def look_at(engine: Engine, reference: str, identity: str) -> Image:
+def inspect_image(engine: Engine, reference: str, identity: str) -> JobImage:
     """Look into an image.
 
     Raises:
@@ -77,7 +77,7 @@ def look_at(engine: Engine, reference: str, identity: str) -> Image:
     except (ValueError, IndexError):
         # An image without Python can still train, by a shell script; it is only less to be seen.
         seen = {"site": [], "code": [], "user": 0}
-    return Image(
+    return JobImage(
         reference=reference,
         id=inspected["Id"],
         labels=config.get("Labels") or {},
@@ -101,15 +101,15 @@ class Host:
 
 
 def command(
-    job: Job,
-    image: Image,
+    job: RehearsedJob,
+    image: JobImage,
     host: Host,
     *,
     control: Path,
     network: Sequence[str],
     identity: str,
     gpus: bool,
-    packages: Packages,
+    packages: HostIndexes,
 ) -> list[str]:
     """The words behind ``docker create`` for one host, up to the image and the command in it."""
     folder = host.folder
@@ -146,17 +146,17 @@ def command(
 
 
 @dataclass(frozen=True)
-class Program:
+class ContainerProgram:
     """What a container runs; ``entrypoint``: instead of the image's own."""
 
     words: tuple[str, ...]
     entrypoint: str | None = None
 
 
-TRAIN = Program(("train",))
+TRAIN = ContainerProgram(("train",))
 
 
-def create(engine: Engine, words: Sequence[str], image: Image, program: Program) -> None:
+def create(engine: Engine, words: Sequence[str], image: JobImage, program: ContainerProgram) -> None:
     """Make a container that has not begun yet.
 
     Raises:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainwright.rehearse.facts import Cause
-from trainwright.rehearse.job import Job
+from trainwright.rehearse.observed import Cause
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.sagemaker.distribution import BY_TF_CONFIG, Launcher
 from trainwright.sagemaker.instances import Instance
 
@@ -75,7 +75,7 @@ os.rename(at + ".part", at + ".image")
 """
 
 
-def stand_ins(job: Job) -> dict[str, str]:
+def stand_ins(job: RehearsedJob) -> dict[str, str]:
     """The launchers that start nothing, by name, for every host's PATH."""
     return dict.fromkeys(LAUNCHERS, _LAUNCHER) if job.launch_only else {}
 
@@ -96,7 +96,7 @@ def devices(machine: Instance) -> dict[str, str]:
     return programs
 
 
-def packages(job: Job, launcher: Launcher) -> dict[str, str]:
+def packages(job: RehearsedJob, launcher: Launcher) -> dict[str, str]:
     """Modules that stand in for launchers: file name, below a folder that comes first on PYTHONPATH, to text.
 
     There are some for PyTorch/XLA alone; elsewhere a second ``torch_xla`` could mislead the image's own packages.
@@ -117,7 +117,7 @@ def entry_point(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchLine:
     """One call of a launcher (or of the entry point where there is none).
 
     Attributes:
@@ -171,7 +171,7 @@ _TELLING = re.compile(
 )
 
 
-def read(folder: Path, host: str) -> tuple[Launch, ...]:
+def read(folder: Path, host: str) -> tuple[LaunchLine, ...]:
     """The calls that a host's stand-ins wrote down, in their order.
 
     Args:
@@ -184,7 +184,7 @@ def read(folder: Path, host: str) -> tuple[Launch, ...]:
         argv, environ = (_words(folder / f"{base}.{part}") for part in ("cmdline", "environ"))
         pairs = (word.partition("=") for word in environ)
         found.append(
-            Launch(
+            LaunchLine(
                 host=host,
                 argv=_own(argv),
                 cwd=_text(folder / f"{base}.cwd").strip(),
@@ -200,7 +200,7 @@ def launching_hosts(launcher: Launcher, hosts: tuple[str, ...]) -> tuple[str, ..
     return hosts[:1] if launcher in ("mpi", "smddp") else hosts
 
 
-def awaited(launcher: Launcher, job: Job) -> set[str]:
+def awaited(launcher: Launcher, job: RehearsedJob) -> set[str]:
     """The hosts of which a line is wanted: those that call the launcher, and those that run the script without it."""
     alone = set(job.host_names) - set(job.rank_hosts)
     return alone | set(launching_hosts(launcher, job.rank_hosts))
@@ -216,7 +216,7 @@ def complete(hosts: Iterable[str], folders: Mapping[str, Path]) -> bool:
     return all(any(folders[host].glob(f"{_NAME}.*.image")) for host in hosts)
 
 
-def find_cause(launcher: Launcher, launches: tuple[Launch, ...], hosts: tuple[str, ...]) -> Cause | None:
+def find_cause(launcher: Launcher, launches: tuple[LaunchLine, ...], hosts: tuple[str, ...]) -> Cause | None:
     """Why the job could not be launched so, if it could not: something that the launch line needs is not in the image.
 
     Args:

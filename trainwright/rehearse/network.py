@@ -17,7 +17,7 @@ from trainwright.core.runner import Completed, run
 from trainwright.engine.engine import Engine
 from trainwright.rehearse.owner import LABEL, OWNER_LABEL, PREFIX, this_process
 
-Kind = Literal["bridge", "veth"]
+NetworkKind = Literal["bridge", "veth"]
 
 VARIABLE = "TRAINWRIGHT_REHEARSAL_NETWORK"
 SECONDS = 60
@@ -27,7 +27,7 @@ SUBNET = "10.77.0"
 class Network(Protocol):
     """Where the containers of hosts are put."""
 
-    kind: Kind
+    kind: NetworkKind
 
     def join(self, index: int) -> list[str]:
         """The options of ``docker create`` for host ``index`` (from 0 on)."""
@@ -141,7 +141,7 @@ class Bridge:
     names: Names
     name: str
     image: str
-    kind: Kind = "bridge"
+    kind: NetworkKind = "bridge"
     _sleepers: list[str] = field(default_factory=list)
 
     def join(self, index: int) -> list[str]:
@@ -165,7 +165,7 @@ class Veth:
     engine: Engine
     names: Names
     image: str
-    kind: Kind = "veth"
+    kind: NetworkKind = "veth"
     _sleepers: list[str] = field(default_factory=list)
 
     def join(self, index: int) -> list[str]:

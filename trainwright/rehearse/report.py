@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from trainwright.core.junit import Case, write_junit
+from trainwright.core.layout import table
 from trainwright.rehearse import verdict
-from trainwright.rehearse.artifacts import Archive
-from trainwright.rehearse.facts import Facts
-from trainwright.rehearse.hosts import Image
-from trainwright.rehearse.launch_only import Launch
+from trainwright.rehearse.artifacts import Artifact
+from trainwright.rehearse.hosts import JobImage
+from trainwright.rehearse.launch_only import LaunchLine
+from trainwright.rehearse.observed import JobFacts
 from trainwright.rehearse.verdict import Verdict
 
 SCHEMA = "trainwright/rehearse/1"
 SUITE = "rehearsal"
 
 
-def write_logs(facts: Facts, folder: Path) -> None:
+def write_logs(facts: JobFacts, folder: Path) -> None:
     """Write ``logs/<host>.log``, and ``logs/<host>.stacks`` where stacks were asked for."""
     logs = folder / "logs"
     logs.mkdir(exist_ok=True)
@@ -30,11 +32,11 @@ def write_logs(facts: Facts, folder: Path) -> None:
 
 
 def document(
-    facts: Facts,
+    facts: JobFacts,
     judged: Verdict,
-    image: Image,
-    launches: Sequence[Launch],
-    kept: Mapping[str, Archive],
+    image: JobImage,
+    launches: Sequence[LaunchLine],
+    kept: Mapping[str, Artifact],
     *,
     network: str,
     gpus: bool,
@@ -123,5 +125,38 @@ def write_junit_report(document: Mapping[str, Any], path: Path) -> None:
     write_junit(path, f"{SUITE} {document['image']} {document['entry_point']}", cases)
 
 
-def _clash(name: str, archive: Archive) -> str:
+def _clash(name: str, archive: Artifact) -> str:
     return f"several hosts wrote {', '.join(archive.clashes[:3])} into {name}; the archive has the first host's"
+
+
+def rehearsal_text(document: dict[str, Any]) -> str:
+    """The text of a rehearsal that passed: the launch lines, or what held."""
+    lines = []
+    for launch in document["launches"]:
+        lines.append(f"{launch['host']}$ {shlex.join(launch['argv'])}")
+        lines += [f"    {name}={launch['environment'][name]}" for name in launch["telling"]]
+    if lines:
+        lines.append("")
+    lines.append(table([(row["outcome"], row["check"], row["says"]) for row in document["checks"]]))
+    if document["ranks"]:
+        rows = [("rank", "host", "host name", "pid", "world")]
+        rows += [
+            ("-" if r["rank"] is None else str(r["rank"]), r["host"], r["host_name"], str(r["pid"]), _world(r))
+            for r in document["ranks"]
+        ]
+        lines += ["", table(rows)]
+    lines += ["", *(f"note    {note}" for note in document["notes"])]
+    for kind in ("model", "output"):
+        if (kept := document["artifacts"].get(kind)) and kept["files"]:
+            lines.append(f"{kind:7} {kept['path']}  ({len(kept['files'])} files)")
+    what = "launch lines only" if document["launch_only"] else f"{document['launcher']}, network {document['network']}"
+    lines.append(
+        f"passed  {document['entry_point']} in {document['image']}: {document['hosts_asked']} hosts x "
+        f"{document['processes_per_host']} processes, SDK {document['sdk']}, {what}, {document['seconds']:.0f} s"
+    )
+    return "\n".join(lines)
+
+
+def _world(row: dict[str, Any]) -> str:
+    sizes = row["world_sizes"] or ({"launcher": row["world_size"]} if row["world_size"] else {})
+    return ", ".join(f"{library} {size}" for library, size in sizes.items()) or "-"

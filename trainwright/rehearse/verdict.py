@@ -6,15 +6,13 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from trainwright.rehearse import seen
+from trainwright.core.junit import Outcome
 from trainwright.rehearse.causes import explain, no_stop_heard, no_stop_sent
-from trainwright.rehearse.facts import Cause, Facts, HostFacts, Process
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.launch_only import Launch, awaited, find_cause
-
-Outcome = Literal["passed", "failed", "skipped"]
+from trainwright.rehearse.launch_only import LaunchLine, awaited, find_cause
+from trainwright.rehearse.observed import Cause, HostFacts, JobFacts, Process
+from trainwright.rehearse.observer_files import processes
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 
 LAST_LINES = 20
 _AGENTS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "mpirun", "train")
@@ -22,7 +20,7 @@ _FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<functi
 
 
 @dataclass(frozen=True)
-class Check:
+class JobCheck:
     """One thing that has to hold; ``says`` is what was found."""
 
     name: str
@@ -46,7 +44,7 @@ class Rank:
 class Verdict:
     """``cause`` is there where a check failed."""
 
-    checks: tuple[Check, ...]
+    checks: tuple[JobCheck, ...]
     ranks: tuple[Rank, ...]
     notes: tuple[str, ...]
     cause: Cause | None
@@ -56,7 +54,7 @@ class Verdict:
         return self.cause is None
 
 
-def judge(facts: Facts) -> Verdict:
+def judge(facts: JobFacts) -> Verdict:
     """Judge a job by what was seen of it."""
     found = ranks(facts)
     if facts.stopped:
@@ -64,31 +62,31 @@ def judge(facts: Facts) -> Verdict:
     else:
         checks = [_time(facts), _exit_codes(facts), _reports(facts), *_truth(facts, found)]
         if facts.job.stop_after is not None:
-            checks.append(Check("stop", "failed", "not sent: the job had ended before it was due"))
+            checks.append(JobCheck("stop", "failed", "not sent: the job had ended before it was due"))
     kept = [check for check in checks if check.says]
     failed = [check for check in kept if check.outcome == "failed"]
     cause = explain(facts) or (_cause(facts, found, failed) if failed else None)
     if cause is not None and not failed:
         # All that the job says of itself is well, and still it did not do what was asked.
-        kept.append(Check("what was asked", "failed", cause.text))
+        kept.append(JobCheck("what was asked", "failed", cause.text))
     return Verdict(tuple(kept), tuple(found), tuple(_notes(facts, found)), cause)
 
 
-def judge_launches(facts: Facts, launches: Sequence[Launch]) -> Verdict:
+def judge_launches(facts: JobFacts, launches: Sequence[LaunchLine]) -> Verdict:
     """Judge a job of which only the launch lines were wanted."""
     hosts = facts.job.rank_hosts
     lacking = sorted(awaited(facts.launcher, facts.job) - {launch.host for launch in launches})
     if lacking:
-        check = Check("launch lines", "failed", f"nothing was launched on {', '.join(lacking)}")
+        check = JobCheck("launch lines", "failed", f"nothing was launched on {', '.join(lacking)}")
         cause = explain(facts) or _cause(facts, [], [check])
         return Verdict((check,), (), (), cause)
     wrong = find_cause(facts.launcher, tuple(launch for launch in launches if launch.host in hosts), hosts)
     said = f"{len(launches)} on {', '.join(dict.fromkeys(launch.host for launch in launches))}"
-    check = Check("launch lines", "failed" if wrong else "passed", wrong.text if wrong else said)
+    check = JobCheck("launch lines", "failed" if wrong else "passed", wrong.text if wrong else said)
     return Verdict((check,), (), (), wrong)
 
 
-def ranks(facts: Facts) -> list[Rank]:
+def ranks(facts: JobFacts) -> list[Rank]:
     """The processes that run the user's script: the ranks where there are any, else the script of each host."""
     found = [Rank(host.name, one) for host in facts.hosts for one in scripts(host.processes, facts.job.entry_point)]
     return sorted(found, key=lambda one: (one.rank is None, one.rank or 0, one.host))
@@ -101,7 +99,7 @@ def scripts(processes: Sequence[Process], entry_point: str) -> list[Process]:
     return [one for one in found if one.parent not in pids]
 
 
-def at_work(job: Job, processes_per_host: int, folders: Mapping[str, Path]) -> bool:
+def at_work(job: RehearsedJob, processes_per_host: int, folders: Mapping[str, Path]) -> bool:
     """Whether every rank runs its script, or nobody can tell, as the script is no Python program.
 
     Args:
@@ -110,7 +108,7 @@ def at_work(job: Job, processes_per_host: int, folders: Mapping[str, Path]) -> b
         folders: the ``facts`` of each host, by name.
     """
     return not job.entry_point.endswith(".py") or all(
-        len(scripts(seen.processes(folder), job.entry_point)) >= (processes_per_host if host in job.rank_hosts else 1)
+        len(scripts(processes(folder), job.entry_point)) >= (processes_per_host if host in job.rank_hosts else 1)
         for host, folder in folders.items()
     )
 
@@ -154,55 +152,55 @@ def _short(path: str) -> str:
     return re.sub(r"^.*/(?:site-packages|dist-packages|lib/python3\.\d+)/|^/opt/ml/(?:code|input/data/code)/", "", path)
 
 
-def _time(facts: Facts) -> Check:
+def _time(facts: JobFacts) -> JobCheck:
     if not facts.timed_out:
-        return Check("time", "passed", f"every host ended within {facts.job.timeout:g} s")
+        return JobCheck("time", "passed", f"every host ended within {facts.job.timeout:g} s")
     late = [host.name for host in facts.hosts if host.end == "timeout"]
-    return Check("time", "failed", f"no end after {facts.job.timeout:g} s: {', '.join(late)}")
+    return JobCheck("time", "failed", f"no end after {facts.job.timeout:g} s: {', '.join(late)}")
 
 
-def _exit_codes(facts: Facts) -> Check:
+def _exit_codes(facts: JobFacts) -> JobCheck:
     bad = [host for host in facts.hosts if host.exit_code != 0 and host.end == "by itself"]
     taken = [host for host in facts.hosts if host.end == "taken down"]
     if not bad and not taken:
         done = all(host.exit_code == 0 for host in facts.hosts)
-        return Check("exit codes", "passed" if done else "skipped", "0 on every host" if done else "")
+        return JobCheck("exit codes", "passed" if done else "skipped", "0 on every host" if done else "")
     said = [f"{host.exit_code} on {host.name}" for host in bad]
     said += [f"{host.name} was then taken down" for host in taken]
-    return Check("exit codes", "failed", ", ".join(said))
+    return JobCheck("exit codes", "failed", ", ".join(said))
 
 
-def _reports(facts: Facts) -> Check:
+def _reports(facts: JobFacts) -> JobCheck:
     if facts.job.sdk == 3:
         # SDK 3's drivers write no success file; they write the other one.
         failed = [host.name for host in facts.hosts if host.failure is not None]
         where = ", ".join(failed) or "no host"
-        return Check("reports", "failed" if failed else "passed", f"output/failure on {where}")
+        return JobCheck("reports", "failed" if failed else "passed", f"output/failure on {where}")
     lacking = [host.name for host in facts.hosts if not host.success and host.end == "by itself"]
     failed = [host.name for host in facts.hosts if host.failure is not None]
     if not lacking and not failed:
         done = all(host.success for host in facts.hosts)
-        return Check("reports", "passed" if done else "skipped", "output/success on every host" if done else "")
+        return JobCheck("reports", "passed" if done else "skipped", "output/success on every host" if done else "")
     said = [f"no output/success on {', '.join(lacking)}"] if lacking else []
     said += [f"output/failure on {', '.join(failed)}"] if failed else []
-    return Check("reports", "failed", "; ".join(said))
+    return JobCheck("reports", "failed", "; ".join(said))
 
 
-def _truth(facts: Facts, found: Sequence[Rank]) -> Iterable[Check]:
+def _truth(facts: JobFacts, found: Sequence[Rank]) -> Iterable[JobCheck]:
     """What the ranks saw themselves; only looked at where the job says that it succeeded."""
     if any(host.exit_code != 0 for host in facts.hosts):
         return
     if not any(host.processes for host in facts.hosts):
-        yield Check("script", "skipped", "not looked at: the image has no Python that tells")
+        yield JobCheck("script", "skipped", "not looked at: the image has no Python that tells")
         return
     if not facts.job.entry_point.endswith(".py"):
-        yield Check("script", "skipped", f"not looked at: {facts.job.entry_point} is no Python program")
+        yield JobCheck("script", "skipped", f"not looked at: {facts.job.entry_point} is no Python program")
         return
     idle = [host.name for host in facts.hosts if host.name not in {one.host for one in found}]
     if idle:
-        yield Check("script", "failed", f"{facts.job.entry_point} never ran on {', '.join(idle)}")
+        yield JobCheck("script", "failed", f"{facts.job.entry_point} never ran on {', '.join(idle)}")
     else:
-        yield Check("script", "passed", f"{facts.job.entry_point} ran on every host")
+        yield JobCheck("script", "passed", f"{facts.job.entry_point} ran on every host")
     if not facts.distributed:
         return
     yield _world(facts, found)
@@ -210,76 +208,78 @@ def _truth(facts: Facts, found: Sequence[Rank]) -> Iterable[Check]:
     yield _servers(facts, found) if facts.launcher == "parameter-server" else _all_reduce(facts, found)
 
 
-def _world(facts: Facts, found: Sequence[Rank]) -> Check:
+def _world(facts: JobFacts, found: Sequence[Rank]) -> JobCheck:
     wanted = facts.world_size
     formula = f"{len(facts.job.rank_hosts)} x {facts.processes_per_host}"
     numbered = [one for one in found if one.rank is not None]
     if not numbered:
-        return Check("world size", "failed", f"no rank was numbered; {facts.launcher} should have started {wanted}")
+        return JobCheck("world size", "failed", f"no rank was numbered; {facts.launcher} should have started {wanted}")
     seen = {size for one in numbered for size in (one.process.world_size, *one.process.world_sizes.values()) if size}
     right = seen == {wanted} and sorted(one.rank or 0 for one in numbered) == list(range(wanted))
     if right:
-        return Check("world size", "passed", f"{wanted} = {formula}")
+        return JobCheck("world size", "passed", f"{wanted} = {formula}")
     said = f"{len(numbered)} ranks saw a world of {' and '.join(map(str, sorted(seen)))}"
-    return Check("world size", "failed", f"{said}, not {wanted} = {formula}")
+    return JobCheck("world size", "failed", f"{said}, not {wanted} = {formula}")
 
 
-def _host_names(facts: Facts, found: Sequence[Rank]) -> Check:
+def _host_names(facts: JobFacts, found: Sequence[Rank]) -> JobCheck:
     names: dict[str, set[str]] = {}
     for one in found:
         names.setdefault(one.host, set()).add(one.process.host_name)
     distinct = {name for of_host in names.values() for name in of_host}
     if len(names) == facts.job.hosts and len(distinct) == facts.job.hosts:
-        return Check("host names", "passed", ", ".join(sorted(distinct)))
+        return JobCheck("host names", "passed", ", ".join(sorted(distinct)))
     said = "; ".join(f"{host}: {', '.join(sorted(of_host))}" for host, of_host in sorted(names.items()))
-    return Check("host names", "failed", f"ranks on {len(names)} of {facts.job.hosts} hosts ({said})")
+    return JobCheck("host names", "failed", f"ranks on {len(names)} of {facts.job.hosts} hosts ({said})")
 
 
-def _all_reduce(facts: Facts, found: Sequence[Rank]) -> Check:
+def _all_reduce(facts: JobFacts, found: Sequence[Rank]) -> JobCheck:
     numbered = [one for one in found if one.rank is not None]
     proven = {library for one in numbered for library in one.process.reduced}
     if not numbered:
-        return Check("all-reduce", "skipped", "")
+        return JobCheck("all-reduce", "skipped", "")
     if not proven:
-        return Check("all-reduce", "skipped", "the ranks never joined a group, so nothing proves that they talked")
+        return JobCheck("all-reduce", "skipped", "the ranks never joined a group, so nothing proves that they talked")
     wanted = facts.world_size * (facts.world_size + 1) / 2
     for library in sorted(proven):
         values = {one.process.reduced.get(library) for one in numbered}
         if values != {wanted}:
             told = ", ".join("none" if value is None else f"{value:g}" for value in sorted(values, key=str))
-            return Check("all-reduce", "failed", f"{library}: {told}, not {wanted:g} on every rank")
-    return Check("all-reduce", "passed", f"{wanted:g} on every rank ({', '.join(sorted(proven))})")
+            return JobCheck("all-reduce", "failed", f"{library}: {told}, not {wanted:g} on every rank")
+    return JobCheck("all-reduce", "passed", f"{wanted:g} on every rank ({', '.join(sorted(proven))})")
 
 
-def _servers(facts: Facts, found: Sequence[Rank]) -> Check:
+def _servers(facts: JobFacts, found: Sequence[Rank]) -> JobCheck:
     """In place of an all-reduce: with parameter servers, the coordinator has every task compute something."""
     made = [one.process for one in found if "tensorflow" in one.process.world_sizes]
     reached = {task for process in made for task in process.reached}
     if not made:
         said = "no ParameterServerStrategy was made, so nothing proves that the hosts talked"
-        return Check("cluster", "skipped", said)
+        return JobCheck("cluster", "skipped", said)
     workers, servers = (sum(task.startswith(f"{kind}:") for task in reached) for kind in ("worker", "ps"))
     wanted = facts.world_size - 1  # the coordinator itself runs on the first host
     said = f"workers that the coordinator reached: {workers} of {wanted}; parameter servers: {servers}"
-    return Check("cluster", "passed" if workers == wanted and servers else "failed", said)
+    return JobCheck("cluster", "passed" if workers == wanted and servers else "failed", said)
 
 
-def _stop(facts: Facts, found: Sequence[Rank]) -> Check:
+def _stop(facts: JobFacts, found: Sequence[Rank]) -> JobCheck:
     late = [host.name for host in facts.hosts if host.end == "stopped"]
     if late:
-        return Check("stop", "failed", f"{', '.join(late)} still ran {facts.job.stop_grace:g} s after SIGTERM")
+        return JobCheck("stop", "failed", f"{', '.join(late)} still ran {facts.job.stop_grace:g} s after SIGTERM")
     took = max((host.ended_at for host in facts.hosts), default=facts.stopped) - facts.stopped
     ended = f"ended in {max(0.0, took):.1f} s"
     if not found:
-        return Check(
+        return JobCheck(
             "stop", "passed", f"{ended}; whether the script heard SIGTERM was not seen: it is no Python program"
         )
     if not _living(found):
-        return Check("stop", "failed", "no script ran any more when SIGTERM was sent")
+        return JobCheck("stop", "failed", "no script ran any more when SIGTERM was sent")
     if deaf := _deaf(found):
         where = sorted({one.host for one in deaf})
-        return Check("stop", "failed", f"the script did not hear SIGTERM on {', '.join(where)}: its process was killed")
-    return Check("stop", "passed", f"got SIGTERM and {ended}")
+        return JobCheck(
+            "stop", "failed", f"the script did not hear SIGTERM on {', '.join(where)}: its process was killed"
+        )
+    return JobCheck("stop", "passed", f"got SIGTERM and {ended}")
 
 
 def _living(found: Sequence[Rank]) -> list[Rank]:
@@ -291,7 +291,7 @@ def _deaf(found: Sequence[Rank]) -> list[Rank]:
     return [one for one in _living(found) if not one.process.signal]
 
 
-def _notes(facts: Facts, found: Sequence[Rank]) -> Iterable[str]:
+def _notes(facts: JobFacts, found: Sequence[Rank]) -> Iterable[str]:
     numbered = [one for one in found if one.rank is not None]
     # Scripts of TensorFlow 1 share parameter servers by sessions of their own, which are not looked at.
     alone = facts.launcher != "parameter-server" and not any(one.process.world_sizes for one in numbered)
@@ -305,7 +305,7 @@ def _notes(facts: Facts, found: Sequence[Rank]) -> Iterable[str]:
         yield f"no distribution is asked for: {facts.job.hosts} hosts run the script, each for itself"
 
 
-def _cause(facts: Facts, found: Sequence[Rank], failed: Sequence[Check]) -> Cause:
+def _cause(facts: JobFacts, found: Sequence[Rank], failed: Sequence[JobCheck]) -> Cause:
     """A cause where the catalogue knows none."""
     broken = [one for one in found if one.process.error]
     if facts.timed_out:
@@ -335,7 +335,7 @@ def _cause(facts: Facts, found: Sequence[Rank], failed: Sequence[Check]) -> Caus
     return Cause(check.name.replace(" ", "-"), f"{check.name}: {check.says}", "The logs of the hosts say more.", host)
 
 
-def _hang(facts: Facts, found: Sequence[Rank]) -> Cause:
+def _hang(facts: JobFacts, found: Sequence[Rank]) -> Cause:
     waits: list[tuple[Rank, str]] = []
     for one in found:
         if one.process.stack:
@@ -367,7 +367,7 @@ def _program(process: Process) -> str:
     return next((word for word in words if not word.startswith("python")), words[0] if words else "?")
 
 
-def last_lines(facts: Facts, cause: Cause) -> tuple[str, ...]:
+def last_lines(facts: JobFacts, cause: Cause) -> tuple[str, ...]:
     """The last lines of the rank (or host) that a cause is about."""
     if cause.last_lines:
         return cause.last_lines

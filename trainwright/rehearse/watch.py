@@ -13,11 +13,11 @@ from typing import Any
 
 from trainwright.core.runner import run, stream
 from trainwright.engine.engine import Engine
-from trainwright.rehearse import seen
-from trainwright.rehearse.facts import LOG_LINES, End, HostFacts
+from trainwright.rehearse import observer_files
 from trainwright.rehearse.hosts import Host
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.seen import STACKS
+from trainwright.rehearse.observed import LOG_LINES, End, HostFacts
+from trainwright.rehearse.observer_files import STACKS
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 
 TICK = 0.2
 STACK_SECONDS = 3.0  # for the processes of a host to write their stacks
@@ -25,8 +25,7 @@ REST_SECONDS = 2.0  # for the others to say why, once a host has failed
 COMMAND_SECONDS = 60
 LAST_WORDS_SECONDS = 5.0  # for a log to come to its end after its container has
 
-Line = Callable[[str, str], None]
-State = Callable[[str, str], None]
+HostCallback = Callable[[str, str], None]  # takes the name of a host, and a text
 
 
 @dataclass
@@ -49,7 +48,7 @@ class _Watched:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Ending:
     """How it ended; ``stopped``: when SIGTERM was sent (0: never)."""
 
     timed_out: bool
@@ -66,18 +65,18 @@ class Watch:
         hosts: with containers that are made and have not begun.
         line: told every line of a host's log.
         enough: asked now and then whether all that is wanted has been seen; the hosts are then taken down.
-        at_work: asked until it says that the script runs on every host; the time of ``Job.stop_after`` begins then.
+        at_work: asked until it says that the script runs on every host; the time of ``RehearsedJob.stop_after`` begins then.
         state: told what a host is doing, when that changes.
     """
 
     def __init__(
         self,
         engine: Engine,
-        job: Job,
+        job: RehearsedJob,
         hosts: Sequence[Host],
         *,
-        line: Line,
-        state: State,
+        line: HostCallback,
+        state: HostCallback,
         enough: Callable[[], bool] = lambda: False,
         at_work: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -90,7 +89,7 @@ class Watch:
         self._working_since = 0.0
         self._timed_out = False
 
-    def follow(self) -> Seen:
+    def follow(self) -> Ending:
         """Start every host and follow all of them to their end; nothing runs any more when this returns."""
         began = time.time()
         self._start()
@@ -111,7 +110,7 @@ class Watch:
             elif self._stop_is_due(now):
                 self._stop()
         self._finish()
-        return Seen(self._timed_out, self._stopped, time.time() - began)
+        return Ending(self._timed_out, self._stopped, time.time() - began)
 
     def facts(self) -> tuple[HostFacts, ...]:
         """What was seen of each host; to be asked for when its files can be read by this process."""
@@ -186,7 +185,7 @@ class Watch:
     def _ask_for_stacks(self, one: _Watched) -> None:
         top = self._client("top", one.host.container, "-eo", "pid,args")
         one.others = tuple(line.strip().partition(" ")[2].strip() for line in top.stdout.splitlines()[1:])
-        living = [process.pid for process in seen.processes(one.host.folder.facts) if not process.ended]
+        living = [process.pid for process in observer_files.processes(one.host.folder.facts) if not process.ended]
         if not living:
             return
         # One by one: a process that is gone by now must not keep the others from being asked.
@@ -194,7 +193,7 @@ class Watch:
         self._client("exec", one.host.container, "/bin/sh", "-c", script, str(STACKS), *map(str, living))
         until = time.time() + STACK_SECONDS
         while time.time() < until:
-            now = seen.processes(one.host.folder.facts)
+            now = observer_files.processes(one.host.folder.facts)
             if all(process.stack for process in now if process.pid in living):
                 break
             self._take_events(TICK)
@@ -241,7 +240,7 @@ class Watch:
             success=(output / "success").exists(),
             failure=failure.read_text(errors="replace") if failure.is_file() else None,
             log=tuple(one.log),
-            processes=seen.processes(one.host.folder.facts),
+            processes=observer_files.processes(one.host.folder.facts),
             others=one.others,
         )
 

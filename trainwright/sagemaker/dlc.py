@@ -19,7 +19,7 @@ from pydantic import Field
 
 from trainwright.core.errors import RequestError, did_you_mean, nearest
 from trainwright.core.records import Record, parse_record, read_json
-from trainwright.sagemaker.instances import Source
+from trainwright.sagemaker.instances import PublishedFile
 
 PATH = Path(__file__).with_name("dlc.json")
 GALLERY = "public.ecr.aws/deep-learning-containers"
@@ -39,10 +39,10 @@ FRAMEWORKS = {
 _CUDA = re.compile(r"(?:cu|cuda)?[ -]?(\d{2})\.?(\d)(?:\.\d+)?", re.IGNORECASE | re.ASCII)
 _PYTHON = re.compile(r"(?:py|python)?[ -]?([23])\.?(\d{0,2})(?:\.\d+)?", re.IGNORECASE | re.ASCII)
 
-Status = Literal["supported", "end-of-support", "unknown"]
+DlcStatus = Literal["supported", "end-of-support", "unknown"]
 
 
-class Image(Record):
+class PublishedImage(Record):
     """A published training image. A field is null where no source says."""
 
     repository: str
@@ -112,7 +112,7 @@ class Snapshot(Record):
     content: str = ""
 
 
-class Correction(Record):
+class DlcCorrection(Record):
     """A value of a source that is known to be wrong, and what stands in its place."""
 
     source: str
@@ -124,14 +124,14 @@ class Correction(Record):
     why: str
 
 
-class Provenance(Record):
+class DlcProvenance(Record):
     """Where the tables come from."""
 
     made_by: str
-    accounts: tuple[Source, ...]
-    domains: tuple[Source, ...]
-    images: tuple[Source | Snapshot, ...]
-    corrections: tuple[Correction, ...]
+    accounts: tuple[PublishedFile, ...]
+    domains: tuple[PublishedFile, ...]
+    images: tuple[PublishedFile | Snapshot, ...]
+    corrections: tuple[DlcCorrection, ...]
 
 
 class Recorded(Record):
@@ -145,11 +145,11 @@ class DlcTable(Record):
     """The content of ``dlc.json``."""
 
     schema_: Literal["trainwright/dlc/1"] = Field(alias="schema")
-    provenance: Provenance
+    provenance: DlcProvenance
     domains: Mapping[str, str] = Field(description="region → DNS suffix of its registry")
     accounts: Mapping[str, Mapping[str, str]] = Field(description="dlc or smp → region → account")
     region_sets: Mapping[str, tuple[str, ...]]
-    images: tuple[Image, ...]
+    images: tuple[PublishedImage, ...]
     unpublished: tuple[Unpublished, ...]
     recorded: Recorded
 
@@ -167,7 +167,7 @@ class DlcImage(Record):
     os: str | None
     cuda: str | None
     python: str | None
-    status: Status
+    status: DlcStatus
     end_of_patch: date | None
     evidence: tuple[str, ...]
 
@@ -244,7 +244,7 @@ def dlc_image(
     return _located(_single(images, title), table, region, gallery, today or date.today())
 
 
-def _located(image: Image, table: DlcTable, region: str | None, gallery: bool, today: date) -> DlcImage:
+def _located(image: PublishedImage, table: DlcTable, region: str | None, gallery: bool, today: date) -> DlcImage:
     account: str | None = None
     evidence = image.evidence
     if gallery:
@@ -258,7 +258,7 @@ def _located(image: Image, table: DlcTable, region: str | None, gallery: bool, t
             evidence = (*evidence, "no source lists the regions of this image; the account is the region's")
     name = f"{image.repository}:{image.tag}"
     facts = image.model_dump(include={"repository", "tag", "version", "transformers", "os", "cuda", "python"})
-    status: Status = "unknown"
+    status: DlcStatus = "unknown"
     if image.end_of_patch is not None:
         status = "supported" if today <= image.end_of_patch else "end-of-support"
     return DlcImage(
@@ -272,7 +272,7 @@ def _located(image: Image, table: DlcTable, region: str | None, gallery: bool, t
     )
 
 
-def _account(image: Image, table: DlcTable, region: str | None) -> str:
+def _account(image: PublishedImage, table: DlcTable, region: str | None) -> str:
     accounts = table.accounts[registry_of(image.repository)]
     if region is None:
         raise RequestError("the registry's region is missing", remedy="Name the region, such as us-west-2.")
@@ -289,7 +289,7 @@ def _account(image: Image, table: DlcTable, region: str | None) -> str:
 # --- picking --------------------------------------------------------------------------------------------------------
 
 
-def _full_version(version: str, images: Sequence[Image]) -> str:
+def _full_version(version: str, images: Sequence[PublishedImage]) -> str:
     """The version itself, or the newest one that begins with it."""
     known = sorted({each.version for each in images}, key=Version)
     fitting = [each for each in known if each == version or each.startswith(f"{version}.")]
@@ -314,7 +314,7 @@ def neighbours(version: str, known: Sequence[str]) -> list[str]:
     return [*below[-1:], *above[:1]]
 
 
-def _by_cuda(images: Sequence[Image], cuda: str | None, title: str, table: DlcTable) -> list[Image]:
+def _by_cuda(images: Sequence[PublishedImage], cuda: str | None, title: str, table: DlcTable) -> list[PublishedImage]:
     if cuda is not None and cuda.lower() == "cpu":
         return _only(images, lambda each: each.device, "cpu", f"{title} has no CPU image")
     gpu = _only(images, lambda each: each.device, "gpu", f"{title} has no GPU image")
@@ -339,7 +339,7 @@ def _by_cuda(images: Sequence[Image], cuda: str | None, title: str, table: DlcTa
     return _only(gpu, lambda each: each.cuda, wanted, f"{title} has no image with {wanted}")
 
 
-def _in_gallery(images: Sequence[Image], title: str, table: DlcTable) -> list[Image]:
+def _in_gallery(images: Sequence[PublishedImage], title: str, table: DlcTable) -> list[PublishedImage]:
     fitting = [each for each in images if each.gallery]
     if fitting:
         return fitting
@@ -354,7 +354,7 @@ def _in_gallery(images: Sequence[Image], title: str, table: DlcTable) -> list[Im
     )
 
 
-def _single(images: Sequence[Image], title: str) -> Image:
+def _single(images: Sequence[PublishedImage], title: str) -> PublishedImage:
     if len(images) == 1:
         return images[0]
     differing = [
@@ -369,7 +369,9 @@ def _single(images: Sequence[Image], title: str) -> Image:
     )
 
 
-def _only(images: Sequence[Image], of: Callable[[Image], str | None], wanted: str, nothing: str) -> list[Image]:
+def _only(
+    images: Sequence[PublishedImage], of: Callable[[PublishedImage], str | None], wanted: str, nothing: str
+) -> list[PublishedImage]:
     """The images that have a value; an error that lists the values there are where none has it."""
     fitting = [each for each in images if of(each) == wanted]
     if fitting:

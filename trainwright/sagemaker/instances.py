@@ -67,7 +67,7 @@ class Instance(Record):
         return self.gpus or LOGICAL_CORES.get(self.name) or self.neuron_cores or 1
 
 
-class Source(Record):
+class PublishedFile(Record):
     """A published file that facts were read from."""
 
     package: str
@@ -80,7 +80,7 @@ class Source(Record):
     )
 
 
-class Correction(Record):
+class InstanceCorrection(Record):
     """A value of a source that is known to be wrong or missing, and what stands in its place."""
 
     source: str
@@ -91,19 +91,19 @@ class Correction(Record):
     why: str
 
 
-class Provenance(Record):
+class InstanceProvenance(Record):
     """Where the facts come from. Where several sources have a fact, they agree once ``corrections`` are made."""
 
     made_by: str
-    sources: Mapping[str, Source]
-    corrections: tuple[Correction, ...]
+    sources: Mapping[str, PublishedFile]
+    corrections: tuple[InstanceCorrection, ...]
 
 
 class InstanceTable(Record):
     """The content of ``instances.json``."""
 
     schema_: Literal["trainwright/instances/1"] = Field(alias="schema")
-    provenance: Provenance
+    provenance: InstanceProvenance
     instances: Mapping[str, Instance]
 
 

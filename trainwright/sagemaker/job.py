@@ -14,17 +14,16 @@ from pydantic import Field
 
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import Record, parse_record, read_yaml
-from trainwright.sagemaker import distribution as distributions
 from trainwright.sagemaker.distribution import (
     ONE_PER_HOST,
     STRATEGIES,
+    Launcher,
     launcher_named,
     processes_per_host,
     ranks_per_host,
 )
 from trainwright.sagemaker.instances import instance
 
-Launcher = distributions.Launcher
 Scalar = str | int | float | bool | None
 
 

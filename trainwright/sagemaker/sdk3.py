@@ -53,7 +53,7 @@ ARGUMENTS = ("-c", f"chmod +x {_SCRIPT} && {_SCRIPT}")
 IGNORED = (".env", ".git", "__pycache__", ".DS_Store", ".cache", ".ipynb_checkpoints")
 
 Say = Callable[[str], None]
-Kind = Literal["MPI", "Torchrun"]
+DriverKind = Literal["MPI", "Torchrun"]
 SMP_FIELDS = (
     "hybrid_shard_degree",
     "sm_activation_offloading",
@@ -65,18 +65,18 @@ SMP_FIELDS = (
     "expert_parallel_degree",
     "random_seed",
 )
-_FIELDS: dict[Kind, tuple[str, ...]] = {
+_FIELDS: dict[DriverKind, tuple[str, ...]] = {
     "MPI": ("process_count_per_node", "mpi_additional_options"),
     "Torchrun": ("process_count_per_node", "smp"),
 }
-_SCRIPTS: dict[Kind, str] = {"MPI": "mpi_driver.py", "Torchrun": "torchrun_driver.py"}
+_SCRIPTS: dict[DriverKind, str] = {"MPI": "mpi_driver.py", "Torchrun": "torchrun_driver.py"}
 
 
 @dataclass(frozen=True)
 class Driver:
     """``ModelTrainer(distributed=…)``: the class's name (nothing: one process per host) and its fields."""
 
-    kind: Kind | None = None
+    kind: DriverKind | None = None
     fields: Mapping[str, Any] | None = None
 
     @property
@@ -113,7 +113,7 @@ def driver_of(distribution: Mapping[str, Any] | None, processes_per_host: int | 
     model = _model(given.pop("smdistributed", {})) if "torch_distributed" in given else {}
     if not given:
         return Driver()
-    names: dict[str, Kind] = {"mpi": "MPI", "torchrun": "Torchrun", "torch_distributed": "Torchrun"}
+    names: dict[str, DriverKind] = {"mpi": "MPI", "torchrun": "Torchrun", "torch_distributed": "Torchrun"}
     for name in given:
         if name.lower() not in names:
             raise RequestError(
@@ -317,7 +317,7 @@ def _model(libraries: Mapping[str, Any]) -> Mapping[str, Any]:
     return model
 
 
-def _translated(kind: Kind, part: Mapping[str, Any]) -> dict[str, Any]:
+def _translated(kind: DriverKind, part: Mapping[str, Any]) -> dict[str, Any]:
     """SDK 2's fields in SDK 3's words."""
     fields = {name: value for name, value in part.items() if name != "enabled"}
     if "processes_per_host" in fields:

@@ -18,9 +18,8 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from trainwright.core.errors import RequestError, SourceError, did_you_mean
-from trainwright.core.fields import HostPort, Line, Reference, SiteUrl
-from trainwright.core.hashes import KnownHashes
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.fields import HostPort, OneLine, Reference, SiteUrl
 from trainwright.core.masking import masked, remember
 from trainwright.core.paths import home_dir, setting
 from trainwright.core.records import MAX_TOML_BYTES, parse_toml, read_text
@@ -51,7 +50,7 @@ class Proxies(BaseModel):
 
     http: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
     https: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
-    no: Line | None = None
+    no: OneLine | None = None
 
 
 class Site(BaseModel):
@@ -214,36 +213,16 @@ class Site(BaseModel):
         values = {"HTTP_PROXY": self.proxies.http, "HTTPS_PROXY": self.proxies.https, "NO_PROXY": self.proxies.no}
         return {key: value for name, value in values.items() if value for key in (name, name.lower())}
 
-    def wheelhouse(self, names: Mapping[str, str]) -> dict[str, Path]:
-        """Those of the named files that lie on this machine, in ``find_links`` or ``local_indexes``.
-
-        Args:
-            names: sha256 (hex) by file name.
+    def local_files(self, name: str) -> list[Path]:
+        """Where a file of a Python package may be on this machine: in ``find_links``, whether or not it is there, and
+        where ``local_indexes`` have it, by the links of its project's page as well.
 
         Raises:
-            SourceError: a file has the right name, but none with this name has the right content.
+            RequestError: that is not the name of a file.
         """
-        known = KnownHashes()
-        found: dict[str, Path] = {}
-        for name, sha256 in names.items():
-            expected = sha256.removeprefix("sha256:").lower()
-            actual = {path: known.sha256(path) for path in self._candidates(name)}
-            if right := next((path for path, digest in actual.items() if digest == expected), None):
-                found[name] = right
-            elif actual:
-                path, digest = actual.popitem()
-                raise SourceError(
-                    f"{path} has the sha256 {digest}, expected {expected}",
-                    remedy=f"remove or replace {path}; or lock again if the new content is wanted",
-                    **{"file": name, "expected": expected, "found": digest, "urls": [str(path)]},
-                )
-        return found
-
-    def _candidates(self, name: str) -> list[Path]:
-        """Files of this name: in the folders, and those that the project's page of a local index links to."""
         if Path(name).name != name:
             raise RequestError(f"{name!r} is no file name")
-        paths = [folder / name for folder in self.find_links]
+        folders, paths = [folder / name for folder in self.find_links], list[Path]()
         stem = name.split("-", 1)[0] if name.endswith(".whl") else name.rsplit("-", 1)[0]
         project = re.sub(r"[-_.]+", "-", stem).lower()
         for index in self.local_indexes:
@@ -254,7 +233,7 @@ class Site(BaseModel):
                     parts = urlsplit(urljoin(page.absolute().as_uri(), html.unescape(link)))
                     if parts.scheme == "file" and unquote(parts.path).endswith("/" + name):
                         paths.append(Path(unquote(parts.path)))
-        return [path for path in dict.fromkeys(paths) if path.is_file()]
+        return list(dict.fromkeys([*folders, *(path for path in paths if path.is_file())]))
 
 
 def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mapping[str, str] | None = None) -> Site:

@@ -158,7 +158,7 @@ def open_url(
         urllib.error.HTTPError: a status that is no success.
         OSError, ValueError, http.client.HTTPException: there was no answer, or none that is http (:data:`FAILURES`).
     """
-    login: tuple[Origin, str] | None = None
+    login: tuple[WebOrigin, str] | None = None
     for _ in range(_REDIRECTS + 1):
         parts = urlsplit(url)
         origin = _origin(parts)
@@ -184,7 +184,7 @@ def open_url(
     raise urllib.error.URLError(f"more than {_REDIRECTS} redirections")
 
 
-class Origin(NamedTuple):
+class WebOrigin(NamedTuple):
     """Who gets a password: scheme, host and port together."""
 
     scheme: str
@@ -192,7 +192,7 @@ class Origin(NamedTuple):
     port: int
 
 
-def _origin(parts: SplitResult) -> Origin:
+def _origin(parts: SplitResult) -> WebOrigin:
     """
     Raises:
         ValueError: the address is not of http or https, or has no host or a wrong port.
@@ -201,10 +201,10 @@ def _origin(parts: SplitResult) -> Origin:
         raise ValueError(f"{mask(urlunsplit(parts))} is neither http nor https")
     if not parts.hostname:
         raise ValueError(f"{mask(urlunsplit(parts))} has no host")
-    return Origin(parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme])
+    return WebOrigin(parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme])
 
 
-def _check_redirect(origin: Origin, url: str) -> None:
+def _check_redirect(origin: WebOrigin, url: str) -> None:
     """As in a build step: on to http and https alone, and from https never back to http."""
     scheme = urlsplit(url).scheme
     if scheme not in _PORTS:
@@ -239,7 +239,7 @@ def _opener(host: str, site: Site, answers: Callable[..., http.client.HTTPRespon
     return opener
 
 
-def _credentials(parts: SplitResult, origin: Origin, site: Site) -> str:
+def _credentials(parts: SplitResult, origin: WebOrigin, site: Site) -> str:
     """What goes into ``Authorization``; nothing where there are no credentials for this scheme, host and port."""
     user, password = parts.username, parts.password
     own = [split for address in site.addresses if (split := _split(address)) is not None]
@@ -257,7 +257,7 @@ def _credentials(parts: SplitResult, origin: Origin, site: Site) -> str:
     return base64.b64encode(f"{unquote(user)}:{unquote(password or '')}".encode()).decode()
 
 
-def _split(address: str) -> tuple[Origin, SplitResult] | None:
+def _split(address: str) -> tuple[WebOrigin, SplitResult] | None:
     try:
         parts = urlsplit(address)
         return _origin(parts), parts

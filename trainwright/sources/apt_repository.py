@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trainwright.core.errors import SourceError
 from trainwright.core.hashes import KnownHashes
 from trainwright.core.owned import write_atomically
+from trainwright.plan.plan import PlannedSource
 from trainwright.plan.plan_lock import LockedSystemPackage, SystemPackage
+from trainwright.site.site import Site
+from trainwright.sources.inputs import Input, Place
 
 _FIELD = re.compile(r"^([A-Za-z0-9-]+):[ \t]*(.*)$", re.MULTILINE)
 
@@ -111,50 +114,80 @@ def write_index(folder: Path, os_name: str, found: Iterable[str]) -> None:
     write_atomically(folder / f"dists/{os_name}/Release", release_text(os_name, text))
 
 
-def context_files(
-    folder: Path, os_name: str, packages: Iterable[LockedSystemPackage] | None, prefix: str
-) -> dict[str, str | Path]:
-    """The files of a repository that a build needs: all, or those of a lock, each held to its checksum.
+def gathered(site: Site, os_name: str, packages: Sequence[LockedSystemPackage] | None) -> tuple[Input, ...]:
+    """Packages of the distribution as inputs: where the site has a folder of them, its index comes first.
 
     Args:
-        folder: the repository.
+        site: its folder and mirror.
         os_name: the distribution.
         packages: of the lock; ``None``: all that the folder has.
+    """
+    mirror = [Place("mirror", site.apt_mirror)] if site.apt_mirror else []
+    folder = site.apt_folder
+    if folder is None:
+        return tuple(Input("/".join(p.stages), "package", _as_source(p), tuple(mirror)) for p in packages or ())
+    path, known = folder / packages_path(os_name), KnownHashes()
+    there = path if path.is_file() else None
+    name = PlannedSource(file=path.name, sha256=None)
+    index = Input("the distribution's packages", "package index", name, (Place("folder", str(path)),), there)
+    offered = {file_name(*key(s)): s for s in stanzas(path.read_text())} if there else {}
+    wanted = [("/".join(p.stages), _as_source(p)) for p in packages or ()]
+    if packages is None:
+        wanted = [("os", PlannedSource(file=f, sha256=field(s, "SHA256") or None)) for f, s in offered.items()]
+    found = [index]
+    for owner, source in wanted:
+        path = folder / "pool" / str(source.file)
+        sha256 = known.sha256(path) if path.is_file() else None
+        right = source.file in offered and sha256 is not None and sha256 == source.sha256
+        wrong = {str(path): sha256} if sha256 is not None and sha256 != source.sha256 else {}
+        place = (Place("folder", str(path)),)
+        found.append(Input(owner, "package", source, place, path if right else None, wrong))
+    return tuple(found)
+
+
+def _as_source(package: LockedSystemPackage) -> PlannedSource:
+    file = file_name(package.name, package.version, package.architecture)
+    return PlannedSource(
+        package=f"{package.name}={package.version}", file=file, sha256=package.sha256, size=package.size
+    )
+
+
+def context_files(packages: Sequence[Input], os_name: str, prefix: str) -> dict[str, str | Path]:
+    """The files of a repository that a build needs; nothing where the site has no folder of packages.
+
+    Args:
+        packages: as they were gathered.
+        os_name: the distribution.
         prefix: of the names of the files in the build context.
 
     Raises:
         SourceError: the repository lacks a package, or has it with another checksum.
     """
-    index = folder / packages_path(os_name)
-    if not index.is_file():
-        raise _missing("the distribution's packages", index.name, [f"{index}: there is no such file"], None, None)
-    by_key = {key(stanza): stanza for stanza in stanzas(index.read_text())}
-    wanted = None if packages is None else {(p.name, p.version, p.architecture): p for p in packages}
+    if not packages or (index := packages[0]).kind != "package index":
+        return {}
     files: dict[str, str | Path] = {}
-    known = KnownHashes()
-    for each in by_key if wanted is None else wanted:
-        path = folder / "pool" / file_name(*each)
-        expected = field(by_key.get(each, ""), "SHA256") if wanted is None else wanted[each].sha256
-        owner = "os" if wanted is None else "/".join(wanted[each].stages)
-        if each not in by_key or not path.is_file():
-            raise _missing(owner, path.name, [f"{path}: there is no such file"], expected, None)
-        if (found := known.sha256(path)) != expected:
-            raise _missing(owner, path.name, [f"{path}: has the sha256 {found}"], expected, found)
-        files[f"{prefix}/pool/{path.name}"] = path
-    text = index_text(by_key[each] for each in (by_key if wanted is None else wanted))
+    for each in packages:
+        if each.path is None:
+            raise _missing(each)
+        files[f"{prefix}/pool/{each.file}"] = each.path
+    own = {each.file for each in packages}
+    del files[f"{prefix}/pool/{index.file}"]
+    assert index.path is not None
+    text = index_text(s for s in stanzas(index.path.read_text()) if file_name(*key(s)) in own)
     files[f"{prefix}/{packages_path(os_name)}"] = text
     files[f"{prefix}/dists/{os_name}/Release"] = release_text(os_name, text)
     return files
 
 
-def _missing(owner: str, file: str, rows: list[str], expected: str | None, found: str | None) -> SourceError:
-    what = f" with the sha256 {expected}" if expected else ""
+def _missing(package: Input) -> SourceError:
+    what = f" with the sha256 {package.sha256}" if package.sha256 else ""
+    rows = [f"  {path}: {why}" for path, why in package.absent.items()]
     return SourceError(
-        "\n".join([f"{owner}: no place has {file}{what}", *(f"  {row}" for row in rows)]),
+        "\n".join([f"{package.owner}: no place has {package.file}{what}", *rows]),
         remedy="Fill the folder again where there is a network: ./invoke mirror pull --lock FILE --to DIR",
-        component=owner,
-        file=file,
-        expected=expected,
-        found=found,
-        urls=[row.partition(": ")[0] for row in rows],
+        component=package.owner,
+        file=package.file,
+        expected=package.sha256,
+        found=next(iter(package.wrong.values()), None),
+        urls=list(package.absent),
     )

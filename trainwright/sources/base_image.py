@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from trainwright.core.runner import run
 from trainwright.engine.engine import Engine
 from trainwright.plan.plan import Base
 from trainwright.site.site import Site
+from trainwright.sources.inputs import BaseImage
 
 DEFAULT_REGISTRY = "docker.io"
 PULL_SECONDS = 3600
@@ -52,34 +53,29 @@ def mirrored(reference: str, registries: Mapping[str, str]) -> str:
     return reference
 
 
-def with_digest(reference: str, digest: str | None) -> str:
-    """The reference that names these very bytes."""
-    return reference if digest is None or "@" in reference else f"{reference}@{digest}"
-
-
-def wanted_images(base: Base) -> dict[str, tuple[str, str | None]]:
-    """The images of a plan, each with its digest, by the build argument that names it."""
-    pairs = {"BASE_IMAGE": (base.image, base.digest), "BUILD_IMAGE": (base.build_image, base.build_digest)}
-    return {name: (image, digest) for name, (image, digest) in pairs.items() if image is not None}
-
-
-def pulled_from(base: Base, site: Site) -> dict[str, str]:
-    """What each image of a plan is pulled as here, by build argument."""
-    return {
-        name: with_digest(mirrored(image, site.registries), digest)
-        for name, (image, digest) in wanted_images(base).items()
-    }
-
-
-def build_arguments(
-    base: Base, ids: Mapping[str, str | None], site: Site, engine: Engine, *, say: Callable[[str], None]
-) -> dict[str, str]:
-    """The build arguments that lead a build to its base images.
+def images_of(base: Base, ids: Mapping[str, str | None], site: Site) -> tuple[BaseImage, ...]:
+    """The images of a registry that a base has.
 
     Args:
         base: of the plan, with the digests of a lock where there is one.
         ids: the image ids that the lock has, by build argument; none without a lock.
         site: its mirrors of registries, and its folder of images.
+    """
+    rows = (("BASE_IMAGE", base.image, base.digest), ("BUILD_IMAGE", base.build_image, base.build_digest))
+    found = []
+    for argument, name, digest in rows:
+        if name is not None:
+            image_id, folder = ids.get(argument), site.image_folder
+            path = image_file(folder, image_id) if folder is not None and image_id else None
+            found.append(BaseImage(argument, name, digest, image_id, mirrored(name, site.registries), path))
+    return tuple(found)
+
+
+def build_arguments(images: Iterable[BaseImage], engine: Engine, *, say: Callable[[str], None]) -> dict[str, str]:
+    """The build arguments that lead a build to its base images.
+
+    Args:
+        images: of the plan.
         engine: has, loads or will pull them.
         say: told what is loaded.
 
@@ -88,25 +84,25 @@ def build_arguments(
             is not here.
     """
     arguments = {}
-    for name, (image, digest) in wanted_images(base).items():
-        image_id, reference = ids.get(name), pulled_from(base, site)[name]
-        if image_id and site.image_folder is not None:
-            arguments[name] = _from_folder(image, image_id, site.image_folder, engine, say)
-        elif image_id and digest is None:
-            if (found := inspect(engine, reference)) is None or found.image_id != image_id:
+    for image in images:
+        if image.image_id and image.path is not None:
+            arguments[image.argument] = _from_folder(image.name, image.image_id, image.path, engine, say)
+        elif image.image_id and image.digest is None:
+            if (found := inspect(engine, image.reference)) is None or found.image_id != image.image_id:
                 raise SourceError(
-                    f"the base: the image {reference} that the lock pins, {image_id[7:19]}, is not in this engine",
+                    f"the base: the image {image.reference} that the lock pins, {image.image_id[7:19]}, is not in this "
+                    "engine",
                     remedy="It came from no registry: bring it here with docker load, or lock another one: "
                     "./invoke lock … --upgrade base",
                     component="base",
-                    file=image,
-                    expected=image_id,
+                    file=image.name,
+                    expected=image.image_id,
                     found=found.image_id if found else None,
-                    urls=[reference],
+                    urls=[image.reference],
                 )
-            arguments[name] = reference
-        elif reference != with_digest(image, digest):
-            arguments[name] = reference
+            arguments[image.argument] = image.reference
+        elif image.reference != image.name:
+            arguments[image.argument] = image.pinned
     return arguments
 
 
@@ -115,11 +111,10 @@ def image_file(folder: Path, image_id: str) -> Path:
     return folder / f"{image_id.removeprefix('sha256:')}.tar"
 
 
-def _from_folder(image: str, image_id: str, folder: Path, engine: Engine, say: Callable[[str], None]) -> str:
+def _from_folder(image: str, image_id: str, path: Path, engine: Engine, say: Callable[[str], None]) -> str:
     """The name under which the engine has an image of the folder; loaded where it has it not yet."""
     name = f"{LOADED}{image_id[7:19]}"
     if inspect(engine, image_id) is None:
-        path = image_file(folder, image_id)
         say(f"loading {image} from {path}")
         done = run([engine.client.path, "load", "--input", str(path)], env=engine.cli_env, timeout=PULL_SECONDS)
         # An image's id is the digest of its configuration, which names each layer by its digest.
@@ -128,7 +123,7 @@ def _from_folder(image: str, image_id: str, folder: Path, engine: Engine, say: C
             raise SourceError(
                 f"the base: {image} ({image_id[7:19]}) cannot be loaded\n  {path}: {why}",
                 remedy=f"Fetch it again where there is a network: rm -f {path}; ./invoke mirror pull --lock FILE "
-                f"--to {folder.parent}",
+                f"--to {path.parent.parent}",
                 component="base",
                 file=path.name,
                 expected=image_id,

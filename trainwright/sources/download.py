@@ -25,7 +25,7 @@ from trainwright.core.masking import mask
 from trainwright.core.paths import locked
 from trainwright.site.site import Site
 from trainwright.site.web import FAILURES, Pace, TooLarge, TooSlow, content_length, open_url, reason
-from trainwright.sources.locations import remedy
+from trainwright.sources.locations import Store, remedy
 
 AT_ONCE = 4
 SECONDS = 30.0  # of silence, after which a server is given up
@@ -72,23 +72,6 @@ class _Broken(Exception):
         super().__init__(why)
         self.again = again
         self.full = full
-
-
-@dataclass(frozen=True)
-class Store:
-    """Where fetched files go: by their checksum, as ``<sha256[:2]>/<sha256>/<file>``, or ``flat``, by their name."""
-
-    folder: Path
-    flat: bool = False
-
-    def path(self, file: str, sha256: str) -> Path:
-        """Where the file is kept."""
-        return self.folder / file if self.flat else self.folder / sha256[:2] / sha256 / file
-
-    @property
-    def parts(self) -> Path:
-        """The folder of what is not whole yet."""
-        return self.folder / ".parts"
 
 
 def fetch_all(

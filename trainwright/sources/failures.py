@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from trainwright.core.errors import SourceError
 from trainwright.core.masking import mask
-from trainwright.plan.plan import Plan
+from trainwright.sources.inputs import Input, Materials
 from trainwright.sources.locations import remedy
 
 FETCH_EXIT = 88  # templates/fetch.sh: no place gave the right bytes
@@ -29,12 +29,12 @@ _GOT = re.compile(r"(?:Computed:|Got)\s+(?:sha256:)?([0-9a-f]{64})")
 
 
 def source_failure(
-    plan: Plan, component: str | None, exit_code: int | None, lines: Sequence[str], log: str
+    taken: Materials, component: str | None, exit_code: int | None, lines: Sequence[str], log: str
 ) -> SourceError | None:
     """The failure of a build step as one of its sources, where that is what its output says.
 
     Args:
-        plan: what was built; it names the component of a file.
+        taken: what the build took in; it names the component of a file.
         component: whose step it is, where that is known.
         exit_code: of the step's command.
         lines: the last lines of its output.
@@ -43,18 +43,18 @@ def source_failure(
     text = "\n".join(lines)
     missing = _NO_PLACE.search(text)
     if exit_code == FETCH_EXIT and missing:
-        return _not_fetched(plan, component, text, missing, log)
+        return _not_fetched(taken, component, text, missing, log)
     unsigned = _UNSIGNED.search(text)
     if exit_code == FETCH_EXIT and unsigned:
-        return _not_signed(plan, component, unsigned, log)
-    return _wrong_checksum(plan, component, text, list(lines), log)
+        return _not_signed(taken, component, unsigned, log)
+    return _wrong_checksum(taken, component, text, list(lines), log)
 
 
-def _not_fetched(plan: Plan, component: str | None, text: str, missing: re.Match[str], log: str) -> SourceError:
+def _not_fetched(taken: Materials, component: str | None, text: str, missing: re.Match[str], log: str) -> SourceError:
     file, sha256 = missing[1], None if missing[2] == "-" else missing[2]
     tried = [(mask(place), why.strip()) for place, why in _TRIED.findall(text)]
     found = _FOUND.search(text)
-    owner = _owner(plan, file, component)
+    owner = _owner(taken, file, component)
     return SourceError(
         "\n".join(
             [
@@ -74,9 +74,9 @@ def _not_fetched(plan: Plan, component: str | None, text: str, missing: re.Match
     )
 
 
-def _not_signed(plan: Plan, component: str | None, unsigned: re.Match[str], log: str) -> SourceError:
+def _not_signed(taken: Materials, component: str | None, unsigned: re.Match[str], log: str) -> SourceError:
     file, key = unsigned.groups()
-    owner = _owner(plan, file, component)
+    owner = _owner(taken, file, component)
     return SourceError(
         f"{owner or 'the build'}: {file} is not signed by the key {key}; no tag was moved",
         remedy="A mirror holds another file, signature or key under this name: get all three from upstream again, and "
@@ -88,16 +88,17 @@ def _not_signed(plan: Plan, component: str | None, unsigned: re.Match[str], log:
     )
 
 
-def _wrong_checksum(plan: Plan, component: str | None, text: str, lines: list[str], log: str) -> SourceError | None:
+def _wrong_checksum(
+    taken: Materials, component: str | None, text: str, lines: list[str], log: str
+) -> SourceError | None:
     subject = _subject(text)
     if subject is None:
         return None
-    owner = _owner(plan, subject, component)
-    known = {s.package or s.file: s.sha256 for c in plan.components for s in c.sources}
-    known |= {s.file: s.sha256 for c in plan.components for s in c.sources if s.file}
+    owner = _owner(taken, subject, component)
     expected = _EXPECTED.search(text)
     found = _GOT.search(text)
-    wanted = expected[1] if expected else known.get(subject)
+    named = _named(taken, subject)
+    wanted = expected[1] if expected else named and named.sha256
     digests = "".join(
         f", {word} {digest}" for word, digest in (("expected", wanted), ("found", found and found[1])) if digest
     )
@@ -127,9 +128,13 @@ def _subject(text: str) -> str | None:
     return None
 
 
-def _owner(plan: Plan, subject: str, component: str | None) -> str | None:
+def _owner(taken: Materials, subject: str, component: str | None) -> str | None:
     """The component that a file or package belongs to; else whose step it is."""
-    for candidate in plan.components:
-        if any(subject and subject in (s.file, s.package) for s in candidate.sources):
-            return candidate.name
-    return component
+    named = _named(taken, subject)
+    return named.owner if named is not None else component
+
+
+def _named(taken: Materials, subject: str) -> Input | None:
+    """The archive or Python package of that name."""
+    candidates = (*taken.archives, *taken.python)
+    return next((each for each in candidates if subject and subject in (each.file, each.source.package)), None)

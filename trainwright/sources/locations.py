@@ -1,4 +1,4 @@
-"""Archives as inputs of build stages: where they lie, on a mirror, in a folder of this machine, upstream.
+"""Where an archive is looked for: a folder and a mirror of the site, this user's store, upstream.
 
 A mirror holds an archive as ``<base>/<sha256[:2]>/<sha256>/<file>`` or simply as ``<base>/<file>``; the download in a
 build step (``templates/fetch.sh``) looks there first, in this order.
@@ -6,12 +6,35 @@ build step (``templates/fetch.sh``) looks there first, in this order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
-from trainwright.core.hashes import KnownHashes
+from trainwright.core.paths import cache_dir
 from trainwright.plan.plan import PlannedSource
 from trainwright.site.site import Site
+from trainwright.sources.inputs import Place
+
+
+@dataclass(frozen=True)
+class Store:
+    """Where fetched files go: by their checksum, as ``<sha256[:2]>/<sha256>/<file>``, or ``flat``, by their name."""
+
+    folder: Path
+    flat: bool = False
+
+    def path(self, file: str, sha256: str) -> Path:
+        """Where the file is kept."""
+        return self.folder / file if self.flat else self.folder / sha256[:2] / sha256 / file
+
+    @property
+    def parts(self) -> Path:
+        """The folder of what is not whole yet."""
+        return self.folder / ".parts"
+
+
+def store() -> Store:
+    """This user's store of files by checksum."""
+    return Store(cache_dir() / "archives")
 
 
 def on_mirror(file: str, sha256: str | None) -> tuple[str, ...]:
@@ -19,42 +42,23 @@ def on_mirror(file: str, sha256: str | None) -> tuple[str, ...]:
     return (f"{sha256[:2]}/{sha256}/{file}", file) if sha256 else (file,)
 
 
-def places(archive: PlannedSource, site: Site) -> list[str]:
-    """Every URL at which an archive is looked for, in the order of the build step; credentials included."""
-    urls = [archive.url] if archive.url else []
-    if site.artifact_mirror and archive.file:
-        base = site.artifact_mirror.rstrip("/")
-        urls = [f"{base}/{path}" for path in on_mirror(archive.file, archive.sha256)] + urls
-    return list(dict.fromkeys([*urls, *archive.mirrors]))
-
-
-def in_folder(archives: Iterable[PlannedSource], site: Site) -> tuple[dict[str, Path], list[str]]:
-    """Those of the archives that lie in the site's artifact folder.
+def places(archive: PlannedSource, site: Site, *, kept: bool = False) -> list[Place]:
+    """Every place at which an archive is looked for, in order; credentials included.
 
     Args:
-        archives: what is needed.
-        site: where the folder is named, if there is one.
-
-    Returns:
-        The right files by their names, and a sentence for each that has the right name and other content: it is
-        passed over, as a mirror's would be.
+        archive: with a URL, or a file that apt brings: that is looked for in the folder alone.
+        site: its folder and its mirror.
+        kept: whether the store is a place, too.
     """
-    found: dict[str, Path] = {}
-    notes: list[str] = []
-    if site.artifact_folder is None:
-        return found, notes
-    known = KnownHashes()
-    for archive in archives:
-        for path in on_mirror(archive.file or "", archive.sha256):
-            candidate = site.artifact_folder / path
-            if not candidate.is_file():
-                continue
-            digest = known.sha256(candidate)
-            if archive.sha256 in (None, digest):
-                found[archive.file or ""] = candidate
-                break
-            notes.append(f"{candidate} is passed over: its sha256 is {digest}, expected {archive.sha256}")
-    return found, notes
+    file, sha256 = archive.file or "", archive.sha256
+    paths = on_mirror(file, sha256)
+    found = [Place("folder", str(site.artifact_folder / path)) for path in paths] if site.artifact_folder else []
+    found += [Place("store", str(store().path(file, sha256)))] if kept and sha256 else []
+    if archive.package is None:
+        base = site.artifact_mirror.rstrip("/") if site.artifact_mirror else None
+        found += [Place("mirror", f"{base}/{path}") for path in paths] if base else []
+        found += [Place("upstream", url) for url in (archive.url, *archive.mirrors) if url]
+    return list({place.address: place for place in found}.values())
 
 
 def remedy(archive_file: str, sha256: str | None) -> str:

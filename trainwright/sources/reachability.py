@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 import urllib.error
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -22,11 +22,11 @@ from trainwright.core.errors import EngineError, SourceError
 from trainwright.core.masking import mask
 from trainwright.core.runner import run
 from trainwright.engine.engine import Engine, sdk
-from trainwright.plan.plan import Plan, PlannedSource
+from trainwright.plan.plan import Plan
 from trainwright.site.site import Site
 from trainwright.site.web import FAILURES, NO_ANSWER, open_url, reason
 from trainwright.sources import locations
-from trainwright.sources.base_image import pulled_from
+from trainwright.sources.inputs import Input, Inputs
 
 SECONDS = 5.0  # for all sources together
 
@@ -46,69 +46,77 @@ class Source:
     sha256: str | None = None
 
 
-def check_sources(
-    plan: Plan,
-    catalog: Catalog,
-    site: Site,
-    engine: Engine,
-    *,
-    seconds: float = SECONDS,
-    held: Container[tuple[str, str]] = (),
-) -> None:
-    """Ask every source of a plan at the same time.
+def check_folders(inputs: Inputs) -> None:
+    """Whether the folders of a site that reaches nothing else hold all that a build takes in.
+
+    Asked for are Python packages where the site has no index, and archives where its builds have no network; those
+    without a checksum are left to their first use.
+
+    Raises:
+        SourceError: a file is missing or another one: which, whose it is, where it was looked for.
+    """
+    cut_off = inputs.archives if inputs.site.build_network == "none" else ()
+    needed = [archive for archive in cut_off if archive.sha256 is not None]
+    if inputs.site.no_index:
+        # Tools that no lock names are left to their build step.
+        tools = inputs.lock is not None and inputs.lock.tools is not None
+        needed += [package for package in inputs.python if tools or package.owner != "tools"]
+    for missing in needed:
+        if missing.path is None:
+            rows = [f"  {place}: {why}" for place, why in missing.absent.items()]
+            rows = rows or ["  the site names no folder for it"]
+            what = f"{missing.file} with the sha256 {missing.sha256}"
+            raise SourceError(
+                "\n".join([f"{missing.owner}: no place has {what}", *rows]),
+                remedy="The site reaches nothing but its folders. Fill them where there is a network: "
+                "./invoke mirror pull --lock FILE --to DIR",
+                component=missing.owner,
+                file=missing.file,
+                expected=missing.sha256,
+                urls=list(missing.absent),
+            )
+
+
+def check_sources(inputs: Inputs, engine: Engine, *, seconds: float = SECONDS) -> None:
+    """Ask every source of a build at the same time.
 
     Args:
-        plan: what is about to be built.
-        catalog: where an image line is looked for that could be built instead.
-        site: mirrors, proxies, CA bundle and credentials.
+        inputs: of the build.
         engine: which pulls the base image, and may hold it already.
         seconds: for everything together.
-        held: archives that need not be reached, as component and file.
 
     Raises:
         SourceError: a source does not answer: which, who needs it, how to name a mirror.
     """
-    sources = sources_of(plan, site, engine, seconds, held)
+    sources = sources_of(inputs, engine, seconds)
     missing = ask(sources, seconds)
     if missing:
-        raise _failure(missing, plan, catalog, site)
+        raise _failure(missing, inputs)
 
 
-def sources_of(
-    plan: Plan, site: Site, engine: Engine, seconds: float = SECONDS, held: Container[tuple[str, str]] = ()
-) -> list[Source]:
+def sources_of(inputs: Inputs, engine: Engine, seconds: float = SECONDS) -> list[Source]:
     """What a build has to reach; empty where package registries of no site's own are enough."""
-    asker = _Asker(site, seconds)
-    found = []
-    for component in plan.components:
-        here, wrong = locations.in_folder(component.archives, site)
-        found += [
-            Source("archive", archive.file or "", component.name, _places(archive, site, asker, wrong), archive.sha256)
-            for archive in component.archives
-            if archive.file not in here and (component.name, archive.file) not in held
-        ]
-    # A folder of images is looked at when they are loaded.
-    for image in pulled_from(plan.base, site).values() if site.image_folder is None else ():
-        if not _has_image(engine, image):
-            question = partial(_ask_registry, engine, image)
-            found.append(Source("base image", image, "the base", ((image, question),)))
-    if found and not site.no_index:
-        indexes = [url for url in (site.index_url, *site.extra_index_urls, *site.find_links_urls) if url]
+    asker = _Asker(inputs.site, seconds)
+    found = [
+        Source("archive", archive.file, archive.owner, _places(archive, asker), archive.sha256)
+        for archive in inputs.archives
+        if archive.path is None and archive.urls
+    ]
+    for image in inputs.images:
+        # A folder of images is looked at when they are loaded.
+        if inputs.site.image_folder is None and not _has_image(engine, image.pinned):
+            question = partial(_ask_registry, engine, image.pinned)
+            found.append(Source("base image", image.pinned, "the base", ((image.pinned, question),)))
+    if found and not inputs.site.no_index:
+        indexes = dict.fromkeys(url for package in inputs.python for url in package.indexes)
         found += [Source("index", mask(u), "Python packages", ((mask(u), asker.index(u)),)) for u in indexes]
     return found
 
 
-def _places(
-    archive: PlannedSource, site: Site, asker: _Asker, wrong: list[str]
-) -> tuple[tuple[str, Callable[[], str]], ...]:
+def _places(archive: Input, asker: _Asker) -> tuple[tuple[str, Callable[[], str]], ...]:
     """Where an archive is looked for: the site's folder, which does not have it, and every URL."""
-    folder = []
-    if site.artifact_folder is not None:
-        for path in locations.on_mirror(archive.file or "", archive.sha256):
-            place = str(site.artifact_folder / path)
-            why = next((n.partition(": ")[2] for n in wrong if n.startswith(f"{place} ")), "there is no such file")
-            folder.append((place, partial(str, why)))
-    return (*folder, *((mask(url), asker.archive(url)) for url in locations.places(archive, site)))
+    folder = ((place, partial(str, why)) for place, why in archive.absent.items())
+    return (*folder, *((mask(url), asker.archive(url)) for url in archive.urls))
 
 
 def ask(sources: Sequence[Source], seconds: float) -> list[tuple[Source, dict[str, str]]]:
@@ -211,7 +219,7 @@ def nearest_from_packages(plan: Plan, catalog: Catalog) -> str | None:
     return f"./invoke build --framework {best.framework} --cuda {best.cuda_tag} --version {best.version.split('+')[0]}"
 
 
-def _failure(missing: list[tuple[Source, dict[str, str]]], plan: Plan, catalog: Catalog, site: Site) -> SourceError:
+def _failure(missing: list[tuple[Source, dict[str, str]]], inputs: Inputs) -> SourceError:
     lines = []
     for source, reasons in missing:
         lines.append(f"{source.kind} {source.name}, needed by {source.needed_by}, cannot be reached; nothing was built")
@@ -236,9 +244,9 @@ def _failure(missing: list[tuple[Source, dict[str, str]]], plan: Plan, catalog: 
             )
     if "index" in by_kind:
         ways.append("Name an index that answers: index_url, extra_index_urls in trainwright.toml (docs/site.md).")
-    offer = nearest_from_packages(plan, catalog)
+    offer = nearest_from_packages(inputs.plan, inputs.catalog)
     # With a base image of the site's the offer would need the same image.
-    if offer and "index" not in by_kind and not (site.base_image and "base image" in by_kind):
+    if offer and "index" not in by_kind and not (inputs.site.base_image and "base image" in by_kind):
         ways.append(f"The nearest image line that needs package registries alone: {offer}")
     ways.append("--skip-source-check builds anyway: finished steps come from the cache.")
     return SourceError(

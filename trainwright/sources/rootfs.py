@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from trainwright.core.errors import Failure, SourceError
-from trainwright.core.hashes import KnownHashes
 from trainwright.core.masking import mask
 from trainwright.core.paths import cache_dir
 from trainwright.core.records import read_state
+from trainwright.plan.plan import PlannedSource
 from trainwright.site.apt_sources import DEBIAN_SUITES
 from trainwright.site.site import Site
-from trainwright.sources import download
+from trainwright.sources import download, locations
 from trainwright.sources.debian_base import make_base
-from trainwright.sources.download import Store, Wanted
-from trainwright.sources.locations import on_mirror
+from trainwright.sources.download import Wanted
+from trainwright.sources.inputs import Input, Place
+from trainwright.sources.locations import store
 
 FILE = "rootfs.tar"
-
-
-def store() -> Store:
-    """This user's store of files by checksum."""
-    return Store(cache_dir() / "archives")
 
 
 def keep(path: Path, sha256: str) -> None:
@@ -53,26 +49,19 @@ def put(source: Path, target: Path, *, link: bool = False) -> None:
         part.unlink(missing_ok=True)
 
 
-def locked_rootfs(os_name: str, sha256: str, site: Site, *, say: Callable[[str], None]) -> Path:
-    """The root file system with this checksum: of the site's folder, of the cache, of the site's mirror, made anew.
+def locked_rootfs(rootfs: Input, os_name: str, site: Site, *, say: Callable[[str], None]) -> Path:
+    """The root file system of a lock: the one that is here, else of the site's mirror, else made anew.
 
     Raises:
         SourceError: there is none, and Debian's archive of today gives another one.
     """
-    known = KnownHashes()
-    tried: list[str] = []
-    for path in _candidates(sha256, site):
-        if not path.is_file():
-            continue
-        if (found := known.sha256(path)) == sha256:
-            return path
-        tried.append(f"{path}: has the sha256 {found}")
-    if site.artifact_folder is not None:
-        tried += [f"{site.artifact_folder / p}: no right file" for p in on_mirror(FILE, sha256) if not _named(p, tried)]
-    if site.artifact_mirror:
-        urls = tuple(f"{site.artifact_mirror.rstrip('/')}/{path}" for path in on_mirror(FILE, sha256))
+    if rootfs.path is not None:
+        return rootfs.path
+    sha256 = rootfs.sha256
+    tried = [f"{path}: {why}" for path, why in rootfs.absent.items()]
+    if rootfs.urls:
         try:
-            return download.fetch_all([Wanted("base", FILE, urls, sha256)], site, store(), say=say)[0].path
+            return download.fetch_all([Wanted("base", FILE, rootfs.urls, sha256)], site, store(), say=say)[0].path
         except SourceError as failed:
             tried += [f"{mask(row['url'])}: {row['why']}" for row in failed.details["tried"]]
     found_sha = None
@@ -101,16 +90,10 @@ def locked_rootfs(os_name: str, sha256: str, site: Site, *, say: Callable[[str],
     )
 
 
-def _named(path: str, tried: list[str]) -> bool:
-    return any(path in line for line in tried)
-
-
-def _candidates(sha256: str, site: Site) -> Iterator[Path]:
-    """Where it may lie on this machine; what the cache has of another checksum is left out."""
-    if site.artifact_folder is not None:
-        yield from (site.artifact_folder / path for path in on_mirror(FILE, sha256))
-    yield store().path(FILE, sha256)
-    for note in sorted((cache_dir() / "base").glob("*/base.json")):
-        noted = read_state(note)
-        if isinstance(noted, dict) and noted.get("sha256") == sha256:
-            yield note.with_name(FILE)
+def places(source: PlannedSource, site: Site) -> list[Place]:
+    """Where the root file system of a checksum may be; what the cache has of another checksum is left out."""
+    notes = [(note, read_state(note)) for note in sorted((cache_dir() / "base").glob("*/base.json"))]
+    cached = [
+        n.with_name(FILE) for n, noted in notes if isinstance(noted, dict) and noted.get("sha256") == source.sha256
+    ]
+    return [*locations.places(source, site, kept=True), *(Place("store", str(path)) for path in cached)]

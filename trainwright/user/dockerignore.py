@@ -17,7 +17,7 @@ _LONGEST = 4096  # characters of a pattern: PATH_MAX of Linux
 _MOST = 1_000_000  # bytes of the file
 
 
-class Ignore:
+class IgnoreRules:
     """The patterns of a file, in its order: the last one that matches a path or a folder above it decides."""
 
     def __init__(self, lines: list[str], where: str = NAME) -> None:
@@ -51,7 +51,7 @@ class Ignore:
         return False
 
 
-def read_ignore(folder: Path) -> Ignore:
+def read_ignore(folder: Path) -> IgnoreRules:
     """The patterns of a folder's ``.dockerignore``; none where it has no such file.
 
     Raises:
@@ -59,7 +59,7 @@ def read_ignore(folder: Path) -> Ignore:
     """
     path = folder / NAME
     if not path.is_file():
-        return Ignore([])
+        return IgnoreRules([])
     try:
         if path.stat().st_size > _MOST:
             raise RequestError(f"{path}: is too large for a list of patterns", remedy="Shorten it.")
@@ -67,7 +67,7 @@ def read_ignore(folder: Path) -> Ignore:
     except (OSError, UnicodeDecodeError) as wrong:
         raise RequestError(f"{path}: cannot be read: {wrong}", remedy="Make it a text file in UTF-8.") from None
     # Not splitlines(): that takes form feeds and others for ends of lines.
-    return Ignore(text.replace("\r\n", "\n").split("\n"), str(path))
+    return IgnoreRules(text.replace("\r\n", "\n").split("\n"), str(path))
 
 
 def _clean(text: str) -> str:

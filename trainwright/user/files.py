@@ -15,7 +15,7 @@ from trainwright.core.paths import home_dir, setting
 from trainwright.core.records import Record
 from trainwright.core.text import fits, hidden, printable
 from trainwright.user.dockerignore import NAME as IGNORE_FILE
-from trainwright.user.dockerignore import Ignore, read_ignore
+from trainwright.user.dockerignore import IgnoreRules, read_ignore
 from trainwright.user.requirements import read_requirements
 from trainwright.user.secret_files import is_secret
 
@@ -158,7 +158,7 @@ def component_files(folder: Path, *, allow_secrets: bool = False) -> list[FoundF
         RequestError: a link leaves the folder, a file looks like credentials, or a file cannot enter a context.
     """
     what, leave_out = f"component {folder.name} ({folder})", "move it out of the component's folder"
-    found = _files(folder, what, leave_out, ignore=Ignore([]), skipped=lambda path: path.name == "__pycache__")
+    found = _files(folder, what, leave_out, ignore=IgnoreRules([]), skipped=lambda path: path.name == "__pycache__")
     own = {"component.yaml", "Dockerfile.j2"}
 
     def enters(name: PurePosixPath) -> bool:
@@ -231,7 +231,7 @@ class _Refused(Exception):
 
 
 def _files(
-    root: Path, what: str, leave_out: str, *, ignore: Ignore, skipped: Callable[[Path], bool]
+    root: Path, what: str, leave_out: str, *, ignore: IgnoreRules, skipped: Callable[[Path], bool]
 ) -> list[FoundFile]:
     """The files of a folder and of those below it, sorted.
 
@@ -257,7 +257,7 @@ def _files(
     return sorted(found, key=lambda file: PurePosixPath(file.name))
 
 
-def _walk(root: Path, *, ignore: Ignore, skipped: Callable[[Path], bool]) -> Iterator[FoundFile]:
+def _walk(root: Path, *, ignore: IgnoreRules, skipped: Callable[[Path], bool]) -> Iterator[FoundFile]:
     # Folders still to read: what their files' names begin with, where they are, and the folders above.
     pending: list[tuple[str, Path, tuple[Path, ...]]] = [("", root, (root,))]
     while pending:
@@ -285,7 +285,7 @@ def _walk(root: Path, *, ignore: Ignore, skipped: Callable[[Path], bool]) -> Ite
             yield FoundFile(name, path, found.st_size, bool(found.st_mode & 0o100))
 
 
-def _target(name: str, path: Path, root: Path, *, ignore: Ignore) -> Path:
+def _target(name: str, path: Path, root: Path, *, ignore: IgnoreRules) -> Path:
     """Where a link within the folder leads to; it has to be what could be baked by its own name as well."""
     try:
         target = path.resolve(strict=True)

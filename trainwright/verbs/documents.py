@@ -14,12 +14,12 @@ from trainwright.build.store import BuildRecord
 from trainwright.catalog.image_line import Evidence
 from trainwright.core.findings import FindingsDocument
 from trainwright.core.records import Record
-from trainwright.estimator.run import EstimatorDocument
+from trainwright.estimator.estimate import EstimatorDocument
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock
 from trainwright.push.documents import PushDocument
 from trainwright.rehearse.documents import RehearsalDocument
-from trainwright.sagemaker.failures import DiagnosisDocument
+from trainwright.sagemaker.diagnosis import DiagnosisDocument
 from trainwright.sagemaker.job import Job
 
 

@@ -73,9 +73,9 @@ def rehearse(
 ) -> None:
     """Run a training job in an image as SageMaker would, on one or more simulated hosts."""
     from trainwright.engine.engine import connect
-    from trainwright.rehearse.request import make_job
-    from trainwright.rehearse.run import rehearse as run_rehearsal
-    from trainwright.rehearse.show import rehearsal_text
+    from trainwright.rehearse.flags import make_job
+    from trainwright.rehearse.rehearsal import rehearse as run_rehearsal
+    from trainwright.rehearse.report import rehearsal_text
 
     job = make_job(
         image=image,
@@ -125,7 +125,7 @@ def preflight(
 ) -> None:
     """Read a training script (never run it) for mistakes that would cost a job; exit code 2 for errors."""
     from trainwright.core.findings import findings_text
-    from trainwright.preflight.run import preflight as check
+    from trainwright.preflight.preflight import preflight as check
 
     found = check(entry_point, source_dir, job, strict=strict)
     if json:
@@ -139,13 +139,13 @@ def preflight(
 @verb(positional=["log"], help={"log": "the log of a failed job, or - for standard input", "json": JSON_HELP})
 def diagnose(c: Context, log: str, json: bool = False) -> None:
     """Name the cause of a failed job from its log, and the mend."""
-    from trainwright.sagemaker import failures as clinic
+    from trainwright.sagemaker import diagnosis
 
-    found = clinic.diagnose_file(log)
+    found = diagnosis.diagnose_file(log)
     if json:
         print_json(found.as_json())
     else:
-        answer(clinic.diagnosis_text(found))
+        answer(diagnosis.diagnosis_text(found))
 
 
 @verb(
@@ -215,9 +215,9 @@ def estimator(
 ) -> None:
     """Check a training job against its image, and write the code or request that starts it; exit code 2 for errors."""
     from trainwright.core.owned import check_replaceable, write_atomically
-    from trainwright.estimator import run
-    from trainwright.estimator.show import estimator_text
-    from trainwright.rehearse.request import distribution_of, pairs_of, table_of
+    from trainwright.estimator import estimate
+    from trainwright.estimator.estimate_text import estimator_text
+    from trainwright.rehearse.flags import distribution_of, pairs_of, table_of
 
     use_catalog(catalog)
     plan = {"framework": framework, "cuda": cuda, "version": version, "python": python, "base": base}
@@ -238,17 +238,17 @@ def estimator(
         "output": output_path,
         "spot": spot,
     }
-    made, folder = run.read_words(job, words)
-    found = run.estimate(
+    made, folder = estimate.read_words(job, words)
+    found = estimate.estimate(
         made,
         folder,
-        title=job or run.COMMAND_LINE,
+        title=job or estimate.COMMAND_LINE,
         sdk=sdk,
         form=None if check_only else format,
         compared=compare,
         strict=strict,
     )
-    text = run.texts(found) if found.generated else ""
+    text = estimate.texts(found) if found.generated else ""
     if output and text:
         # People go on from what was generated, so a file that is there is theirs.
         check_replaceable(Path(output), f"--output {output}", text=text)

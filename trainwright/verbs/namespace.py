@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from trainwright.catalog.catalog import Catalog
     from trainwright.plan.plan import Plan
     from trainwright.plan.request import Request
-    from trainwright.push.references import Target
+    from trainwright.push.references import PushTarget
     from trainwright.site.site import Site
 
 Words = Mapping[str, Any]
@@ -135,10 +135,12 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
     """Print the Dockerfile of a plan, or write it with its whole build context into --output."""
     from trainwright.build.context import write_context
     from trainwright.build.render import render_dockerfile
-    from trainwright.sources.inputs import locked_inputs
+    from trainwright.core.owned import claim
+    from trainwright.sources.fetch import fetch_base
+    from trainwright.sources.gather import gather_locked
 
     resolved, catalog, site = _resolve(words, to_build=True)
-    inputs = locked_inputs(resolved, site, _flags(words), strict=False)
+    inputs = gather_locked(resolved, catalog, site, _flags(words), strict=False)
     if output is None:
         text = render_dockerfile(inputs.plan, catalog)
         if json:
@@ -147,7 +149,8 @@ def render(c: Context, words: Words, output: str | None = None, json: bool = Fal
             artifact(text)
         return
     folder = Path(output).absolute()
-    write_context(inputs, catalog, site, folder, say=say, named=f"--output {output}")
+    claim(folder, "context", f"--output {output}")  # before the base is made
+    write_context(fetch_base(inputs, say=say), folder, say=say, named=f"--output {output}")
     if json:
         print_json({"schema": "trainwright/render/1", "plan": resolved.id, "output": str(folder)})
     else:
@@ -274,7 +277,7 @@ def build(
         answer(f"\n{push_text(shipped)}")
 
 
-def _push_target(repository: str | None, site: Site) -> Target | None:
+def _push_target(repository: str | None, site: Site) -> PushTarget | None:
     """Where ``--push`` leads to: known before a build begins, as a mistake in it would come out at its end."""
     if repository is None:
         return None
@@ -283,7 +286,7 @@ def _push_target(repository: str | None, site: Site) -> Target | None:
     return find_target(repository, (), None, site.aws)
 
 
-def _push(document: Mapping[str, Any], target: Target, site: Site, progress: str) -> dict[str, Any]:
+def _push(document: Mapping[str, Any], target: PushTarget, site: Site, progress: str) -> dict[str, Any]:
     """Push what was just built; the document of ``push --json``."""
     from trainwright.push.push import push_images, push_options
 

@@ -33,11 +33,11 @@ def pipeline(
 ) -> None:
     """Write the CodeBuild buildspec, a batch graph or a bake file of image lines."""
     from trainwright.catalog.catalog import load_catalog
-    from trainwright.pipeline import files
+    from trainwright.pipeline import pipeline
     from trainwright.verbs import show
 
     use_catalog(catalog)
-    document = files.pipeline(
+    document = pipeline.pipeline(
         images,
         load_catalog(),
         kind=format,

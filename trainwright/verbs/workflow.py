@@ -28,7 +28,8 @@ from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock, lock_path, save_lock
 from trainwright.prove import smoke as smoking
 from trainwright.site.site import Site
-from trainwright.sources.inputs import Inputs, first_use, locked_inputs
+from trainwright.sources.fetch import first_use, unpublished
+from trainwright.sources.gather import gather, gather_locked
 from trainwright.sources.reachability import check_sources
 
 
@@ -86,7 +87,7 @@ def build_image(
         Failure: as :func:`trainwright.build.build.build`, ``ProofFailed`` where a smoke test fails, and
             ``RequestError`` where ``locked`` is asked for and there is no whole lock.
     """
-    inputs = locked_inputs(plan, site, flags, strict=locked)
+    inputs = gather_locked(plan, catalog, site, flags, strict=locked)
     if inputs.lock is not None:
         say(f"with the lock {lock_path(plan, site)}")
     for notice in plan.notices:
@@ -94,12 +95,12 @@ def build_image(
     engine = connect(say=say)
     if plan.base.image is None and (inputs.lock is None or inputs.lock.base is None):
         ensure_tool("mmdebstrap", say=say)
-    if not options.skip_source_check and any(s.sha256 is None for c in inputs.plan.components for s in c.archives):
+    if not options.skip_source_check and unpublished(inputs):
         # Before gigabytes are fetched for their checksums: is everything else to be had as well?
-        check_sources(inputs.plan, catalog, site, engine, held=inputs.files)
+        check_sources(inputs, engine)
         options = replace(options, skip_source_check=True)
-    inputs = first_use(inputs, site, flags, say=say)
-    record = building.build(inputs, catalog, site, engine, options=options, say=say)
+    inputs = first_use(inputs, say=say)
+    record = building.build(inputs, engine, options=options, say=say)
     if smoke and not (record.smoke and record.smoke["failed"] == 0):
         record = _smoke(record, record.tags[0], engine, None, say)
     return _document(record)
@@ -130,12 +131,12 @@ def build_stages(
     asked = tuple(dict.fromkeys(filter(None, (name.strip() for name in names.split(",")))))
     if not asked:
         raise RequestError(f"--stages {names!r}: no stage is named", remedy="For example: --stages tools,toolchain")
-    inputs = locked_inputs(plan, site, flags, strict=locked)
+    inputs = gather_locked(plan, catalog, site, flags, strict=locked)
     engine = connect(say=say)
     if plan.base.image is None and (inputs.lock is None or inputs.lock.base is None):
         ensure_tool("mmdebstrap", say=say)
-    inputs = first_use(inputs, site, flags, say=say)
-    progress = building.build_stages(inputs, catalog, site, engine, names=asked, options=options, say=say)
+    inputs = first_use(inputs, say=say)
+    progress = building.build_stages(inputs, engine, names=asked, options=options, say=say)
     own = [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
     return {
         "schema": "trainwright/stages/1",
@@ -168,11 +169,11 @@ def lock_plan(
     path = output or lock_path(plan, site)
     # A file that is no lock is refused as it is read, so none of somebody else's is replaced.
     old = PlanLock.load(path) if path.exists() else None
-    inputs = Inputs(plan, old)
-    inputs.plan  # noqa: B018 - a lock of another plan is refused before anything is asked
+    # A lock of another plan is refused before anything is asked.
+    inputs = gather(plan, catalog, site, old, flags=flags)
     engine = connect(say=say)
     if check:
-        document = diff.document(plan, path, diff.compare(inputs, catalog, site, engine, say=say))
+        document = diff.document(plan, path, diff.compare(inputs, engine, say=say))
         if document["faults"]:
             raise RequestError(
                 f"{path}: {document['faults']} entries are missing, gone or different",
@@ -183,7 +184,7 @@ def lock_plan(
         return document
     if plan.base.image is None:
         ensure_tool("mmdebstrap", say=say)
-    made = make_lock(inputs, flags, catalog, site, engine, upgrade=upgrade, say=say)
+    made = make_lock(inputs, engine, upgrade=upgrade, say=say)
     save_lock(made, path)
     return diff.document(plan, path, diff.changes(old, made))
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version as Ordered
 
-from trainwright.catalog.component import Build, Provider, Source, Target, Version, fill
+from trainwright.catalog.component import Build, BuildTarget, Provider, SourceFile, VersionFiles, fill
 from trainwright.core.errors import RequestError
 from trainwright.core.records import parse_record
 
 SHA = "a" * 64
-IMAGE = Target("pytorch", "1.10.2", "11.3", "3.8")
+IMAGE = BuildTarget("pytorch", "1.10.2", "11.3", "3.8")
 
 
 def provider(**fields: object) -> Provider:
@@ -91,11 +91,11 @@ def test_files_are_told_apart_by_what_the_image_is_made_for() -> None:
 )
 def test_malformed_versions_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(RequestError):
-        parse_record(Version, fields, "the test")
+        parse_record(VersionFiles, fields, "the test")
 
 
 def test_an_archive_may_lack_a_checksum_a_package_may_not() -> None:
-    assert Source(file="a.whl", url="https://a.example/a.whl").sha256 is None
+    assert SourceFile(file="a.whl", url="https://a.example/a.whl").sha256 is None
 
 
 NUMBERS = st.lists(st.integers(0, 120), min_size=2, max_size=3).map(lambda parts: ".".join(map(str, parts)))

@@ -11,8 +11,8 @@ from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.image_line import ImageLine, Line
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.lock.refresh import stale
-from trainwright.plan.conflict import objections
 from trainwright.plan.draft import make_draft
+from trainwright.plan.fit import objections
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve

@@ -28,7 +28,7 @@ from trainwright.plan.request import make_request, parse_cuda
 from trainwright.plan.resolve import resolve
 from trainwright.push import history
 from trainwright.push.ecr import aws_client
-from trainwright.rehearse.request import distribution_of, table_of
+from trainwright.rehearse.flags import distribution_of, table_of
 from trainwright.site.site import Site, load_site
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"

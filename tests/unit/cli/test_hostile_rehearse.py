@@ -15,8 +15,8 @@ from tests.support.rehearsal_jobs import job
 from tests.support.tries import Try
 from trainwright.core.errors import RequestError
 from trainwright.core.text import fits
-from trainwright.rehearse import limits
-from trainwright.rehearse.limits import check_job, read_memory
+from trainwright.rehearse import job_limits
+from trainwright.rehearse.job_limits import check_job, read_memory
 
 BASE = ["rehearse", "--image", "trainwright/x:1", "--entry-point", "train.py"]
 FILES = {"train.py": "", "data": None, "d.json": "{}"}
@@ -154,18 +154,21 @@ def test_the_limits_are_those_of_the_service():
     channels, variables, parameters = (members[n] for n in ("InputDataConfig", "Environment", "HyperParameters"))
     instance_groups = members["ResourceConfig"].members["InstanceGroups"]
     channel = channels.member.members["ChannelName"].metadata
-    assert (channel["pattern"], channel["max"]) == (limits.CHANNEL, limits.LONGEST_CHANNEL)
-    assert channels.metadata["max"] == limits.MOST_CHANNELS
+    assert (channel["pattern"], channel["max"]) == (job_limits.CHANNEL, job_limits.LONGEST_CHANNEL)
+    assert channels.metadata["max"] == job_limits.MOST_CHANNELS
     assert (variables.key.metadata["pattern"], variables.key.metadata["max"]) == (
-        limits.VARIABLE,
-        limits.LONGEST_VARIABLE,
+        job_limits.VARIABLE,
+        job_limits.LONGEST_VARIABLE,
     )
-    assert (variables.value.metadata["max"], variables.metadata["max"]) == (limits.LONGEST_VALUE, limits.MOST_VARIABLES)
-    assert parameters.key.metadata["max"] == limits.LONGEST_HYPERPARAMETER
-    assert parameters.value.metadata["max"] == limits.LONGEST_HYPERPARAMETER_VALUE
-    assert parameters.metadata["max"] == limits.MOST_HYPERPARAMETERS
-    assert instance_groups.metadata["max"] == limits.MOST_GROUPS
-    assert instance_groups.member.members["InstanceGroupName"].metadata["max"] == limits.LONGEST_GROUP
+    assert (variables.value.metadata["max"], variables.metadata["max"]) == (
+        job_limits.LONGEST_VALUE,
+        job_limits.MOST_VARIABLES,
+    )
+    assert parameters.key.metadata["max"] == job_limits.LONGEST_HYPERPARAMETER
+    assert parameters.value.metadata["max"] == job_limits.LONGEST_HYPERPARAMETER_VALUE
+    assert parameters.metadata["max"] == job_limits.MOST_HYPERPARAMETERS
+    assert instance_groups.metadata["max"] == job_limits.MOST_GROUPS
+    assert instance_groups.member.members["InstanceGroupName"].metadata["max"] == job_limits.LONGEST_GROUP
 
 
 @settings(max_examples=200, deadline=None)
@@ -174,7 +177,7 @@ def test_the_engine_s_own_parser_takes_every_image_that_is_taken(text):
     """docker-py's split of a reference loses nothing of what the pattern takes, and none begins like an option."""
     from docker.utils import parse_repository_tag
 
-    if fits(limits.IMAGE, text, limit=512):
+    if fits(job_limits.IMAGE, text, limit=512):
         repository, tag = parse_repository_tag(text)
         assert repository
         assert not text.startswith("-")
@@ -182,7 +185,7 @@ def test_the_engine_s_own_parser_takes_every_image_that_is_taken(text):
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.from_regex(limits.IMAGE, fullmatch=True))
+@given(st.from_regex(job_limits.IMAGE, fullmatch=True))
 def test_what_the_pattern_makes_is_what_docker_py_splits(text):
     from docker.utils import parse_repository_tag
 

@@ -18,7 +18,8 @@ from trainwright.core import masking, runner
 from trainwright.core.errors import SourceError
 from trainwright.core.masking import mask, masked, remember
 from trainwright.core.paths import images_dir, templates_dir
-from trainwright.engine.buildkit_log import BuildProgress, masked_line
+from trainwright.engine.buildkit_log import BuildProgress
+from trainwright.engine.buildkit_parsers import masked_line
 from trainwright.site.site import Proxies, Site, load_site
 from trainwright.site.web import ask_size
 from trainwright.sources.download import Store, Wanted, fetch_all

@@ -34,7 +34,7 @@ OLD_VERSION = r"\d+(\.\d+)*([abrc.+]?[0-9a-z]+)*"
 
 
 # These read what a program prints that we started, line by line.
-OUTPUT = {"engine/buildkit_log.py", "sources/debian_base.py", "estimator/limits.py"}
+OUTPUT = {"engine/buildkit_parsers.py", "sources/debian_base.py", "estimator/service_limits.py"}
 
 
 class Pattern(NamedTuple):
@@ -70,10 +70,12 @@ def in_source(path: Path) -> Iterator[Pattern]:
 
 
 IN_SOURCE = [pattern for path in sorted(PACKAGE.rglob("*.py")) for pattern in in_source(path)]
+BOOK = yaml.safe_load(next(PACKAGE.rglob("causes.yaml")).read_text())
 IN_DATA = [
-    Pattern(f"causes.yaml: {cause['id']}", text, 0, False)
-    for cause in yaml.safe_load(next(PACKAGE.rglob("causes.yaml")).read_text())["causes"]
-    for text in cause["patterns"]
+    Pattern(f"causes.yaml: {cause['id']}", text, 0, False) for cause in BOOK["causes"] for text in cause["patterns"]
+]
+IN_DATA += [
+    Pattern(f"causes.yaml: {cause['id']}", cause["pattern"], re.MULTILINE, False) for cause in BOOK["rehearsal"]
 ]
 INPUT = [Pattern("fields.VERSION", fields.VERSION, re.ASCII, True)]
 PATTERNS = list(dict.fromkeys(IN_SOURCE + IN_DATA + INPUT))

@@ -21,6 +21,7 @@ from trainwright.pipeline.bake import bake_document, target_name, write_bake
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site
+from trainwright.sources.gather import gather
 from trainwright.verbs.workflow import build_options
 
 REPOSITORY = "123456789012.dkr.ecr.us-west-2.amazonaws.com/trainwright/cache"
@@ -218,14 +219,16 @@ def test_a_bake_file_has_a_target_for_every_plan(plans):
 
 
 def test_secrets_of_a_bake_file_are_for_its_owner_alone(plans, tmp_path, monkeypatch):
+    monkeypatch.setattr("trainwright.pipeline.bake.fetch_base", lambda inputs, **_: inputs)
     monkeypatch.setattr(
         "trainwright.pipeline.bake.write_context",
-        lambda *words, **_: fill(words[3], {"Dockerfile": "FROM a\n"}, kind="context", named="x", last="Dockerfile"),
+        lambda *words, **_: fill(words[1], {"Dockerfile": "FROM a\n"}, kind="context", named="x", last="Dockerfile"),
     )
     bundle = tmp_path / "ca.pem"
     bundle.write_text("bundle")
     site = Site(index_url="https://user:secret@packages.example/simple", ca_bundle=bundle)
-    path = write_bake(plans, load_catalog(), site, tmp_path / "bake", say=lambda _: None)
+    inputs = [gather(plan, load_catalog(), site) for plan in plans]
+    path = write_bake(inputs, tmp_path / "bake", say=lambda _: None)
     text = path.read_text()
     assert "user:secret" not in text
     target = json.loads(text)["target"][target_name(plans[0])]
@@ -236,9 +239,9 @@ def test_secrets_of_a_bake_file_are_for_its_owner_alone(plans, tmp_path, monkeyp
     assert held.stat().st_mode & 0o077 == 0
     assert (path.parent / "secrets" / ".gitignore").read_text() == "*\n"
     # Again, with one image less: its context goes.
-    write_bake(plans[:1], load_catalog(), site, path.parent, say=lambda _: None)
+    write_bake(inputs[:1], path.parent, say=lambda _: None)
     assert [folder.name for folder in (path.parent / "contexts").iterdir()] == [target_name(plans[0])]
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "work.txt").write_text("mine")
     with pytest.raises(RequestError):
-        write_bake(plans, load_catalog(), site, tmp_path / "taken", say=lambda _: None)
+        write_bake(inputs, tmp_path / "taken", say=lambda _: None)

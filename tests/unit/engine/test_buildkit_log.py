@@ -1,4 +1,4 @@
-"""The build progress of real engines (samples in data/buildkit), whole, cut into pieces, and spoilt."""
+"""The build progress of real engines (samples in buildkit/), whole, cut into pieces, and spoilt."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ def test_who_is_asked_without_a_terminal(machine: BareMachine, environ: dict[str
     for name, value in environ.items():
         machine.patch.setenv(name, value)
     machine.patch.setattr(sys, "stdin", io.StringIO())
-    assert consent.leave()[0] == mode
+    assert consent.permission()[0] == mode
     machine.docker("a", "20.10.24", info=SILENT)
     machine.program("dockerd", f"touch {machine.folder}/up")
     if mode == "auto":
@@ -236,13 +236,13 @@ def test_who_is_asked_without_a_terminal(machine: BareMachine, environ: dict[str
 def test_a_container_goes_ahead(machine: BareMachine) -> None:
     machine.patch.delenv("TRAINWRIGHT_ENGINE_SETUP")
     (machine.folder / ".dockerenv").touch()
-    assert consent.leave()[0] == "auto"
+    assert consent.permission()[0] == "auto"
 
 
 def test_no_standard_input_at_all_is_no_terminal(machine: BareMachine) -> None:
     machine.patch.setenv("TRAINWRIGHT_ENGINE_SETUP", "ask")
     machine.patch.setattr(sys, "stdin", None)
-    assert consent.leave()[0] == "never"
+    assert consent.permission()[0] == "never"
 
 
 @pytest.mark.parametrize("answer", ["y", "Yes", "n", "", "yes please"])
@@ -267,7 +267,7 @@ def test_on_a_terminal_one_question_stands_before_all_changes(machine: BareMachi
 def test_a_wrong_setting_names_the_right_ones(machine: BareMachine) -> None:
     machine.patch.setenv("TRAINWRIGHT_ENGINE_SETUP", "atuo")
     with pytest.raises(RequestError, match="auto"):
-        consent.leave()
+        consent.permission()
 
 
 def test_the_engine_is_started_in_the_background_and_waited_for(machine: BareMachine) -> None:

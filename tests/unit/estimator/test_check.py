@@ -14,9 +14,9 @@ from tests.support.estimator_jobs import IMAGE, ON, ROLE, ROOT, facts, subject
 from trainwright.core.errors import RequestError
 from trainwright.estimator import rules_distribution
 from trainwright.estimator.check import check
+from trainwright.estimator.estimate import estimate, read_words
+from trainwright.estimator.estimate_text import estimator_text
 from trainwright.estimator.figures import figures
-from trainwright.estimator.run import estimate, read_words
-from trainwright.estimator.show import estimator_text
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.distribution import STRATEGIES
 from trainwright.sagemaker.job import Job

@@ -8,7 +8,7 @@ import pytest
 
 from trainwright.catalog.catalog import load_catalog
 from trainwright.estimator.image import facts_of_labels, facts_of_name, facts_of_plan
-from trainwright.estimator.registry import ecr_labels
+from trainwright.estimator.image_labels import ecr_labels
 from trainwright.plan.request import make_request as image_request
 from trainwright.plan.resolve import resolve
 from trainwright.push.references import Place

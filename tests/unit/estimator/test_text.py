@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from tests.support.estimator_jobs import NOW, ON, facts, subject
 from trainwright.core.errors import RequestError
-from trainwright.estimator.code import WIDTH, Code, call, literal
 from trainwright.estimator.compare import twins
-from trainwright.estimator.limits import job_key, violations
-from trainwright.estimator.request import job_name, make_request, raw
+from trainwright.estimator.create_training_job import job_name, make_request, raw
+from trainwright.estimator.python_source import WIDTH, PythonSource, call, literal
+from trainwright.estimator.service_limits import job_key, violations
 from trainwright.sagemaker.job import Job
 
 # --- the service's limits -------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_source_of_a_call_parses_and_leaves_out_what_is_empty(arguments):
 
 
 def test_short_lines_stay_lines():
-    assert literal({"a": Code("b.c"), "d": [1, 2]}) == '{"a": b.c, "d": [1, 2]}'
+    assert literal({"a": PythonSource("b.c"), "d": [1, 2]}) == '{"a": b.c, "d": [1, 2]}'
     assert all(len(line) <= WIDTH for line in literal({f"key{n}": n for n in range(60)}).splitlines())
 
 

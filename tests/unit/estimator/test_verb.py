@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from tests.support.estimator_jobs import IMAGE, ROOT
-from trainwright.estimator.limits import violations
+from trainwright.estimator.service_limits import violations
 
 JOB = """\
 plan: {framework: pytorch, cuda: cu124}

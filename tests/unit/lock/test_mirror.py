@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,9 @@ from trainwright.engine.engine import Client, Engine
 from trainwright.lock import mirror, python_files
 from trainwright.plan.plan_lock import LockedArchive, LockedBase, LockedPython, PlanLock
 from trainwright.site.site import Site, load_site
-from trainwright.sources.download import Store
+from trainwright.sources.gather import gather_lock
+from trainwright.sources.inputs import Materials
+from trainwright.sources.locations import Store
 
 GOOD = b"the right bytes" * 100
 SHA = hashlib.sha256(GOOD).hexdigest()
@@ -40,6 +43,19 @@ def package(name: str = "thing") -> LockedPython:
     return LockedPython(name=name, version="1.0", file=f"{name}-1.0-py3-none-any.whl", sha256=SHA, component="user")
 
 
+def gathered(made: PlanLock, site: Site) -> Materials:
+    assert made.base is not None
+    return gather_lock(made, made.base, site)
+
+
+def pull_archive(url: str, folder: Path, site: Site) -> None:
+    mirror._archives(gathered(lock(archives=(archive(url),)), site).archives, folder, site, quiet)
+
+
+def pull_wheels(made: PlanLock, folder: Path, site: Site) -> int:
+    return mirror._wheels(gathered(made, site).python, made, folder, site, quiet)
+
+
 def quiet(_: str) -> None:
     """Nobody listens."""
 
@@ -63,7 +79,7 @@ def test_an_archive_that_is_not_to_be_had_ends_with_8(server, tmp_path, kind):
     pages = {"truncated": truncated(GOOD), "changed": b"else"}
     server.pages = {"/t": pages[kind]} if kind in pages else {}
     with pytest.raises(SourceError) as refused:
-        mirror._archives(lock(archives=(archive(f"{server.url}/t"),)), tmp_path, Site(), quiet)
+        pull_archive(f"{server.url}/t", tmp_path, Site())
     assert refused.value.exit_code == 8
     assert refused.value.details["component"] == "thing"
     assert refused.value.details["urls"] == [f"{server.url}/t"]
@@ -73,7 +89,7 @@ def test_an_archive_that_is_not_to_be_had_ends_with_8(server, tmp_path, kind):
 def test_archives_come_from_the_sites_own_mirror_first(server, tmp_path):
     server.pages = {f"/m/{FILE}": GOOD}
     site = Site(artifact_mirror=f"{server.url}/m")
-    mirror._archives(lock(archives=(archive(f"{server.url}/up"),)), tmp_path, site, quiet)
+    pull_archive(f"{server.url}/up", tmp_path, site)
     assert (tmp_path / "archives" / SHA[:2] / SHA / FILE).read_bytes() == GOOD
     assert "/up" not in server.asked
 
@@ -82,7 +98,7 @@ def test_a_file_of_this_machine_is_copied_and_never_shared(tmp_path):
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / FILE).write_bytes(GOOD)
     site = Site(artifact_folder=tmp_path / "own")
-    mirror._archives(lock(archives=(archive("http://127.0.0.1:9/t"),)), tmp_path / "m", site, quiet)
+    pull_archive("http://127.0.0.1:9/t", tmp_path / "m", site)
     path = tmp_path / "m" / "archives" / SHA[:2] / SHA / FILE
     path.write_bytes(b"spoilt")
     assert (tmp_path / "own" / FILE).read_bytes() == GOOD
@@ -101,7 +117,7 @@ def test_wheels_come_from_folders_then_from_where_an_index_says(server, tmp_path
 
     monkeypatch.setattr(mirror, "addresses", addresses)
     site = Site(find_links=(tmp_path / "wheels",))
-    assert mirror._wheels(lock(python=(here, there)), tmp_path / "m", site, quiet) == 2
+    assert pull_wheels(lock(python=(here, there)), tmp_path / "m", site) == 2
     assert asked == ["there"]
     for each in (here, there):
         assert (tmp_path / "m" / "wheels" / each.file).read_bytes() == GOOD
@@ -111,7 +127,7 @@ def test_a_wheel_that_no_index_offers_is_named_with_where_it_was_looked_for(tmp_
     monkeypatch.setattr(mirror, "addresses", lambda *_, **__: {})
     site = Site(find_links=(tmp_path,), index_url="https://me:s3cret@index.example/simple")
     with pytest.raises(SourceError) as refused:
-        mirror._wheels(lock(python=(package(),)), tmp_path / "m", site, quiet)
+        pull_wheels(lock(python=(package(),)), tmp_path / "m", site)
     details = refused.value.details
     assert (details["component"], details["file"], details["expected"]) == ("user", WHEEL, SHA)
     assert details["urls"] == [str(tmp_path / WHEEL), "https://***@index.example/simple"]

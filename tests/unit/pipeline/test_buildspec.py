@@ -20,7 +20,7 @@ from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
 from trainwright.pipeline.batch import identifier
 from trainwright.pipeline.buildspec import check, order_of, parse, schema
-from trainwright.pipeline.files import default_files, pipeline
+from trainwright.pipeline.pipeline import default_files, pipeline
 
 ROOT = Path(__file__).resolve().parents[3]
 VALIDATOR = jsonschema.Draft202012Validator(schema())

@@ -12,9 +12,9 @@ from tests.support.catalogs import packages_only
 from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
-from trainwright.pipeline.files import shared_groups
 from trainwright.pipeline.images import choose
-from trainwright.pipeline.sharing import Image, group_of, groups, stage_keys
+from trainwright.pipeline.pipeline import shared_groups
+from trainwright.pipeline.sharing import SharedImage, group_of, groups, stage_keys
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site
@@ -77,9 +77,9 @@ def test_the_request_of_an_image_gives_its_plan():
         assert resolve(image.request, CATALOG).id == image.plan.id
 
 
-def image_of(cuda: str, catalog=CATALOG, **words: str) -> Image:
+def image_of(cuda: str, catalog=CATALOG, **words: str) -> SharedImage:
     plan = resolve(make_request(framework="pytorch", cuda=cuda, **words), catalog)
-    return Image(cuda, plan, render_dockerfile(plan, catalog))
+    return SharedImage(cuda, plan, render_dockerfile(plan, catalog))
 
 
 def test_debian_lines_share_what_no_framework_is_in():
@@ -98,10 +98,10 @@ def test_another_version_of_a_component_is_another_stage():
     assert plain["metis"] != other["metis"]
 
 
-def change(image: Image, **component: object) -> Image:
+def change(image: SharedImage, **component: object) -> SharedImage:
     """The image with another METIS in its plan and the same Dockerfile."""
     parts = tuple(part.model_copy(update=component) if part.name == "metis" else part for part in image.plan.components)
-    return Image("other", image.plan.model_copy(update={"components": parts}), image.dockerfile)
+    return SharedImage("other", image.plan.model_copy(update={"components": parts}), image.dockerfile)
 
 
 def test_files_of_the_context_are_part_of_a_stage():
@@ -117,7 +117,7 @@ def test_a_stage_changes_with_what_it_takes_from_another():
     image = image_of("cpu")
     touched = image.dockerfile.replace("-m venv /opt/tools", "-m venv --copies /opt/tools")
     assert touched != image.dockerfile
-    before, after = stage_keys(image), stage_keys(Image("other", image.plan, touched))
+    before, after = stage_keys(image), stage_keys(SharedImage("other", image.plan, touched))
     # `wheels` starts from the toolchain and takes pip from the tools.
     assert {name for name in before if before[name] != after[name]} == {"tools", "wheels"}
 
@@ -125,7 +125,7 @@ def test_a_stage_changes_with_what_it_takes_from_another():
 def test_an_unknown_file_of_the_context_is_never_shared():
     dockerfile = "FROM scratch AS base\nCOPY some/thing /\nRUN true\nFROM base AS final\nRUN true\n"
     one, two = image_of("cpu"), image_of("cu124")
-    assert not groups([Image("one", one.plan, dockerfile), Image("two", two.plan, dockerfile)])
+    assert not groups([SharedImage("one", one.plan, dockerfile), SharedImage("two", two.plan, dockerfile)])
 
 
 def made_of(stages: list[str]) -> str:
@@ -136,7 +136,7 @@ def made_of(stages: list[str]) -> str:
 @given(st.lists(st.sets(st.sampled_from("abcde"), max_size=4), min_size=1, max_size=5))
 def test_groups_are_a_tree_and_hold_only_what_all_share(sets):
     plan = PLAN
-    images = [Image(f"image{n}", plan, made_of(sorted(stages))) for n, stages in enumerate(sets)]
+    images = [SharedImage(f"image{n}", plan, made_of(sorted(stages))) for n, stages in enumerate(sets)]
     by_name = {image.name: set(stages) for image, stages in zip(images, sets, strict=True)}
     found = groups(images)
     known = {group.name: group for group in found}
@@ -160,7 +160,7 @@ PLAN = resolve(make_request(framework="pytorch", cuda="cpu"), CATALOG)
 
 def test_a_stage_without_work_makes_no_group():
     text = "FROM debian:12 AS base\nENV A=1\nFROM base AS final\nRUN true\n"
-    assert not groups([Image("one", PLAN, text), Image("two", PLAN, text)])
+    assert not groups([SharedImage("one", PLAN, text), SharedImage("two", PLAN, text)])
 
 
 def test_the_keys_cover_every_stage_of_every_line():
@@ -169,7 +169,7 @@ def test_the_keys_cover_every_stage_of_every_line():
         line = entry.line
         plan = resolve(make_request(framework=line.framework, cuda=line.cuda, version=line.version), CATALOG)
         text = render_dockerfile(plan, CATALOG)
-        keys = stage_keys(Image("x", plan, text))
-        other = stage_keys(Image("x", plan.model_copy(update={"id": "another"}), text))
+        keys = stage_keys(SharedImage("x", plan, text))
+        other = stage_keys(SharedImage("x", plan.model_copy(update={"id": "another"}), text))
         assert keys == other, line.framework
         assert len(keys) == len(re.findall(r"(?m)^FROM ", text)) - 1

@@ -20,8 +20,9 @@ from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, Failure, RequestError
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.lock import unproven
-from trainwright.plan.conflict import Objection, smallest
+from trainwright.plan.conflict import smallest
 from trainwright.plan.draft import make_draft
+from trainwright.plan.fit import Objection
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request, make_request
 from trainwright.plan.resolve import resolve

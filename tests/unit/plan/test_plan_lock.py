@@ -25,6 +25,7 @@ from trainwright.plan.plan_lock import (
     PlanLock,
     SystemPackage,
     completed,
+    files_of,
     lock_path,
     save_lock,
     unlocked,
@@ -32,8 +33,9 @@ from trainwright.plan.plan_lock import (
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site
-from trainwright.sources import inputs as taking
-from trainwright.sources.inputs import Inputs, first_use, locked_inputs
+from trainwright.sources.fetch import fetch_base, first_use, locked_archive, new_lock
+from trainwright.sources.gather import gather, gather_locked
+from trainwright.sources.inputs import Inputs
 
 CATALOG = load_catalog()
 SCHEMAS = Path(__file__).resolve().parents[3] / "trainwright" / "schemas"
@@ -70,15 +72,15 @@ def plan_with(*urls: str, image: str | None = None, **request: str) -> Plan:
 
 def whole(plan: Plan) -> PlanLock:
     """A lock with everything in it, as `lock` writes one."""
-    lock = taking.new_lock(plan, FLAGS)
-    files = [(c.name, s) for c in plan.components for s in taking.files_of(c)]
+    lock = new_lock(plan, FLAGS)
+    files = [(c.name, s) for c in plan.components for s in files_of(c)]
     base = LockedBase(kind="debian", os="debian-12", sha256="b" * 64, size=1, packages=(system("libc6"),))
     if plan.base.image:
         base = LockedBase(kind="debian", os="debian-12", image=plan.base.image, digest=DIGEST, image_id=DIGEST)
     return lock.model_copy(
         update={
             "base": base,
-            "archives": tuple(taking.locked_archive(n, s, s.sha256 or SHA, s.size) for n, s in files),
+            "archives": tuple(locked_archive(n, s, s.sha256 or SHA, s.size) for n, s in files),
             "python": make.plan_python(plan),
             "system": (LockedSystemPackage(**vars(system("gcc")), sha256="c" * 64, size=1, stages=("toolchain",)),),
             "tools": (python("uv", "1", "tools"),),
@@ -133,7 +135,7 @@ def test_a_lock_of_another_plan_completes_nothing(site):
         completed(plan, whole(other))
     save_lock(whole(other), lock_path(plan, site))
     with pytest.raises(RequestError, match="is the lock of plan"):
-        locked_inputs(plan, site, FLAGS, strict=False)
+        gather_locked(plan, CATALOG, site, FLAGS, strict=False)
 
 
 def test_an_edited_checksum_is_refused():
@@ -164,11 +166,11 @@ def test_locked_refuses_whatever_is_missing(tmp_path, site, server, update, word
     assert unlocked(plan, lock) == []
     save_lock(lock.model_copy(update=update), lock_path(plan, site))
     with pytest.raises(RequestError) as refused:
-        locked_inputs(plan, site, FLAGS, strict=True)
+        gather_locked(plan, CATALOG, site, FLAGS, strict=True)
     assert refused.value.exit_code == 2
     assert words in refused.value.message
     assert refused.value.remedy == f"./invoke lock {FLAGS}"
-    locked_inputs(plan, site, FLAGS, strict=False)  # without --locked what is there is used
+    gather_locked(plan, CATALOG, site, FLAGS, strict=False)  # without --locked what is there is used
 
 
 @pytest.mark.parametrize("update", [{"digest": None, "image_id": None}, {"image_id": None}, {"digest": None}])
@@ -182,25 +184,32 @@ def test_an_image_is_pinned_by_its_digest_or_its_id(update):
 
 def test_locked_without_a_lock_names_the_command(site):
     with pytest.raises(RequestError, match="no lock of this plan") as refused:
-        locked_inputs(plan_with(), site, FLAGS, strict=True)
+        gather_locked(plan_with(), CATALOG, site, FLAGS, strict=True)
     assert refused.value.remedy == f"./invoke lock {FLAGS}"
 
 
 # ---- first use -------------------------------------------------------------------------------------------------------
 
 
+def kept(inputs: Inputs) -> Path:
+    """Where the archive of METIS is."""
+    (metis,) = inputs.archives
+    assert metis.path is not None
+    return metis.path
+
+
 def test_first_use_records_the_checksum_and_keeps_the_file(server, site):
     server.pages = {f"/{FILE}": GOOD}
     plan = plan_with(f"{dead_url()}/{FILE}", f"{server.url}/{FILE}")
-    used = first_use(Inputs(plan), site, FLAGS, say=quiet)
-    assert used.files["metis", FILE].read_bytes() == GOOD
+    used = first_use(gather(plan, CATALOG, site), say=quiet)
+    assert kept(used).read_bytes() == GOOD
     lock = PlanLock.load(lock_path(plan, site))
     assert [(a.component, a.file, a.sha256, a.size) for a in lock.archives] == [("metis", FILE, SHA, len(GOOD))]
     assert (lock.base, lock.python, lock.system) == (None, None, None)
     # Not fetched again, in this run or the next.
     server.pages.clear()
-    again = first_use(locked_inputs(plan, site, FLAGS, strict=False), site, FLAGS, say=quiet)
-    assert again.files == used.files
+    again = first_use(gather_locked(plan, CATALOG, site, FLAGS, strict=False), say=quiet)
+    assert again.archives == used.archives
     assert again.plan == used.plan
     assert len(server.asked) == 1
 
@@ -209,7 +218,7 @@ def test_first_use_where_no_place_has_it_ends_with_8_and_records_nothing(server,
     server.pages = {f"/{FILE}": status(503)}
     plan = plan_with(f"{dead_url()}/{FILE}", f"{server.url}/{FILE}")
     with pytest.raises(SourceError) as refused:
-        first_use(Inputs(plan), site, FLAGS, say=quiet)
+        first_use(gather(plan, CATALOG, site), say=quiet)
     assert refused.value.exit_code == 8
     assert refused.value.details["component"] == "metis"
     assert len(refused.value.details["urls"]) == 2
@@ -221,17 +230,18 @@ def test_first_use_takes_what_lies_in_the_folder(site, tmp_path):
     folder.mkdir()
     (folder / FILE).write_bytes(GOOD)
     plan = plan_with(f"{dead_url()}/{FILE}")
-    used = first_use(Inputs(plan), site.model_copy(update={"artifact_folder": folder}), FLAGS, say=quiet)
+    used = first_use(gather(plan, CATALOG, site.model_copy(update={"artifact_folder": folder})), say=quiet)
     assert used.lock is not None and used.lock.archives[0].sha256 == SHA
-    assert used.files["metis", FILE].read_bytes() == GOOD
+    assert kept(used).read_bytes() == GOOD
 
 
 def test_a_kept_file_that_changed_is_not_used(server, site):
     server.pages = {f"/{FILE}": GOOD}
     plan = plan_with(f"{server.url}/{FILE}")
-    used = first_use(Inputs(plan), site, FLAGS, say=quiet)
-    used.files["metis", FILE].write_bytes(b"else")
-    assert locked_inputs(plan, site, FLAGS, strict=False).files == {}
+    used = first_use(gather(plan, CATALOG, site), say=quiet)
+    kept(used).write_bytes(b"else")
+    (metis,) = gather_locked(plan, CATALOG, site, FLAGS, strict=False).archives
+    assert metis.path is None and metis.wrong
 
 
 # ---- the build context -----------------------------------------------------------------------------------------------
@@ -241,7 +251,7 @@ def test_a_kept_file_that_changed_is_not_used(server, site):
 def no_base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Contexts without a root file system of half a minute."""
     (tmp_path / "rootfs.tar").write_bytes(b"")
-    monkeypatch.setattr("trainwright.build.context.locked_rootfs", lambda *_, **__: tmp_path / "rootfs.tar")
+    monkeypatch.setattr("trainwright.sources.fetch.locked_rootfs", lambda *_, **__: tmp_path / "rootfs.tar")
 
 
 @pytest.mark.usefixtures("no_base")
@@ -249,10 +259,10 @@ def test_the_context_holds_what_the_lock_names(server, site, tmp_path):
     server.pages = {f"/{FILE}": GOOD}
     (tmp_path / "requirements.txt").write_text("toolz\n")
     plan = plan_with(f"{server.url}/{FILE}", requirements=str(tmp_path / "requirements.txt"))
-    used = first_use(Inputs(plan), site, FLAGS, say=quiet)
+    first_use(gather(plan, CATALOG, site), say=quiet)
     lock = whole(plan).model_copy(update={"user": (python("toolz", "1.1", "user"),)})
     folder = tmp_path / "context"
-    write_context(Inputs(plan, lock, strict=True, files=used.files), CATALOG, site, folder, say=quiet)
+    write_context(fetch_base(gather(plan, CATALOG, site, lock, strict=True), say=quiet), folder, say=quiet)
     assert (folder / "archives" / "metis" / FILE).read_bytes() == GOOD
     assert (folder / "requirements/user.txt").read_text() == f"toolz===1.1 --hash=sha256:{'e' * 64}\n"
     assert (folder / "requirements/tools.txt").read_text() == f"uv===1 --hash=sha256:{'e' * 64}\n"
@@ -265,15 +275,15 @@ def test_the_context_holds_what_the_lock_names(server, site, tmp_path):
     user = text.split("# user ")[-1]
     assert "--require-hashes" in user and "--constraints" not in user
     # Without --locked the versions are preferred and nothing is forbidden.
-    write_context(Inputs(plan, lock, files=used.files), CATALOG, site, folder, say=quiet)
+    write_context(fetch_base(gather(plan, CATALOG, site, lock), say=quiet), folder, say=quiet)
     assert "Package: *" not in (folder / "apt/preferences").read_text()
 
 
 @pytest.mark.usefixtures("no_base")
-def test_a_fresh_base_and_a_locked_one_do_not_go_together(site, tmp_path):
+def test_a_fresh_base_and_a_locked_one_do_not_go_together(site):
     plan = plan_with()
     with pytest.raises(RequestError, match="pins the base") as refused:
-        write_context(Inputs(plan, whole(plan)), CATALOG, site, tmp_path / "c", say=quiet, fresh_base=True)
+        fetch_base(gather(plan, CATALOG, site, whole(plan)), fresh=True, say=quiet)
     assert refused.value.remedy.endswith("--upgrade base")
 
 
@@ -303,7 +313,7 @@ def test_one_python_package_is_taken_anew_and_the_rest_stays(monkeypatch, site):
     lock = whole(plan)
     index = Index(("urllib3", "99.0"), more=("brand-new",))
     monkeypatch.setattr(make, "resolve_lock", index)
-    made = make._python(lock, plan, CATALOG, {"urllib3"}, site=site, say=quiet)
+    made = make._python(lock, gather(plan, CATALOG, site), {"urllib3"}, say=quiet)
     assert not any(c.startswith("urllib3=") for c in index.constraints)
     assert sum("===" in c for c in index.constraints) == len(lock.python or ()) - 1
     rows = {(r["name"], r["state"]) for r in changes(lock, made) if r["now"] and "99.0" in r["now"]}
@@ -333,13 +343,13 @@ def test_what_cannot_be_upgraded_says_why(site, name, words):
 def test_a_package_of_the_users_is_resolved_within_the_plan(monkeypatch, site, tmp_path):
     (tmp_path / "requirements.txt").write_text("toolz\n")
     plan = plan_with(requirements=str(tmp_path / "requirements.txt"))
-    index = Index(("toolz", "2.0"), ("heavy", "3.0"))
+    index, inputs = Index(("toolz", "2.0"), ("heavy", "3.0")), gather(plan, CATALOG, site)
     monkeypatch.setattr(make, "resolve_lock", index)
-    made = make._python(taking.new_lock(plan, FLAGS), plan, CATALOG, set(), site=site, say=quiet)
+    made = make._python(new_lock(plan, FLAGS), inputs, set(), say=quiet)
     assert [(p.name, p.version) for p in made.user or ()] == [("heavy", "3.0"), ("toolz", "2.0")]
     assert "torch===2.13.0+cpu" in index.constraints
     index.newer["toolz"] = "2.1"
-    again = make._python(made, plan, CATALOG, {"toolz"}, site=site, say=quiet)
+    again = make._python(made, inputs, {"toolz"}, say=quiet)
     assert "heavy===3.0" in index.constraints and "toolz===2.0" not in index.constraints
     assert ("toolz", "2.1") in [(p.name, p.version) for p in again.user or ()]
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule, document, findings_text, table
 from trainwright.core.records import parse_record
+from trainwright.preflight.preflight import RULES, examine, preflight
 from trainwright.preflight.reader import Module, Script, parse_module, read_script
-from trainwright.preflight.run import RULES, examine, preflight
 from trainwright.sagemaker.job import Job, load_job
 
 ROOT = Path(__file__).resolve().parents[3]

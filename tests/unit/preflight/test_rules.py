@@ -10,8 +10,8 @@ import pytest
 
 from trainwright.core.findings import Finding
 from trainwright.core.records import parse_record
+from trainwright.preflight.preflight import CODES, examine
 from trainwright.preflight.reader import Module, Script, parse_module
-from trainwright.preflight.run import CODES, examine
 from trainwright.sagemaker.job import Job
 
 XLA = """

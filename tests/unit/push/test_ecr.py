@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from moto import mock_aws
 
 from trainwright.core.errors import RegistryRefused, RequestError
-from trainwright.push.ecr import Ecr, Manifest, Token, caller_account
+from trainwright.push.ecr import Ecr, ImageManifest, Token, caller_account
 from trainwright.push.layers import Push
 from trainwright.push.references import Place
 from trainwright.push.refusals import aws_failure, read_refusal, registry_failure
@@ -49,11 +49,11 @@ def policy() -> RepositoryPolicy:
     return load_policy()
 
 
-def manifest(name: str) -> Manifest:
+def manifest(name: str) -> ImageManifest:
     digest = "sha256:" + hashlib.sha256(name.encode()).hexdigest()
     part = {"mediaType": "application/octet-stream", "digest": digest, "size": 1}
     text = json.dumps({"schemaVersion": 2, "mediaType": DOCKER_V2, "config": part, "layers": [part]})
-    return Manifest("sha256:" + hashlib.sha256(text.encode()).hexdigest(), text, DOCKER_V2)
+    return ImageManifest("sha256:" + hashlib.sha256(text.encode()).hexdigest(), text, DOCKER_V2)
 
 
 def describe() -> dict[str, Any]:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.rehearse.causes import before_start, explain
-from trainwright.rehearse.facts import Facts, HostFacts, Process
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.texts import TEXTS
+from trainwright.rehearse.observed import HostFacts, JobFacts, Process
+from trainwright.rehearse.rehearsed_job import RehearsedJob
+from trainwright.sagemaker.diagnosis import load_book
 
 INVOKED = "2026-11-21 12:11:55,664 sagemaker-training-toolkit INFO     Invoking script with the following command:"
 IMPORTED = "sagemaker-training-toolkit INFO     Imported framework sagemaker_pytorch_container.training"
@@ -53,10 +53,10 @@ def good(name: str = "algo-1", text: str = "", **more: Any) -> HostFacts:
     return host(name, text, **{"exit_code": 0, "failure": None, "success": True, **more})
 
 
-def facts(*hosts: HostFacts, launcher: Any = "process", count: int = 1, **more: Any) -> Facts:
+def facts(*hosts: HostFacts, launcher: Any = "process", count: int = 1, **more: Any) -> JobFacts:
     about = {name: more.pop(name) for name in ("timed_out", "stopped") if name in more}
-    job = Job("image", "src/train.py", hosts=len(hosts), **more)
-    return Facts(job, launcher, count, hosts, **about)
+    job = RehearsedJob("image", "src/train.py", hosts=len(hosts), **more)
+    return JobFacts(job, launcher, count, hosts, **about)
 
 
 def rank(number: int, size: int, **more: Any) -> Process:
@@ -138,7 +138,8 @@ def test_the_host_that_failed_first_is_asked_first():
 
 
 @given(
-    st.lists(st.sampled_from([text.pattern.pattern for text in TEXTS] + [MCA, PIP, INTERFACE]), max_size=4), st.text()
+    st.lists(st.sampled_from([cause.pattern for cause in load_book().rehearsal] + [MCA, PIP, INTERFACE]), max_size=4),
+    st.text(),
 )
 def test_any_text_gives_whole_sentences(parts, more):
     cause = explain(facts(host(text="\n".join([*parts, more]))))
@@ -290,5 +291,5 @@ def test_a_stop_that_had_nothing_to_stop():
      ("ml.m5.xlarge", 64, None)],
 )  # fmt: skip
 def test_more_processes_than_devices(instance_type, count, device):
-    cause = before_start(Job("image", "train.py", instance_type=instance_type), count)
+    cause = before_start(RehearsedJob("image", "train.py", instance_type=instance_type), count)
     assert (cause.rank if cause else None) == device

@@ -15,13 +15,13 @@ import pytest
 
 from tests.support.rehearsal_jobs import GROUPED, JOB, MIXED, job
 from trainwright.core.errors import EngineError, RehearsalFailed
-from trainwright.rehearse import artifacts, files, leftovers, network, owner
-from trainwright.rehearse.facts import Facts
-from trainwright.rehearse.files import HostFolder
-from trainwright.rehearse.hosts import Host, Image, command
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.packages import Packages
-from trainwright.rehearse.run import launch_of
+from trainwright.rehearse import artifacts, leftovers, network, opt_ml, owner
+from trainwright.rehearse.hosts import Host, JobImage, command
+from trainwright.rehearse.indexes import HostIndexes
+from trainwright.rehearse.observed import JobFacts
+from trainwright.rehearse.opt_ml import HostFolder
+from trainwright.rehearse.rehearsal import launch_of
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 
 # --- the files of the platform --------------------------------------------------------------------------------------
 
@@ -39,8 +39,8 @@ def test_a_host_gets_what_the_platform_writes(source: Path, tmp_path: Path) -> N
     job = replace(JOB, source_dir=source, hyperparameters={"lr": 0.1, "name": "a b", "deep": {"k": 1}})
     job = replace(job, inputs={"training": tmp_path}, instance_type="ml.p4d.24xlarge")
     control, folder = tmp_path / "control", HostFolder(tmp_path / "algo-2")
-    files.write_control(job, "torchrun", control)
-    files.write_host(job, "algo-2", folder, control, 8)
+    opt_ml.write_control(job, "torchrun", control)
+    opt_ml.write_host(job, "algo-2", folder, control, 8)
     config = folder.input / "config"
     parameters = json.loads((config / "hyperparameters.json").read_text())
     assert all(isinstance(value, str) for value in parameters.values())
@@ -56,7 +56,7 @@ def test_a_host_gets_what_the_platform_writes(source: Path, tmp_path: Path) -> N
     assert list(json.loads((config / "inputdataconfig.json").read_text())) == ["training"]
     # Where /opt/ml/output is missing, `train` ends with 0 whatever happens.
     assert (folder.output / "data").is_dir()
-    with tarfile.open(control / files.ARCHIVE) as archive:
+    with tarfile.open(control / opt_ml.ARCHIVE) as archive:
         assert sorted(archive.getnames()) == ["sub", "sub/helper.py", "train.py"]
 
 
@@ -67,7 +67,7 @@ def test_each_host_of_a_mixed_cluster_is_told_of_its_group(tmp_path: Path) -> No
     assert (mixed.hosts, mixed.rank_hosts) == (3, ("algo-2", "algo-3"))
     launch = launch_of(mixed)
     assert (launch.launcher, launch.processes_per_host) == ("mpi", 4)
-    assert Facts(mixed, "mpi", 4, ()).world_size == 8
+    assert JobFacts(mixed, "mpi", 4, ()).world_size == 8
     groups = [
         {"instance_group_name": "data", "instance_type": "ml.c5.xlarge", "hosts": ["algo-1"]},
         {"instance_group_name": "train", "instance_type": "ml.g5.12xlarge", "hosts": ["algo-2", "algo-3"]},
@@ -77,7 +77,7 @@ def test_each_host_of_a_mixed_cluster_is_told_of_its_group(tmp_path: Path) -> No
         ("algo-3", "train", "ml.g5.12xlarge", True),
     ):
         folder = HostFolder(tmp_path / host_name)
-        files.write_host(mixed, host_name, folder, tmp_path, 4)
+        opt_ml.write_host(mixed, host_name, folder, tmp_path, 4)
         told = json.loads((folder.input / "config/resourceconfig.json").read_text())
         assert (told["current_host"], told["current_group_name"]) == (host_name, group)
         assert told["current_instance_type"] == kind
@@ -91,18 +91,18 @@ def test_requirements_take_the_place_of_the_folders_own(source: Path, tmp_path: 
     (source / "requirements.txt").write_text("old")
     (tmp_path / "new.txt").write_text("new")
     job = replace(JOB, source_dir=source, requirements=tmp_path / "new.txt")
-    assert files.code_files(job, tmp_path)["requirements.txt"].read_text() == "new"
+    assert opt_ml.code_files(job, tmp_path)["requirements.txt"].read_text() == "new"
 
 
 def test_a_script_alone_is_all_that_is_uploaded(source: Path, tmp_path: Path) -> None:
     job = replace(JOB, entry_point=str(source / "train.py"))
-    assert list(files.code_files(job, tmp_path)) == ["train.py"]
+    assert list(opt_ml.code_files(job, tmp_path)) == ["train.py"]
 
 
 def test_launch_lines_need_nothing_of_the_user(source: Path, tmp_path: Path) -> None:
     job = replace(JOB, source_dir=source, launch_only=True, instance_type="ml.p4d.24xlarge")
-    files.write_control(job, "torchrun", tmp_path / "control")
-    with tarfile.open(tmp_path / "control" / files.ARCHIVE) as archive:
+    opt_ml.write_control(job, "torchrun", tmp_path / "control")
+    with tarfile.open(tmp_path / "control" / opt_ml.ARCHIVE) as archive:
         assert archive.getnames() == ["train.py"]
         kept = archive.extractfile("train.py")
         assert kept is not None
@@ -121,14 +121,14 @@ def test_launch_lines_need_nothing_of_the_user(source: Path, tmp_path: Path) -> 
 )
 def test_an_entry_point_that_the_platform_refuses(source: Path, entry_point: str, cause: str) -> None:
     with pytest.raises(RehearsalFailed) as refused:
-        files.check_entry_point(replace(JOB, source_dir=source, entry_point=entry_point))
+        opt_ml.check_entry_point(replace(JOB, source_dir=source, entry_point=entry_point))
     assert refused.value.details["cause"] == cause
     assert refused.value.remedy
 
 
 def test_an_entry_point_in_another_folder_is_offered(source: Path) -> None:
     with pytest.raises(RehearsalFailed) as refused:
-        files.check_entry_point(replace(JOB, source_dir=source, entry_point="helper.py"))
+        opt_ml.check_entry_point(replace(JOB, source_dir=source, entry_point="helper.py"))
     assert refused.value.remedy == "Did you mean sub/helper.py?"
 
 
@@ -136,7 +136,7 @@ def test_a_link_that_leads_out_of_the_source_folder_is_refused(source: Path, tmp
     (tmp_path / "elsewhere.py").write_text("")
     (source / "link.py").symlink_to(tmp_path / "elsewhere.py")
     with pytest.raises(RehearsalFailed, match="outside"):
-        files.check_entry_point(replace(JOB, source_dir=source, entry_point="link.py"))
+        opt_ml.check_entry_point(replace(JOB, source_dir=source, entry_point="link.py"))
 
 
 # --- containers, networks, owners, artifacts ------------------------------------------------------------------------
@@ -149,10 +149,10 @@ def test_a_containers_own_name_is_never_algo_n() -> None:
     assert names.container(1) == "trainwright-rehearsal-id-algo-2"
 
 
-IMAGE = Image("x", "sha256:0", {}, "/image/bin", {"PATH": "/image/bin"}, (), ("/site",), (), 0)
+IMAGE = JobImage("x", "sha256:0", {}, "/image/bin", {"PATH": "/image/bin"}, (), ("/site",), (), 0)
 
 
-def words(job: Job, tmp_path: Path) -> list[str]:
+def words(job: RehearsedJob, tmp_path: Path) -> list[str]:
     host = Host("algo-1", "container", "own", HostFolder(tmp_path / "algo-1"))
     found = command(
         job,
@@ -162,7 +162,7 @@ def words(job: Job, tmp_path: Path) -> list[str]:
         network=["--network", "n"],
         identity="id",
         gpus=False,
-        packages=Packages(),
+        packages=HostIndexes(),
     )
     return [f"{option} {value}" for option, value in itertools.pairwise(found)]
 
@@ -172,11 +172,11 @@ def test_a_container_is_as_the_platform_makes_it(tmp_path: Path) -> None:
     given = words(job, tmp_path)
     assert f"--mount type=bind,src={tmp_path},dst=/opt/ml/input/data/training,readonly" in given
     assert f"--mount type=bind,src={tmp_path}/algo-1/output,dst=/opt/ml/output" in given
-    assert f"--mount type=bind,src={tmp_path}/control/{files.PTH},dst=/site/{files.PTH},readonly" in given
+    assert f"--mount type=bind,src={tmp_path}/control/{opt_ml.PTH},dst=/site/{opt_ml.PTH},readonly" in given
     assert {"--env MINE=1", "--env AWS_REGION=us-west-2", "--memory 1g", "--memory-swap 1g"} <= set(given)
     # The image's own, unless programs stand in for others.
     assert not any(one.startswith("--env PATH=") for one in given)
-    assert f"--env PATH={files.CONTROL}/bin:{files.CONTROL}/devices:/image/bin" in words(
+    assert f"--env PATH={opt_ml.CONTROL}/bin:{opt_ml.CONTROL}/devices:/image/bin" in words(
         replace(job, launch_only=True), tmp_path
     )
     assert not any("--gpus" in one for one in given)

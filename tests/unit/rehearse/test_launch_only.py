@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from trainwright.rehearse import launch_only
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.launch_only import Launch
+from trainwright.rehearse.launch_only import LaunchLine
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.sagemaker.instances import instance, load_instances
 
 HOSTS = ("algo-1", "algo-2")
-P4D = Job("image", "train.py", launch_only=True, instance_type="ml.p4d.24xlarge")
+P4D = RehearsedJob("image", "train.py", launch_only=True, instance_type="ml.p4d.24xlarge")
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def call(control: Path, *argv: str | Path, **variables: str) -> subprocess.Compl
     )
 
 
-def read(control: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Launch, ...]:
+def read(control: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[LaunchLine, ...]:
     monkeypatch.setattr(launch_only, "_CONTROL", str(control))
     return launch_only.read(control / "facts", "algo-1")
 
@@ -118,11 +118,13 @@ def test_devices_are_those_of_the_instance_type(control, name):
 
 
 def test_nothing_is_in_the_way_of_a_job_that_runs():
-    assert launch_only.stand_ins(Job("image", "train.py", instance_type="ml.p4d.24xlarge")) == {}
+    assert launch_only.stand_ins(RehearsedJob("image", "train.py", instance_type="ml.p4d.24xlarge")) == {}
 
 
-def launch(host: str, *argv: str, in_image: str = "/usr/bin/x") -> Launch:
-    return Launch(host, argv, "/opt/ml/code", {"NCCL_PROTO": "simple", "HOME": "/root", "FI_PROVIDER": "efa"}, in_image)
+def launch(host: str, *argv: str, in_image: str = "/usr/bin/x") -> LaunchLine:
+    return LaunchLine(
+        host, argv, "/opt/ml/code", {"NCCL_PROTO": "simple", "HOME": "/root", "FI_PROVIDER": "efa"}, in_image
+    )
 
 
 def test_what_a_line_needs_has_to_be_in_the_image():

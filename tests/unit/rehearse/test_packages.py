@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.rehearse.packages import Packages, write_packages
+from trainwright.rehearse.indexes import HostIndexes, write_indexes
 from trainwright.site.site import Proxies, Site
 
 SITE = "/opt/trainwright-rehearsal/site"
@@ -21,7 +21,7 @@ def config(control: Path) -> dict[str, str]:
 
 
 def test_nothing_is_given_where_pip_needs_no_telling(tmp_path):
-    assert write_packages(Site(), tmp_path) == Packages()
+    assert write_indexes(Site(), tmp_path) == HostIndexes()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -37,7 +37,7 @@ def test_indexes_folders_and_authorities_of_this_machine(tmp_path):
         ca_bundle=tmp_path / "ca.pem",
         proxies=Proxies(https="http://proxy.example:3128"),
     )
-    told = write_packages(site, tmp_path / "control")
+    told = write_indexes(site, tmp_path / "control")
     assert told.mounts == ((tmp_path / "wheels", f"{SITE}/0"), (tmp_path, f"{SITE}/1"))
     assert dict(told.environment) == {"PIP_CONFIG_FILE": f"{SITE}/pip.conf"}
     assert config(tmp_path / "control") == {
@@ -59,5 +59,5 @@ def test_indexes_folders_and_authorities_of_this_machine(tmp_path):
 )
 def test_no_index_stays_without_one(tmp_path, local, expected):
     site = Site(no_index=True, find_links=(tmp_path,), local_indexes=(tmp_path / "simple",) if local else ())
-    write_packages(site, tmp_path / "control")
+    write_indexes(site, tmp_path / "control")
     assert config(tmp_path / "control") == {"find-links": f"{SITE}/0", **expected}

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.rehearsal_jobs import GROUPED, MIXED, job
 from trainwright.core.errors import RehearsalFailed, RequestError
-from trainwright.rehearse import files
-from trainwright.rehearse.hosts import Image
-from trainwright.rehearse.run import launch_of, of_image
+from trainwright.rehearse import opt_ml
+from trainwright.rehearse.hosts import JobImage
+from trainwright.rehearse.rehearsal import launch_of, of_image
 
 
 def test_a_word_a_text_and_a_file_give_a_distribution(tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def test_processes_without_a_launcher_are_refused() -> None:
 )
 def test_an_image_says_its_framework_and_what_it_has_of_smp(labels, environment, framework, smp) -> None:
     named = {f"io.trainwright.{name}": value for name, value in labels.items()}
-    image = Image("ref", "sha256:1", named, "/bin", environment, (), (), (), 0)
+    image = JobImage("ref", "sha256:1", named, "/bin", environment, (), (), (), 0)
     told = of_image(job(), image)
     assert (told.framework, told.smp_version) == (framework, smp)
 
@@ -102,12 +102,12 @@ def test_parameters_that_the_smp_of_the_image_does_not_know_are_refused() -> Non
     smp = {"enabled": True, "parameters": {"pipeline_parallel_degree": 2}}
     mpi = {"enabled": True, "processes_per_host": 8}
     wanted = replace(job(), distribution={"smdistributed": {"modelparallel": smp}, "mpi": mpi})
-    assert "mp_parameters" in files.hyperparameters(replace(wanted, smp_version="1.7.0"), "train.py", 8)
+    assert "mp_parameters" in opt_ml.hyperparameters(replace(wanted, smp_version="1.7.0"), "train.py", 8)
     with pytest.raises(RequestError, match="does not know pipeline_parallel_degree"):
-        files.hyperparameters(replace(wanted, smp_version="1.5.0"), "train.py", 8)
+        opt_ml.hyperparameters(replace(wanted, smp_version="1.5.0"), "train.py", 8)
 
 
 def test_a_launcher_of_tensorflow_is_no_mistake_in_an_image_of_tensorflow() -> None:
     wanted = job(distribution="parameter_server", hosts=2)
-    image = Image("ref", "sha256:1", {"io.trainwright.framework": "tensorflow"}, "/bin", {}, (), (), (), 0)
+    image = JobImage("ref", "sha256:1", {"io.trainwright.framework": "tensorflow"}, "/bin", {}, (), (), (), 0)
     assert launch_of(of_image(wanted, image)).launcher == "parameter-server"

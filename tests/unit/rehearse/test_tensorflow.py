@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tests.support.observer import observed
 from trainwright.rehearse.causes import explain
-from trainwright.rehearse.facts import Facts, HostFacts, Process
-from trainwright.rehearse.hosts import Image
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.launch_only import Launch, find_cause
-from trainwright.rehearse.run import of_image
-from trainwright.rehearse.seen import process
+from trainwright.rehearse.hosts import JobImage
+from trainwright.rehearse.launch_only import LaunchLine, find_cause
+from trainwright.rehearse.observed import HostFacts, JobFacts, Process
+from trainwright.rehearse.observer_files import process
+from trainwright.rehearse.rehearsal import of_image
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.rehearse.verdict import judge
 from trainwright.sagemaker.distribution import framework_of
 
@@ -44,11 +44,13 @@ def host(number: int, *processes: Process, **more: Any) -> HostFacts:
     return HostFacts(f"algo-{number}", **(facts | more))
 
 
-def facts(launcher: Any, *hosts: HostFacts, **more: Any) -> Facts:
-    return Facts(Job("image", "train.py", framework="tensorflow", hosts=len(hosts)), launcher, 1, hosts, **more)
+def facts(launcher: Any, *hosts: HostFacts, **more: Any) -> JobFacts:
+    return JobFacts(
+        RehearsedJob("image", "train.py", framework="tensorflow", hosts=len(hosts)), launcher, 1, hosts, **more
+    )
 
 
-def outcomes(seen: Facts) -> dict[str, str]:
+def outcomes(seen: JobFacts) -> dict[str, str]:
     return {check.name: check.outcome for check in judge(seen).checks}
 
 
@@ -184,9 +186,9 @@ def test_fit_of_keras_3_is_known_by_what_it_says() -> None:
 
 @pytest.mark.parametrize("launcher", ["mwms", "parameter-server"])
 def test_a_launch_without_tf_config_is_one_of_the_plain_toolkit(launcher: Any) -> None:
-    def lines(environment: dict[str, str]) -> tuple[Launch, ...]:
+    def lines(environment: dict[str, str]) -> tuple[LaunchLine, ...]:
         return (
-            Launch(
+            LaunchLine(
                 "algo-1", ("/opt/venv/bin/python", "train.py"), "/opt/ml/code", environment, "/opt/ml/code/train.py"
             ),
         )
@@ -211,7 +213,7 @@ def test_a_launch_without_tf_config_is_one_of_the_plain_toolkit(launcher: Any) -
     ],
 )
 def test_the_framework_of_an_image(label: str, module: str, asked: str | None, framework: str) -> None:
-    image = Image(
+    image = JobImage(
         reference="x",
         id="sha256:0",
         labels={"io.trainwright.framework": label} if label else {},
@@ -222,7 +224,7 @@ def test_the_framework_of_an_image(label: str, module: str, asked: str | None, f
         code=(),
         user=0,
     )
-    job = Job("x", "train.py", distribution={asked: {"enabled": True}} if asked else None)
+    job = RehearsedJob("x", "train.py", distribution={asked: {"enabled": True}} if asked else None)
     assert of_image(job, image).framework == framework
 
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.rehearsal_jobs import GROUPED, JOB, MIXED, job
-from trainwright.rehearse.facts import Facts, HostFacts, Process
-from trainwright.rehearse.launch_only import Launch, awaited
+from trainwright.rehearse.launch_only import LaunchLine, awaited
+from trainwright.rehearse.observed import HostFacts, JobFacts, Process
 from trainwright.rehearse.verdict import at_work, judge, judge_launches, last_lines, waiting_for
 
 
@@ -36,10 +36,10 @@ def host(number: int, *processes: Process, **more: Any) -> HostFacts:
     return HostFacts(name=f"algo-{number}", **(facts | more))
 
 
-GOOD = Facts(JOB, "torchrun", 2, (host(1, rank(0), rank(1)), host(2, rank(2), rank(3))))
+GOOD = JobFacts(JOB, "torchrun", 2, (host(1, rank(0), rank(1)), host(2, rank(2), rank(3))))
 
 
-def outcome(facts: Facts) -> dict[str, str]:
+def outcome(facts: JobFacts) -> dict[str, str]:
     return {check.name: check.outcome for check in judge(facts).checks}
 
 
@@ -185,10 +185,10 @@ def test_a_stop_waits_for_every_rank(tmp_path: Path) -> None:
 def test_hosts_without_ranks_have_lines_of_their_own() -> None:
     mixed = job(instance_groups=MIXED, distribution=GROUPED, launch_only=True)
     assert awaited("mpi", mixed) == {"algo-1", "algo-2"}
-    facts = Facts(mixed, "mpi", 4, tuple(HostFacts(name=name) for name in mixed.host_names))
+    facts = JobFacts(mixed, "mpi", 4, tuple(HostFacts(name=name) for name in mixed.host_names))
 
-    def launch(host_name: str, *argv: str) -> Launch:
-        return Launch(host_name, argv, "/opt/ml/code", {}, "/usr/bin/x")
+    def launch(host_name: str, *argv: str) -> LaunchLine:
+        return LaunchLine(host_name, argv, "/opt/ml/code", {}, "/usr/bin/x")
 
     alone, ranks = launch("algo-1", "python", "--", "train.py"), launch("algo-2", "mpirun", "-np", "8")
     assert judge_launches(facts, [alone, ranks]).passed
@@ -204,7 +204,7 @@ def test_ranks_of_one_group_are_the_whole_world() -> None:
     ranked = [rank(number, world_sizes={"mpi": 4}, reduced={"mpi": 10.0}) for number in range(4)]
     single = Process(pid=9, parent=5, argv=("python", "--", "train.py"), host_name="ip-9", ended=True)
     hosts = (host(1, single), host(2, *ranked[:2]), host(3, *ranked[2:]))
-    judged = judge(Facts(mixed, "mpi", 2, hosts))
+    judged = judge(JobFacts(mixed, "mpi", 2, hosts))
     assert judged.passed, judged.checks
     assert next(check.says for check in judged.checks if check.name == "world size") == "4 = 2 x 2"
-    assert not judge(Facts(mixed, "mpi", 2, (host(1), *hosts[1:]))).passed
+    assert not judge(JobFacts(mixed, "mpi", 2, (host(1), *hosts[1:]))).passed

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from trainwright.rehearse.show import RehearsalView, doing
+from trainwright.rehearse.log_view import RehearsalView, doing
 
 
 def test_the_view_prefixes_every_line_and_survives_a_broken_pipe() -> None:

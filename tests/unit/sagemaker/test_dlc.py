@@ -22,7 +22,7 @@ from trainwright.sagemaker.dlc import (
     FRAMEWORKS,
     PATH,
     Claim,
-    Correction,
+    DlcCorrection,
     DlcTable,
     Recorded,
     Snapshot,
@@ -378,9 +378,9 @@ def test_dates_that_contradict_the_policy() -> None:
         dlc_merge.merge([claim("documents", LONG, released=day, end_of_patch=date(2022, 1, 1))], [], [policy])
 
 
-def correction(**changes: Any) -> Correction:
+def correction(**changes: Any) -> DlcCorrection:
     said = {"source": "sagemaker-core", "repository": "pytorch-training", "tag": LONG.replace("cu113", "cu110")}
-    return Correction.model_validate(
+    return DlcCorrection.model_validate(
         {**said, "field": "cuda", "says": "cu110", "taken": "cu113", "why": "seen", **changes}
     )
 

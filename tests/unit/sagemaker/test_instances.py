@@ -19,7 +19,14 @@ from hypothesis import strategies as st
 from devtools import refresh_instances as refresh
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.runner import Completed
-from trainwright.sagemaker.instances import PATH, Correction, instance, load_instances, read_table, shipped_table
+from trainwright.sagemaker.instances import (
+    PATH,
+    InstanceCorrection,
+    instance,
+    load_instances,
+    read_table,
+    shipped_table,
+)
 
 NAMES = sorted(load_instances())
 FACTS: refresh.Facts = {"gpus": 4, "efa": 1, "vcpus": 32, "memory_gib": 244, "architecture": "x86_64"}
@@ -186,12 +193,15 @@ def test_what_is_like_nothing_gets_the_families() -> None:
 # --- from claims to the table ---------------------------------------------------------------------------------------
 
 
-def correction(source: str, name: str, field: str, says: Any, taken: Any) -> Correction:
-    return Correction(source=source, instances=(name,), field=field, says=says, taken=taken, why="because")
+def correction(source: str, name: str, field: str, says: Any, taken: Any) -> InstanceCorrection:
+    return InstanceCorrection(source=source, instances=(name,), field=field, says=says, taken=taken, why="because")
 
 
 def faults(
-    valid: Sequence[str], claims: refresh.Claims, corrections: Sequence[Correction] = (), strict: Sequence[str] = ()
+    valid: Sequence[str],
+    claims: refresh.Claims,
+    corrections: Sequence[InstanceCorrection] = (),
+    strict: Sequence[str] = (),
 ) -> list[str]:
     with pytest.raises(RequestError) as refused:
         refresh.merge(valid, claims, corrections, training_only=strict)
@@ -282,7 +292,7 @@ def test_corrections_change_a_name_then_a_value_and_leave_the_claims_alone() -> 
         ),
     ],
 )
-def test_a_correction_that_is_not_needed_any_more_is_a_fault(stale: Correction, fault: str) -> None:
+def test_a_correction_that_is_not_needed_any_more_is_a_fault(stale: InstanceCorrection, fault: str) -> None:
     listed = faults(["ml.a.xlarge"], {"one": {"ml.a.xlarge": FACTS, "ml.b.xlarge": FACTS}}, [stale])
     assert len(listed) == 1
     assert fault in listed[0]

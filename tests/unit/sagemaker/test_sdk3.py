@@ -13,7 +13,7 @@ import pytest
 
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.runner import Completed
-from trainwright.rehearse.job import Job
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.sagemaker import sdk3
 
 TEMPLATES = '''
@@ -113,7 +113,7 @@ def test_the_channels_hold_code_drivers_and_script(index, tmp_path):
     pins = tmp_path / "pins.txt"
     pins.write_text("numpy\n")
     files = {str(path.relative_to(source)): path for path in source.rglob("*")} | {"requirements.txt": pins}
-    wanted = Job(
+    wanted = RehearsedJob(
         image="x",
         entry_point="train.py",
         source_dir=source,
@@ -140,11 +140,11 @@ def test_without_a_distribution_the_basic_driver_runs(index, tmp_path):
     index()
     script = tmp_path / "train.sh"
     script.write_text("true")
-    sdk3.write_channels(Job("x", "train.sh", sdk=3), tmp_path / "data", "train.sh", {"train.sh": script})
+    sdk3.write_channels(RehearsedJob("x", "train.sh", sdk=3), tmp_path / "data", "train.sh", {"train.sh": script})
     assert (tmp_path / "data/sm_drivers/distributed.json").read_text() == "{}"
     assert "\nbasic\n" in (tmp_path / "data/sm_drivers/sm_train.sh").read_text()
     with pytest.raises(RequestError, match="not train"):
-        sdk3.write_channels(Job("x", "train", sdk=3), tmp_path / "data", "train", {})
+        sdk3.write_channels(RehearsedJob("x", "train", sdk=3), tmp_path / "data", "train", {})
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import stat
 from pathlib import Path
 
 import pytest
 
-from trainwright.core.errors import RequestError, SourceError
+from trainwright.core.errors import RequestError
 from trainwright.core.masking import mask
 from trainwright.site.site import Site, load_site
 
@@ -217,59 +216,27 @@ def test_the_site_is_frozen_and_strict() -> None:
         Site(indx="x")  # type: ignore[call-arg]
 
 
-def digest(data: bytes) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
-def test_wheels_are_found_in_folders_and_local_indexes(tmp_path: Path) -> None:
+def test_where_a_wheel_may_be_on_this_machine(tmp_path: Path) -> None:
     for folder in ("w", "index/simple/my-pkg", "index/files"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "w/a-1+cpu-py3-none-any.whl").write_bytes(b"a")
     (tmp_path / "index/files/My_Pkg-1+cu-py3-none-any.whl").write_bytes(b"p")
     (tmp_path / "index/simple/my-pkg/my.pkg-2.tar.gz").write_bytes(b"s")
     (tmp_path / "index/simple/my-pkg/index.html").write_text(
         '<a href="../../files/My_Pkg-1%2Bcu-py3-none-any.whl#sha256=00">x</a><a href="https://x/My_Pkg-3.whl">y</a>'
     )
     site = Site(find_links=(tmp_path / "w",), local_indexes=(tmp_path / "index/simple",))
-    names = {
-        "a-1+cpu-py3-none-any.whl": digest(b"a"),
-        "My_Pkg-1+cu-py3-none-any.whl": "sha256:" + digest(b"p"),
-        "my.pkg-2.tar.gz": digest(b"s"),
-        "My_Pkg-3.whl": digest(b"n"),
-    }
-    found = site.wheelhouse(names)
-    assert {name: path.read_bytes() for name, path in found.items()} == dict(
-        zip(names, (b"a", b"p", b"s"), strict=False)
-    )
 
+    def indexed(name: str) -> list[str]:
+        first, *others = site.local_files(name)
+        assert first == tmp_path / "w" / name, "a folder is named for what it lacks as well"
+        return [str(path.resolve().relative_to(tmp_path)) for path in others]
 
-def test_a_wrong_hash_is_an_error_unless_another_file_is_right(tmp_path: Path) -> None:
-    for folder, data in (("one", b"bad"), ("two", b"good")):
-        (tmp_path / folder).mkdir()
-        (tmp_path / folder / "a-1.whl").write_bytes(data)
-    both = Site(find_links=(tmp_path / "one", tmp_path / "two"))
-    assert both.wheelhouse({"a-1.whl": digest(b"good")}) == {"a-1.whl": tmp_path / "two/a-1.whl"}
-    with pytest.raises(SourceError, match=r"a-1\.whl has the sha256") as wrong:
-        both.wheelhouse({"a-1.whl": digest(b"else")})
-    assert wrong.value.exit_code == 8
+    assert indexed("a-1+cpu-py3-none-any.whl") == []
+    assert indexed("My_Pkg-1+cu-py3-none-any.whl") == ["index/files/My_Pkg-1+cu-py3-none-any.whl"]
+    assert indexed("my.pkg-2.tar.gz") == ["index/simple/my-pkg/my.pkg-2.tar.gz"]
+    assert indexed("My_Pkg-3.whl") == []
     with pytest.raises(RequestError):
-        both.wheelhouse({"../one/a-1.whl": digest(b"bad")})
-
-
-def test_a_hash_is_taken_once_until_the_file_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = tmp_path / "a-1.whl"
-    wheel.write_bytes(b"1")
-    site, taken, real = Site(find_links=(tmp_path,)), [], hashlib.file_digest
-    monkeypatch.setattr(hashlib, "file_digest", lambda file, name: taken.append(1) or real(file, name))
-    for _ in range(3):
-        site.wheelhouse({"a-1.whl": digest(b"1")})
-    assert len(taken) == 1
-    wheel.write_bytes(b"22")
-    with pytest.raises(SourceError):
-        site.wheelhouse({"a-1.whl": digest(b"1")})
-    (tmp_path / "cache/wheelhouse.json").write_text("{broken")
-    site.wheelhouse({"a-1.whl": digest(b"22")})
-    assert len(taken) == 3
+        site.local_files("../one/a-1.whl")
 
 
 def test_the_artifact_mirror_is_a_secret_of_the_build(tmp_path: Path, env: dict[str, str]) -> None:

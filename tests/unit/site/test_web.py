@@ -13,7 +13,7 @@ import pytest
 from tests.support.loopback import Loopback, loopback, status
 from trainwright.site import web
 from trainwright.site.site import Site
-from trainwright.site.web import Origin, open_url
+from trainwright.site.web import WebOrigin, open_url
 
 LOGIN = "Basic " + base64.b64encode(b"bob:p w").decode()
 
@@ -123,7 +123,7 @@ def test_a_login_goes_on_to_the_same_place_and_to_no_other(server: Loopback, oth
     ],
 )
 def test_a_redirection_never_leads_back_from_https(origin: str, target: str, fine: bool) -> None:
-    came = Origin(origin, "a", 443)
+    came = WebOrigin(origin, "a", 443)
     if fine:
         web._check_redirect(came, target)
         return

@@ -13,6 +13,7 @@ from trainwright.core.errors import SourceError
 from trainwright.lock.apt_packages import questions
 from trainwright.plan.plan_lock import LockedSystemPackage
 from trainwright.prove.system_check import gone_from_archive
+from trainwright.site.site import Site
 from trainwright.sources import apt_repository as apt
 from trainwright.sources.inputs import Inputs
 
@@ -89,12 +90,16 @@ def test_an_index_grows(folder):
     assert hashlib.sha256(text.encode()).hexdigest() in release
 
 
+def files_of(folder: Path, packages: list[LockedSystemPackage] | None, prefix: str) -> dict[str, str | Path]:
+    return apt.context_files(apt.gathered(Site(apt_folder=folder), "debian-12", packages), "debian-12", prefix)
+
+
 def test_a_build_gets_what_the_lock_names_and_no_more(folder):
-    files = apt.context_files(folder, "debian-12", [package("two", "1:1-2")], "apt/repository")
+    files = files_of(folder, [package("two", "1:1-2")], "apt/repository")
     assert files["apt/repository/pool/two_1%3a1-2_amd64.deb"] == folder / "pool/two_1%3a1-2_amd64.deb"
     index = str(files["apt/repository/dists/debian-12/main/binary-amd64/Packages"])
     assert [apt.key(s)[0] for s in apt.stanzas(index)] == ["two"]
-    everything = apt.context_files(folder, "debian-12", None, "x")
+    everything = files_of(folder, None, "x")
     assert sum("pool" in name for name in everything) == 2
 
 
@@ -111,7 +116,7 @@ def test_a_repository_without_the_right_package_ends_with_8(folder, how):
     else:
         wanted = [package("four")]
     with pytest.raises(SourceError) as refused:
-        apt.context_files(folder, "debian-12", wanted, "x")
+        files_of(folder, wanted, "x")
     assert refused.value.exit_code == 8
     assert str(folder) in refused.value.message
     assert refused.value.details["urls"]
@@ -176,7 +181,7 @@ def test_a_version_that_is_gone_is_told_from_other_failures(lines, named):
         system = (package("one"),)
         request = "--framework pytorch"
 
-    inputs = Inputs(None, Lock(), strict=True)  # type: ignore[arg-type]
+    inputs = Inputs(resolved=None, plan=None, catalog=None, site=Site(), lock=Lock(), strict=True)  # type: ignore[arg-type]
     failure = gone_from_archive(inputs, "efa", lines, "/log")
     assert (failure is None) == (named is None)
     if failure is not None:

@@ -15,7 +15,8 @@ from trainwright.engine.engine import Client, Engine
 from trainwright.plan.plan import Base
 from trainwright.site.site import Site, load_site
 from trainwright.sources import base_image
-from trainwright.sources.base_image import build_arguments, canonical, mirrored, with_digest
+from trainwright.sources.base_image import canonical, images_of, mirrored
+from trainwright.sources.inputs import with_digest
 
 DIGEST = "sha256:" + "d" * 64
 IDS = {"BASE_IMAGE": "sha256:" + "1" * 64, "BUILD_IMAGE": "sha256:" + "2" * 64}
@@ -109,16 +110,20 @@ def docker(monkeypatch: pytest.MonkeyPatch) -> Docker:
     return made
 
 
+def arguments(base: Base, ids: dict[str, str | None], site: Site) -> dict[str, str]:
+    return base_image.build_arguments(images_of(base, ids, site), ENGINE, say=quiet)
+
+
 def test_a_mirror_and_a_lock_make_build_arguments(docker):
     site = Site(registries={"docker.io": "mirror.example/hub"})
     base = IMAGES.model_copy(update={"digest": DIGEST})
-    assert build_arguments(base, {}, site, ENGINE, say=quiet) == {
+    assert arguments(base, {}, site) == {
         "BASE_IMAGE": f"mirror.example/hub/nvidia/cuda:1-base@{DIGEST}",
         "BUILD_IMAGE": "mirror.example/hub/nvidia/cuda:1-devel",
     }
     # Without a mirror the Dockerfile says it all.
-    assert build_arguments(base, {}, Site(), ENGINE, say=quiet) == {}
-    assert build_arguments(Base(kind="debian", os="debian-12"), {}, site, ENGINE, say=quiet) == {}
+    assert arguments(base, {}, Site()) == {}
+    assert arguments(Base(kind="debian", os="debian-12"), {}, site) == {}
 
 
 def test_images_of_a_folder_are_loaded_once_and_held_to_their_ids(docker, tmp_path):
@@ -128,7 +133,7 @@ def test_images_of_a_folder_are_loaded_once_and_held_to_their_ids(docker, tmp_pa
         path.write_bytes(b"")
         docker.loads[path.name] = image_id
     for _ in range(2):
-        found = build_arguments(IMAGES, IDS, site, ENGINE, say=quiet)
+        found = arguments(IMAGES, IDS, site)
         assert found == {name: f"trainwright/base:{image_id[7:19]}" for name, image_id in IDS.items()}
     assert len([words for words in docker.calls if words[0] == "load"]) == len(IDS)
 
@@ -141,7 +146,7 @@ def test_a_folder_without_the_right_image_ends_with_8(docker, tmp_path, how):
     if how == "another image":
         docker.loads[path.name] = "sha256:" + "9" * 64
     with pytest.raises(SourceError) as refused:
-        build_arguments(IMAGES, IDS, Site(image_folder=tmp_path), ENGINE, say=quiet)
+        arguments(IMAGES, IDS, Site(image_folder=tmp_path))
     assert refused.value.exit_code == 8
     assert refused.value.details["component"] == "base"
     assert str(path) in refused.value.message
@@ -151,10 +156,10 @@ def test_a_folder_without_the_right_image_ends_with_8(docker, tmp_path, how):
 def test_an_image_of_no_registry_has_to_be_the_one_of_the_lock(docker):
     base = Base(kind="debian", os="debian-12", image="team/base:1")
     docker.has["team/base:1"] = IDS["BASE_IMAGE"]
-    assert build_arguments(base, IDS, Site(), ENGINE, say=quiet) == {"BASE_IMAGE": "team/base:1"}
+    assert arguments(base, IDS, Site()) == {"BASE_IMAGE": "team/base:1"}
     docker.has["team/base:1"] = IDS["BUILD_IMAGE"]
     with pytest.raises(SourceError, match="not in this engine"):
-        build_arguments(base, IDS, Site(), ENGINE, say=quiet)
+        arguments(base, IDS, Site())
 
 
 def test_what_cannot_be_pulled_names_the_mirror(docker):

@@ -15,7 +15,7 @@ from trainwright.build.context import write_context
 from trainwright.build.dockerfile import steps
 from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import load_catalog
-from trainwright.catalog.component import Source
+from trainwright.catalog.component import SourceFile
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.core.records import parse_record
@@ -25,6 +25,8 @@ from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site
 from trainwright.sources import locations
 from trainwright.sources.failures import FETCH_EXIT, source_failure
+from trainwright.sources.gather import gather
+from trainwright.sources.inputs import Input, Materials
 from trainwright.sources.reachability import nearest_from_packages
 
 GOOD = b"the right bytes" * 100
@@ -60,31 +62,17 @@ def plan(catalog) -> Plan:
     return resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
 
 
+def addresses(site: Site) -> list[str]:
+    return [place.address for place in locations.places(ARCHIVE, site)]
+
+
 def test_the_mirror_comes_first_in_both_layouts_then_url_then_mirrors():
     site = Site(artifact_mirror="https://mine.example/a/")
-    first, second, *rest = locations.places(ARCHIVE, site)
+    first, second, *rest = addresses(site)
     assert first == f"https://mine.example/a/{SHA[:2]}/{SHA}/{FILE}"
     assert second == f"https://mine.example/a/{FILE}"
     assert rest == ["https://up.example/t", "https://m.example/t"]
-    assert locations.places(ARCHIVE, Site()) == rest
-
-
-@pytest.mark.parametrize("layout", [0, 1])
-def test_a_folder_holds_archives_in_either_layout(tmp_path, layout):
-    path = tmp_path / "folder" / locations.on_mirror(FILE, SHA)[layout]
-    path.parent.mkdir(parents=True)
-    path.write_bytes(GOOD)
-    assert locations.in_folder([ARCHIVE], Site(artifact_folder=tmp_path / "folder")) == ({FILE: path}, [])
-    assert locations.in_folder([ARCHIVE], Site()) == ({}, [])
-    assert locations.in_folder([ARCHIVE], Site(artifact_folder=tmp_path)) == ({}, [])
-
-
-def test_a_wrong_file_in_a_folder_is_passed_over_with_a_word(tmp_path):
-    (tmp_path / FILE).write_bytes(b"else")
-    found, (note,) = locations.in_folder([ARCHIVE], Site(artifact_folder=tmp_path))
-    assert not found
-    assert str(tmp_path / FILE) in note
-    assert SHA in note
+    assert addresses(Site()) == rest
 
 
 @pytest.mark.parametrize(
@@ -102,9 +90,9 @@ def test_a_wrong_file_in_a_folder_is_passed_over_with_a_word(tmp_path):
 )
 def test_odd_sources_are_refused_where_they_are_read(wrong):
     good = {"file": FILE, "sha256": SHA, "url": "https://up.example/t?a=1&b=2"}
-    assert parse_record(Source, good, "here").url == good["url"]
+    assert parse_record(SourceFile, good, "here").url == good["url"]
     with pytest.raises(RequestError, match="here"):
-        parse_record(Source, good | wrong, "here")
+        parse_record(SourceFile, good | wrong, "here")
 
 
 def test_the_dockerfile_names_the_places_and_their_checksum(plan, catalog):
@@ -138,13 +126,13 @@ def test_an_archive_of_the_folder_goes_into_the_context(plan, catalog, tmp_path,
     (tmp_path / "folder" / FILE).write_bytes(GOOD)
     said: list[str] = []
     site = Site(artifact_folder=tmp_path / "folder")
-    write_context(plan, catalog, site, tmp_path / "context", say=said.append)
+    write_context(gather(plan, catalog, site), tmp_path / "context", say=said.append)
     assert (tmp_path / "context" / "archives" / "metis" / FILE).read_bytes() == GOOD
-    write_context(plan, catalog, Site(), tmp_path / "context", say=said.append)
+    write_context(gather(plan, catalog, Site()), tmp_path / "context", say=said.append)
     assert not any((tmp_path / "context" / "archives" / "metis").iterdir())
     assert not said
     (tmp_path / "folder" / FILE).write_bytes(b"else")
-    write_context(plan, catalog, site, tmp_path / "context", say=said.append)
+    write_context(gather(plan, catalog, site), tmp_path / "context", say=said.append)
     assert "passed over" in said[0]
     assert str(tmp_path / "folder") not in (tmp_path / "context" / "Dockerfile").read_text()
 
@@ -262,17 +250,15 @@ def test_fetch_uses_the_context_before_any_place(fetch, server, tmp_path):
     assert "of the build context: has the sha256" in done.stdout
 
 
-def planned(name: str, source: PlannedSource) -> Plan:
-    plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
-    metis = plan.components[0].model_copy(update={"name": name, "sources": (source,)})
-    return plan.model_copy(update={"components": (metis, *plan.components[1:])})
+def taken(source: PlannedSource) -> Materials:
+    return Materials(archives=(Input("thing", "archive", source),))
 
 
 def test_a_failed_fetch_is_told_with_file_places_and_remedy(fetch, server):
     server.pages = {"/changed": b"other"}
     dead = dead_url()
     done = fetch(dead, f"{server.url}/changed")
-    failure = source_failure(planned("thing", ARCHIVE), "other", 88, done.stdout.splitlines(), "/log")
+    failure = source_failure(taken(ARCHIVE), "other", 88, done.stdout.splitlines(), "/log")
     assert failure is not None
     assert failure.exit_code == 8
     details = failure.details
@@ -286,7 +272,7 @@ def test_a_failed_fetch_is_told_with_file_places_and_remedy(fetch, server):
 def test_a_file_without_a_known_checksum_is_told_by_its_name(fetch):
     unknown = ARCHIVE.model_copy(update={"sha256": None})
     done = fetch(dead_url(), sha256="-")
-    failure = source_failure(planned("thing", unknown), "other", 88, done.stdout.splitlines(), "/log")
+    failure = source_failure(taken(unknown), "other", 88, done.stdout.splitlines(), "/log")
     assert failure is not None
     assert failure.exit_code == 8
     assert (failure.details["component"], failure.details["file"], failure.details["expected"]) == ("thing", FILE, None)
@@ -314,9 +300,9 @@ ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you
 @pytest.mark.parametrize("said", [UV, PIP])
 def test_a_hash_mismatch_of_a_package_is_a_source_failure(said):
     expected, found = "0" * 64, "1" * 64
-    plan = planned("thing", PlannedSource(package="six==1.16.0", file="six.whl", sha256=expected))
+    six = Input("thing", "python", PlannedSource(package="six==1.16.0", file="six.whl", sha256=expected))
     lines = said.format(expected=expected, found=found).splitlines()
-    failure = source_failure(plan, "tools", 1, lines, "/log")
+    failure = source_failure(Materials(python=(six,)), "tools", 1, lines, "/log")
     assert failure is not None
     assert failure.details["component"] == "thing"
     assert (failure.details["file"], failure.details["expected"], failure.details["found"]) == (
@@ -330,7 +316,7 @@ def test_a_hash_mismatch_of_a_package_is_a_source_failure(said):
 
 def test_a_failed_sha256sum_is_a_source_failure():
     lines = [f"{FILE}: FAILED", "sha256sum: WARNING: 1 computed checksum did NOT match"]
-    failure = source_failure(planned("thing", ARCHIVE), "os", 1, lines, "/log")
+    failure = source_failure(taken(ARCHIVE), "os", 1, lines, "/log")
     assert failure is not None
     assert (failure.details["component"], failure.details["file"]) == ("thing", FILE)
     assert failure.details["expected"] == SHA
@@ -347,4 +333,4 @@ def test_a_failed_sha256sum_is_a_source_failure():
     ],
 )
 def test_any_other_failure_is_none_of_a_source(code, lines):
-    assert source_failure(planned("thing", ARCHIVE), "thing", code, lines, "/log") is None
+    assert source_failure(taken(ARCHIVE), "thing", code, lines, "/log") is None

@@ -19,6 +19,7 @@ from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Proxies, Site
 from trainwright.sources import reachability
+from trainwright.sources.gather import gather
 from trainwright.verbs.documents import FailureDocument
 
 GOOD = b"the right bytes" * 100
@@ -55,7 +56,7 @@ def plan_with(*urls: str, image: str | None = None) -> Plan:
 
 
 def check(plan: Plan, site: Site | None = None, seconds: float = 5.0) -> None:
-    reachability.check_sources(plan, CATALOG, site or Site(), ENGINE, seconds=seconds)
+    reachability.check_sources(gather(plan, CATALOG, site or Site()), ENGINE, seconds=seconds)
 
 
 def refused(plan: Plan, site: Site | None = None, seconds: float = 5.0) -> SourceError:
@@ -194,7 +195,7 @@ def test_an_index_of_the_site_is_asked_along(server):
 def test_a_base_image_that_the_engine_has_is_not_asked_for(monkeypatch, server):
     has = Engine(Client("/bin/true", "builtin", "20.10", "plain"), "20.10")
     monkeypatch.setattr(reachability, "sdk", None)
-    reachability.check_sources(plan_with(image="local/base:1"), CATALOG, Site(), has)
+    reachability.check_sources(gather(plan_with(image="local/base:1"), CATALOG, Site()), has)
 
 
 def test_the_engine_is_asked_for_a_base_image(monkeypatch):

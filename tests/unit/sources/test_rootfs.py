@@ -11,9 +11,11 @@ import pytest
 from tests.support.loopback import loopback, truncated
 from trainwright.core.errors import EngineError, SourceError
 from trainwright.core.paths import cache_dir
+from trainwright.plan.plan_lock import LockedBase
 from trainwright.site.site import Site
 from trainwright.sources import rootfs
 from trainwright.sources.debian_base import Base
+from trainwright.sources.gather import gather_base
 
 GOOD = b"a root file system" * 100
 SHA = hashlib.sha256(GOOD).hexdigest()
@@ -49,7 +51,10 @@ def maker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Maker:
 
 
 def find(site: Site | None = None) -> Path:
-    return rootfs.locked_rootfs("debian-12", SHA, site or Site(), say=quiet)
+    base = LockedBase(kind="debian", os="debian-12", sha256=SHA)
+    gathered = gather_base(base, site or Site()).rootfs
+    assert gathered is not None
+    return rootfs.locked_rootfs(gathered, "debian-12", site or Site(), say=quiet)
 
 
 def place(path: Path, content: bytes = GOOD) -> Path:

@@ -15,7 +15,9 @@ from trainwright.core.paths import templates_dir
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
+from trainwright.site.site import Site
 from trainwright.sources.failures import FETCH_EXIT, source_failure
+from trainwright.sources.gather import gather
 
 FOLDER = templates_dir() / "components" / "efa"
 ARCHIVE = "aws-efa-installer-1.49.0.tar.gz"
@@ -125,7 +127,8 @@ def test_a_changed_archive_is_found_out(signed, signers):
         file.write(b"x")
     done = verify(signed, signers["aws"][0])
     assert done.returncode == FETCH_EXIT
-    failure = source_failure(plan_with_efa(), "efa", done.returncode, done.stdout.splitlines(), "/log")
+    taken = gather(plan_with_efa(), load_catalog(), Site())
+    failure = source_failure(taken, "efa", done.returncode, done.stdout.splitlines(), "/log")
     assert failure is not None
     assert failure.exit_code == 8
     assert (failure.details["component"], failure.details["file"]) == ("efa", ARCHIVE)

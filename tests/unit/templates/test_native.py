@@ -17,7 +17,7 @@ from tests.support.catalogs import write_line
 from trainwright.build.dockerfile import stages, steps
 from trainwright.build.render import render_dockerfile
 from trainwright.catalog.catalog import Catalog, load_catalog
-from trainwright.catalog.component import Target
+from trainwright.catalog.component import BuildTarget
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.plan.request import make_request
@@ -168,7 +168,7 @@ def test_openmpi_knows_cuda_as_aws_has_it(rendered, version, kind, has_cuda):
 @pytest.mark.parametrize(("version", "folder"), [("4.0.4", "v4.0"), ("4.1.8", "v4.1")])
 def test_openmpi_archives(version, folder):
     provider = CATALOG.components["openmpi"].component.providers["source"]
-    (source,) = provider.sources_for(version, Target("pytorch", "1.10.2", "11.3", "3.8")) or ()
+    (source,) = provider.sources_for(version, BuildTarget("pytorch", "1.10.2", "11.3", "3.8")) or ()
     assert source.url == f"https://download.open-mpi.org/release/open-mpi/{folder}/openmpi-{version}.tar.bz2"
 
 
@@ -274,7 +274,7 @@ def test_plugin_is_compiled_where_everything_is_that_it_is_compiled_against(rend
 )
 def test_archives_of_the_plugin(version, url):
     provider = CATALOG.components["aws-ofi-nccl"].component.providers["source"]
-    (source,) = provider.sources_for(version, Target("pytorch", "1.10.2", "11.3", "3.8")) or ()
+    (source,) = provider.sources_for(version, BuildTarget("pytorch", "1.10.2", "11.3", "3.8")) or ()
     assert source.url == f"https://github.com/aws/aws-ofi-nccl/{url}"
 
 

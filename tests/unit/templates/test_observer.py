@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.observer import observed
-from trainwright.rehearse import seen
+from trainwright.rehearse import observer_files
 from trainwright.rehearse.verdict import waiting_for
 
 
@@ -74,7 +74,7 @@ def sleeps():
 threading.Thread(target=sleeps, daemon=True).start()
 time.sleep(0.2)
 def asks():
-    os.kill(os.getpid(), {seen.STACKS})
+    os.kill(os.getpid(), {observer_files.STACKS})
 asks()
 """
     (one,) = observed(tmp_path, script)
@@ -94,7 +94,7 @@ _EVENTS = st.dictionaries(
 
 @given(st.lists(_EVENTS))
 def test_facts_that_make_no_sense_end_nothing(events: list[dict[str, Any]]) -> None:
-    seen.process(1, events)
+    observer_files.process(1, events)
 
 
 @given(st.binary(max_size=400))
@@ -102,5 +102,5 @@ def test_facts_of_a_killed_process_are_read_as_far_as_they_go(tmp_path_factory: 
     folder = tmp_path_factory.mktemp("facts")
     good = json.dumps({"e": "start", "t": 1.0, "parent": 1, "argv": ["x"], "env": {"RANK": "0"}})
     (folder / "7.jsonl").write_bytes(good.encode() + b"\n" + tail)
-    (one,) = seen.processes(folder)
+    (one,) = observer_files.processes(folder)
     assert (one.pid, one.rank) == (7, 0)

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.core.paths import templates_dir
-from trainwright.rehearse.texts import TEXTS
+from trainwright.sagemaker.diagnosis import load_book
 
 PROGRAM = templates_dir() / "components/sagemaker-toolkit/training-init"
 # A script that tells of its SIGTERM, after so many seconds of saving.
@@ -136,7 +136,7 @@ def test_a_missing_train_is_what_the_rehearsal_calls_so(container, tmp_path):
     running = container.start("train", cwd=tmp_path)
     _, said = running.communicate(timeout=10)
     assert running.returncode == 127
-    pattern = next(text.pattern for text in TEXTS if text.id == "train-missing")
+    pattern = next(cause.search for cause in load_book().rehearsal if cause.id == "train-missing")
     assert pattern.search(said), said
 
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.core.errors import RequestError
-from trainwright.user.dockerignore import Ignore, read_ignore
+from trainwright.user.dockerignore import IgnoreRules, read_ignore
 
 # Patterns, a path, whether it is left out.
 CASES = [
@@ -60,7 +60,7 @@ CASES = [
 
 @pytest.mark.parametrize(("lines", "name", "left_out"), CASES)
 def test_patterns(lines, name, left_out):
-    assert Ignore(lines).matches(name) is left_out
+    assert IgnoreRules(lines).matches(name) is left_out
 
 
 @pytest.mark.parametrize("line", ["!", "a[", "[]a]", "[x-]", "[-x]", "a\\", "[^bc", "x" * 5000])
@@ -92,7 +92,7 @@ def test_no_file(tmp_path: Path):
 @given(st.lists(st.text(alphabet="ab/*?[]^-!\\. #\n", max_size=12), max_size=6), st.text(alphabet="ab/.", min_size=1))
 def test_any_lines_are_read_or_refused(lines, name):
     try:
-        Ignore(lines).matches(name)
+        IgnoreRules(lines).matches(name)
     except RequestError as refused:
         assert re.search(r"\.dockerignore:\d+", refused.message)
 
@@ -103,6 +103,6 @@ def test_any_lines_are_read_or_refused(lines, name):
 def test_what_is_below_a_folder_that_is_left_out_is_left_out(parts, below):
     pattern = "/".join(parts)
     folder = pattern.replace("*", "x")
-    assert Ignore([pattern]).matches(folder)
-    assert Ignore([pattern]).matches(f"{folder}/{below}/{below}")
-    assert not Ignore([pattern, f"!{folder}/{below}"]).matches(f"{folder}/{below}/{below}")
+    assert IgnoreRules([pattern]).matches(folder)
+    assert IgnoreRules([pattern]).matches(f"{folder}/{below}/{below}")
+    assert not IgnoreRules([pattern, f"!{folder}/{below}"]).matches(f"{folder}/{below}/{below}")

@@ -18,6 +18,7 @@ from trainwright.core.owned import MANIFEST
 from trainwright.plan.request import Request, make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site
+from trainwright.sources.gather import gather
 from trainwright.user.files import UserFiles, code_files, component_files, digest_of
 
 pytestmark = pytest.mark.usefixtures("own_places")
@@ -300,7 +301,7 @@ def test_a_context_holds_the_files_of_the_digest_and_says_how_many(code: Path, t
     said: list[str] = []
     output = code / "context"
     for _ in range(2):
-        write_context(resolve(asked, catalog), catalog, Site(), output, say=said.append)
+        write_context(gather(resolve(asked, catalog), catalog, Site()), output, say=said.append)
         baked = {str(p.relative_to(output / "user/code")) for p in (output / "user/code").rglob("*") if p.is_file()}
         assert baked == {".env", "link.py", "sub/model.py", "train.py"} == set(names(code, allow_secrets=True))
         assert not (output / "user/code/link.py").is_symlink()
@@ -316,7 +317,7 @@ def test_credentials_that_came_after_the_plan_stop_the_context(code: Path, tmp_p
     plan = resolve(request(code, base="dlc", version="2.8.0"), catalog)
     write(code, ".netrc")
     with pytest.raises(RequestError, match=r"\.netrc"):
-        write_context(plan, catalog, Site(), tmp_path / "context", say=lambda _: None)
+        write_context(gather(plan, catalog, Site()), tmp_path / "context", say=lambda _: None)
     assert not (tmp_path / "context").exists()
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainwright.core.findings import finding_lines, tally
+from trainwright.estimator.estimate import EstimatorDocument
 from trainwright.estimator.figures import Figures
-from trainwright.estimator.run import EstimatorDocument
 
 
 def estimator_text(document: EstimatorDocument) -> str:

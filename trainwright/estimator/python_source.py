@@ -13,7 +13,7 @@ WIDTH = 100
 HEAD = '"""{title}\n\nWritten by Trainwright. Paths are relative to the folder {folder}; run it there.\n"""\n'
 
 
-class Code(str):
+class PythonSource(str):
     """A piece of source that stands for itself."""
 
     __slots__ = ()
@@ -23,10 +23,10 @@ def literal(value: Any, indent: int = 0) -> str:
     """The source of a value: on one line where that fits, else an entry per line.
 
     Args:
-        value: texts, numbers, truth values, nothing, lists and mappings of these, and :class:`Code`.
+        value: texts, numbers, truth values, nothing, lists and mappings of these, and :class:`PythonSource`.
         indent: columns that the first line is in already.
     """
-    if isinstance(value, Code):
+    if isinstance(value, PythonSource):
         return str(value)
     if isinstance(value, str):
         return _text(value)
@@ -38,11 +38,11 @@ def literal(value: Any, indent: int = 0) -> str:
     return repr(value)
 
 
-def call(name: str, arguments: Mapping[str, Any], indent: int = 0, positional: Iterable[Any] = ()) -> Code:
+def call(name: str, arguments: Mapping[str, Any], indent: int = 0, positional: Iterable[Any] = ()) -> PythonSource:
     """The source of a call with keyword arguments; those that are ``None`` or empty are left out."""
     parts = [literal(value, indent + 4) for value in positional]
     parts += [f"{key}={literal(value, indent + 4)}" for key, value in arguments.items() if not _empty(value)]
-    return Code(_bracketed(f"{name}(", parts, ")", indent))
+    return PythonSource(_bracketed(f"{name}(", parts, ")", indent))
 
 
 def folder_of(subject: Subject) -> str:

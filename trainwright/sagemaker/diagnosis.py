@@ -10,7 +10,7 @@ import string
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +37,7 @@ _MATTERS = re.compile(
 )
 
 
-class Cause(Record):
+class KnownCause(Record):
     """A known cause: patterns that show it, what it is, how it is mended, how that is known."""
 
     id: str = Field(pattern=r"^[a-z0-9-]+$")
@@ -56,10 +56,26 @@ class Cause(Record):
         return words[self.rank - 1]
 
 
-class CauseBook(Record):
-    """``causes.yaml``."""
+class KnownRehearsalCause(Record):
+    """A cause that a rehearsed job shows: the pattern is looked for in all that one host wrote, line ends included."""
 
-    causes: tuple[Cause, ...]
+    id: str = Field(pattern=r"^[a-z0-9-]+$")
+    pattern: str
+    cause: str
+    remedy: str
+    source: str
+
+    @cached_property
+    def search(self) -> re.Pattern[str]:
+        """The pattern, compiled."""
+        return re.compile(self.pattern, re.MULTILINE)
+
+
+class CauseBook(Record):
+    """``causes.yaml``: the one catalogue of what programs say when a job fails."""
+
+    causes: tuple[KnownCause, ...]
+    rehearsal: tuple[KnownRehearsalCause, ...] = ()
 
 
 class LogLine(Record):
@@ -105,20 +121,25 @@ class _Seen:
 
 
 @cache
-def load_causes(path: Path = PATH) -> tuple[Cause, ...]:
+def load_book(path: Path = PATH) -> CauseBook:
     """The known causes.
 
     Raises:
-        RequestError: the file is no book of causes, or a pattern is no regular expression.
+        RequestError: the file is malformed, or a pattern is not a regular expression.
     """
-    causes = parse_record(CauseBook, read_yaml(path), path.name).causes
-    for cause in causes:
-        for pattern in cause.patterns:
-            try:
-                re.compile(pattern)
-            except re.error as wrong:
-                raise RequestError(f"{path.name}: {cause.id}: {pattern}: {wrong}") from None
-    return causes
+    book = parse_record(CauseBook, read_yaml(path), path.name)
+    patterns = [(cause.id, pattern) for cause in book.causes for pattern in cause.patterns]
+    for name, pattern in [*patterns, *((cause.id, cause.pattern) for cause in book.rehearsal)]:
+        try:
+            re.compile(pattern)
+        except re.error as wrong:
+            raise RequestError(f"{path.name}: {name}: {pattern}: {wrong}") from None
+    return book
+
+
+def load_causes(path: Path = PATH) -> tuple[KnownCause, ...]:
+    """The causes that show in single lines of a log; raises as :func:`load_book`."""
+    return load_book(path).causes
 
 
 def clean(line: str) -> str:
@@ -136,7 +157,7 @@ def bare(line: str) -> str:
     return line
 
 
-def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[Cause] | None = None) -> DiagnosisDocument:
+def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[KnownCause] | None = None) -> DiagnosisDocument:
     """Name the causes that a log shows, the likeliest first.
 
     Args:
@@ -190,19 +211,19 @@ def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[Cause] | Non
     )
 
 
-def _diagnosed(cause: Cause, seen: _Seen) -> Diagnosed:
+def _diagnosed(cause: KnownCause, seen: _Seen) -> Diagnosed:
     return Diagnosed(
         id=cause.id,
         certainty=cause.certainty,
-        cause=_filled(cause.cause, seen.groups),
-        remedy=_filled(cause.remedy, seen.groups),
+        cause=filled(cause.cause, seen.groups),
+        remedy=filled(cause.remedy, seen.groups),
         source=cause.source,
         count=seen.count,
         evidence=tuple(seen.evidence),
     )
 
 
-def _filled(text: str, groups: Mapping[str, str]) -> str:
+def filled(text: str, groups: Mapping[str, str]) -> str:
     """``{name}`` filled with what a pattern caught; without it, the words around it stay readable.
 
     Only a plain name in braces is a place to fill: a remedy may hold a dict or a shell's braces.

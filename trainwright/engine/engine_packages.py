@@ -7,16 +7,15 @@ that engine away to make room for Debian's.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.core import runner
 from trainwright.core.errors import EngineError
+from trainwright.core.say import Say
 from trainwright.engine import consent
 from trainwright.engine.consent import find, sudo
-
-Say = Callable[[str], None]
 
 ENGINE_PACKAGES = ("docker.io", "iptables", "ca-certificates", "mmdebstrap")
 # Newer releases split these from docker.io; without Recommends they have to be named. Older ones do not know them.
@@ -29,7 +28,7 @@ SNAP = Path("/snap/bin/docker")
 
 
 @dataclass(frozen=True)
-class Origin:
+class PackageOrigin:
     """One source of engine packages; the packages of two of them conflict.
 
     Attributes:
@@ -52,17 +51,17 @@ class Origin:
 # depends on; docker.io in turn has "Conflicts: docker-ce, docker-ce-cli" (apt-cache show docker.io, Debian 12).
 # Ubuntu's docker-buildx depends on docker.io, so each origin has its own plugin. Microsoft's moby-buildx conflicts
 # with docker-ce and docker-buildx-plugin (the index of its repository for Debian 12).
-DOCKER = Origin(
+DOCKER = PackageOrigin(
     "Docker's own packages",
     ("docker-ce", "docker-ce-cli", "docker-ce-rootless-extras", "containerd.io"),
     ("docker-ce-cli",),
     "docker-buildx-plugin",
     "docker-ce",
 )
-MICROSOFT = Origin(
+MICROSOFT = PackageOrigin(
     "Microsoft's packages", ("moby-engine", "moby-cli", "moby-containerd"), ("moby-cli",), "moby-buildx", "moby-engine"
 )
-DEBIAN = Origin(
+DEBIAN = PackageOrigin(
     "Debian's packages", ("docker.io", "docker-cli"), ("docker.io", "docker-cli"), "docker-buildx", "docker.io"
 )
 PODMAN = "podman-docker"  # "Conflicts: docker.io" (apt-cache show podman-docker, Debian 12)

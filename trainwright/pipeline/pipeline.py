@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import check_replaceable, claim, write_atomically
+from trainwright.core.say import Say
 from trainwright.pipeline import buildspec
 from trainwright.pipeline.batch import REHEARSALS, batch
-from trainwright.pipeline.images import Chosen, choose
-from trainwright.pipeline.sharing import Group, Image, as_rows, groups
+from trainwright.pipeline.images import ChosenImage, choose
+from trainwright.pipeline.sharing import Group, SharedImage, as_rows, groups
 from trainwright.site.site import Site
 
 SCHEMA = "trainwright/pipeline/1"
@@ -34,7 +35,7 @@ def pipeline(
     catalog_folder: str | None,
     check: bool,
     cache: Sequence[str] = (),
-    say: Callable[[str], None],
+    say: Say,
 ) -> dict[str, Any]:
     """Write the files of a pipeline, or look whether they are as they would be written.
 
@@ -94,7 +95,7 @@ def _bake(
     output: str,
     check: bool,
     cache: Sequence[str],
-    say: Callable[[str], None],
+    say: Say,
 ) -> dict[str, Any]:
     """Write a bake file with its contexts; they are of this machine's site, as a build of it would be."""
     if check:
@@ -104,7 +105,8 @@ def _bake(
         )
     from trainwright.pipeline.bake import KIND, write_bake
     from trainwright.site.site import load_site
-    from trainwright.sources.inputs import first_use, locked_inputs
+    from trainwright.sources.fetch import first_use
+    from trainwright.sources.gather import gather_locked
 
     claim(Path(output), KIND, f"--output {output}")  # before anything is fetched
     site = load_site()
@@ -112,12 +114,12 @@ def _bake(
     inputs = []
     for image in images:
         flags = image.request.flags()
-        inputs.append(first_use(locked_inputs(image.plan, site, flags, strict=False), site, flags, say=say))
-    path = write_bake(inputs, catalog, site, Path(output), cache=cache, say=say)
+        inputs.append(first_use(gather_locked(image.plan, catalog, site, flags, strict=False), say=say))
+    path = write_bake(inputs, Path(output), cache=cache, say=say)
     return _document("bake", [str(path)], images, shared_groups(images, catalog))
 
 
-def _document(kind: str, files: list[str], images: Sequence[Chosen], shared: Sequence[Group]) -> dict[str, Any]:
+def _document(kind: str, files: list[str], images: Sequence[ChosenImage], shared: Sequence[Group]) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "format": kind,
@@ -135,15 +137,15 @@ def default_files(catalog: Catalog) -> dict[str, str]:
     return contents(images, shared, kind="buildspec", target=PHASES_FILE, command=command)
 
 
-def shared_groups(images: Sequence[Chosen], catalog: Catalog) -> list[Group]:
+def shared_groups(images: Sequence[ChosenImage], catalog: Catalog) -> list[Group]:
     """What images of a pipeline share."""
     from trainwright.build.render import render_dockerfile
 
-    return groups([Image(image.name, image.plan, render_dockerfile(image.plan, catalog)) for image in images])
+    return groups([SharedImage(image.name, image.plan, render_dockerfile(image.plan, catalog)) for image in images])
 
 
 def contents(
-    images: Sequence[Chosen],
+    images: Sequence[ChosenImage],
     shared: Sequence[Group],
     *,
     kind: str,

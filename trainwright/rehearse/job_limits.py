@@ -13,7 +13,7 @@ from typing import Any
 
 from trainwright.core.errors import RequestError
 from trainwright.core.text import fits
-from trainwright.rehearse.job import MAX_HOSTS, Job
+from trainwright.rehearse.rehearsed_job import MAX_HOSTS, RehearsedJob
 from trainwright.sagemaker.instances import instance
 
 # Shapes of the service: ChannelName and InputDataConfig, TrainingEnvironmentKey, -Value and -Map, HyperParameterKey,
@@ -35,7 +35,7 @@ _UNITS = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 LEAST_MEMORY, MOST_MEMORY = 6 * 2**20, 2**45
 
 
-def check_job(job: Job) -> None:
+def check_job(job: RehearsedJob) -> None:
     """Hold a job against what a rehearsal takes.
 
     Raises:
@@ -61,7 +61,7 @@ def check_job(job: Job) -> None:
         raise RequestError(f"--requirements {job.requirements}: no such file")
 
 
-def _check_cluster(job: Job) -> None:
+def _check_cluster(job: RehearsedJob) -> None:
     if not 1 <= job.hosts <= MAX_HOSTS:
         flag = "--instance-groups: hosts" if job.groups else "--hosts"
         raise RequestError(f"{flag} {job.hosts}: from 1 to {MAX_HOSTS}")
@@ -95,7 +95,7 @@ def _check_memory(given: str) -> None:
         )
 
 
-def _check_inputs(job: Job) -> None:
+def _check_inputs(job: RehearsedJob) -> None:
     if len(job.inputs) > MOST_CHANNELS:
         raise RequestError(f"--input: {len(job.inputs)} channels; the service takes {MOST_CHANNELS}")
     for channel, path in job.inputs.items():

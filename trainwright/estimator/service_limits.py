@@ -13,7 +13,7 @@ from typing import Any
 
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, Rule
-from trainwright.estimator.request import make_request
+from trainwright.estimator.create_training_job import make_request
 from trainwright.estimator.subject import Subject
 
 LIMIT = Rule(

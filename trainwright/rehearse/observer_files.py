@@ -1,4 +1,4 @@
-"""From what the observer wrote in a host's ``facts`` folder to :class:`~trainwright.rehearse.facts.Process`."""
+"""From what the observer wrote in a host's ``facts`` folder to :class:`~trainwright.rehearse.observed.Process`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from trainwright.rehearse.facts import Process
+from trainwright.rehearse.observed import Process
 
 STACKS = 61  # the signal that has the observer write stacks (templates/rehearsal/observer.py)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from trainwright.rehearse.job import Job
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.sagemaker.distribution import Launcher
 
 End = Literal["by itself", "taken down", "timeout", "stopped"]
@@ -117,7 +117,7 @@ LOG_LINES = 20_000
 
 
 @dataclass(frozen=True)
-class Facts:
+class JobFacts:
     """What was seen of one job.
 
     Attributes:
@@ -126,11 +126,11 @@ class Facts:
         processes_per_host: how many that should have been per host.
         hosts: in the order of their numbers.
         timed_out: the time was up before every host had ended.
-        stopped: Unix time of the SIGTERM of ``Job.stop_after``; 0: none was sent, as the job had ended by then.
+        stopped: Unix time of the SIGTERM of ``RehearsedJob.stop_after``; 0: none was sent, as the job had ended by then.
         seconds: from the first start to the last end.
     """
 
-    job: Job
+    job: RehearsedJob
     launcher: Launcher
     processes_per_host: int
     hosts: tuple[HostFacts, ...]

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
-from trainwright.preflight.code import Call, ancestors, at
-from trainwright.preflight.facts import Facts
 from trainwright.preflight.reader import Module
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import Call, ancestors, at
 
 CONTRACT = "SageMaker's container contract: inputs lie in SM_CHANNEL_<NAME>, results go to SM_MODEL_DIR"
 SOMEBODYS = Rule(
@@ -55,7 +55,7 @@ READS = (
 )
 
 
-def check(code: Facts) -> Iterator[Finding]:
+def check(code: ScriptFacts) -> Iterator[Finding]:
     """The rules of this family."""
     known = code.job.hyperparameters if code.job else {}
     for module, node in code.texts:

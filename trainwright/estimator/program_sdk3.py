@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainwright.estimator.code import Code, call, folder_of, head, literal
-from trainwright.estimator.request import base_name, output_of, region_of
+from trainwright.estimator.create_training_job import base_name, output_of, region_of
+from trainwright.estimator.python_source import PythonSource, call, folder_of, head, literal
 from trainwright.estimator.rules_job import channel
 from trainwright.estimator.rules_sdk3 import driver_of
 from trainwright.estimator.subject import Subject
@@ -27,7 +27,7 @@ def program(subject: Subject) -> str:
         "sagemaker.train.distributed": set(),
     }
 
-    def config(name: str, arguments: dict[str, Any], indent: int = 4, module: str = CONFIGS) -> Code | None:
+    def config(name: str, arguments: dict[str, Any], indent: int = 4, module: str = CONFIGS) -> PythonSource | None:
         if all(value in (None, [], {}) for value in arguments.values()):
             return None
         used[module].add(name)
@@ -66,7 +66,7 @@ def program(subject: Subject) -> str:
             },
         ),
         "tags": [config("Tag", {"key": key, "value": value}, 8) for key, value in job.tags.items()],
-        "sagemaker_session": Code("session"),
+        "sagemaker_session": PythonSource("session"),
     }
     inputs = [_input(key, given, config) for key, given in job.inputs.items()]
     lines = [f"session = {call('Session', session)}", f"trainer = {call('ModelTrainer', trainer)}"]
@@ -102,7 +102,7 @@ def _compute(subject: Subject, config: Any) -> dict[str, Any]:
     return {**made, "volume_size_in_gb": job.volume_gb, "enable_managed_spot_training": True if job.spot else None}
 
 
-def _distributed(subject: Subject, config: Any) -> Code | None:
+def _distributed(subject: Subject, config: Any) -> PythonSource | None:
     driver = driver_of(subject)
     if driver.kind is None:
         return None
@@ -112,14 +112,14 @@ def _distributed(subject: Subject, config: Any) -> Code | None:
         given = {name: value for name, value in fields["smp"].items() if value is not None}
         fields["smp"] = config("SMP", given, 8, module)
     if all(value is None for value in fields.values()):
-        fields["process_count_per_node"] = Code("None")  # the driver counts the GPUs
-    made: Code | None = config(driver.kind, fields, 4, module)
+        fields["process_count_per_node"] = PythonSource("None")  # the driver counts the GPUs
+    made: PythonSource | None = config(driver.kind, fields, 4, module)
     return made
 
 
-def _input(name: str, given: Any, config: Any) -> Code:
+def _input(name: str, given: Any, config: Any) -> PythonSource:
     if isinstance(given, str):
-        made: Code = config("InputData", {"channel_name": name, "data_source": given}, 4)
+        made: PythonSource = config("InputData", {"channel_name": name, "data_source": given}, 4)
         return made
     record = channel(name, given)
     source = config(
@@ -133,7 +133,7 @@ def _input(name: str, given: Any, config: Any) -> Code:
         12,
         SHAPES,
     )
-    channel_: Code = config(
+    channel_: PythonSource = config(
         "Channel",
         {
             "channel_name": name,

@@ -31,7 +31,7 @@ COMMENT = re.compile(r"#\s*trainwright\s*:\s*ignore(?P<codes>\[[^\]]*\])?(?P<rea
 
 
 @dataclass(frozen=True)
-class Ignore:
+class Suppression:
     """A comment: the lines that it speaks of, the codes, the reason."""
 
     module: Module
@@ -57,7 +57,7 @@ def _statement(module: Module, line: int) -> range:
     return best
 
 
-def _comments(module: Module) -> Iterator[Ignore]:
+def _comments(module: Module) -> Iterator[Suppression]:
     rows = module.text.split("\n")
     for line, text in module.comments.items():
         match = COMMENT.search(text)
@@ -70,7 +70,7 @@ def _comments(module: Module) -> Iterator[Ignore]:
             while target < len(rows) and (not rows[target].strip() or rows[target].lstrip().startswith("#")):
                 target += 1
             target += 1
-        yield Ignore(module, line, _statement(module, target), codes, match["reason"].strip(" :-—"))
+        yield Suppression(module, line, _statement(module, target), codes, match["reason"].strip(" :-—"))
 
 
 def silence(

@@ -16,21 +16,21 @@ from trainwright.preflight import (
     distributed,
     environment,
     hotloop,
-    ignores,
-    paths,
     reader,
+    sagemaker_paths,
     saving,
     smp,
+    suppressions,
     xla,
 )
-from trainwright.preflight.facts import Facts
 from trainwright.preflight.reader import Script, read_script
+from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.sagemaker.job import Job, load_job
 
-FAMILIES = (smp, xla, distributed, amp, saving, hotloop, environment, data, paths, arguments)
+FAMILIES = (smp, xla, distributed, amp, saving, hotloop, environment, data, sagemaker_paths, arguments)
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
-    *ignores.RULES,
+    *suppressions.RULES,
     *smp.RULES,
     *xla.RULES,
     *distributed.RULES,
@@ -39,7 +39,7 @@ RULES: tuple[Rule, ...] = (
     *hotloop.RULES,
     *environment.RULES,
     *data.RULES,
-    *paths.RULES,
+    *sagemaker_paths.RULES,
     *arguments.RULES,
 )
 CODES = findings.table(RULES)
@@ -58,12 +58,12 @@ def _room_for_depth() -> Iterator[None]:
 
 def examine(script: Script, job: Job | None = None, *, subject: str = "", strict: bool = False) -> FindingsDocument:
     """Hold a script that was read against every rule."""
-    facts = Facts(script, job)
+    facts = ScriptFacts(script, job)
     found: list[Finding] = list(script.findings)
     with _room_for_depth():
         for family in FAMILIES:
             found += family.check(facts)
-    kept, silenced = ignores.silence(script.modules, found, sorted(CODES))
+    kept, silenced = suppressions.silence(script.modules, found, sorted(CODES))
     return findings.document(
         subject or (script.files[0] if script.files else "nothing"),
         script.files,

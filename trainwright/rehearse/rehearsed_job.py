@@ -18,7 +18,7 @@ MAX_HOSTS = 16
 
 
 @dataclass(frozen=True)
-class Job:
+class RehearsedJob:
     """One training job, and how it is rehearsed.
 
     Attributes:

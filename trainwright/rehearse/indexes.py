@@ -11,21 +11,21 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainwright.rehearse.files import CONTROL
+from trainwright.rehearse.opt_ml import CONTROL
 from trainwright.site.site import Site
 
 _PLACE = f"{CONTROL}/site"
 
 
 @dataclass(frozen=True)
-class Packages:
+class HostIndexes:
     """What every host is given beside the control folder: folders to mount (source, place in the host), variables."""
 
     mounts: tuple[tuple[Path, str], ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
 
 
-def write_packages(site: Site, control: Path) -> Packages:
+def write_indexes(site: Site, control: Path) -> HostIndexes:
     """Write pip's configuration for the hosts into the control folder.
 
     Args:
@@ -56,7 +56,7 @@ def write_packages(site: Site, control: Path) -> Packages:
     }
     lines = [f"{name} = {value.replace('%', '%%')}" for name, value in rows.items() if value]
     if not lines:
-        return Packages()
+        return HostIndexes()
     folder.mkdir(parents=True)
     for number in range(len(places)):
         (folder / str(number)).mkdir()  # a mount point
@@ -64,4 +64,4 @@ def write_packages(site: Site, control: Path) -> Packages:
         out.write("\n".join(["[global]", *lines]) + "\n")
     if site.ca_bundle:
         shutil.copyfile(site.ca_bundle, folder / "ca.pem")
-    return Packages(tuple(zip(folders, places, strict=True)), (("PIP_CONFIG_FILE", f"{_PLACE}/pip.conf"),))
+    return HostIndexes(tuple(zip(folders, places, strict=True)), (("PIP_CONFIG_FILE", f"{_PLACE}/pip.conf"),))

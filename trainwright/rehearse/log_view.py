@@ -1,14 +1,13 @@
-"""What a rehearsal shows while it runs (standard error), and what it says in the end."""
+"""Shows the logs of a rehearsal's hosts on standard error while it runs."""
 
 from __future__ import annotations
 
 import os
 import re
-import shlex
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from trainwright.core.text import coloured
 
@@ -105,38 +104,3 @@ class RehearsalView:
             line.append(f"  {host} ", style=self._colours[host]).append(told)
         line.truncate(max(20, (self._live.console.width if self._live else 80) - 1), overflow="ellipsis")
         return line
-
-
-def rehearsal_text(document: dict[str, Any]) -> str:
-    """The text of a rehearsal that passed: the launch lines, or what held."""
-    from trainwright.core.layout import table
-
-    lines = []
-    for launch in document["launches"]:
-        lines.append(f"{launch['host']}$ {shlex.join(launch['argv'])}")
-        lines += [f"    {name}={launch['environment'][name]}" for name in launch["telling"]]
-    if lines:
-        lines.append("")
-    lines.append(table([(row["outcome"], row["check"], row["says"]) for row in document["checks"]]))
-    if document["ranks"]:
-        rows = [("rank", "host", "host name", "pid", "world")]
-        rows += [
-            ("-" if r["rank"] is None else str(r["rank"]), r["host"], r["host_name"], str(r["pid"]), _world(r))
-            for r in document["ranks"]
-        ]
-        lines += ["", table(rows)]
-    lines += ["", *(f"note    {note}" for note in document["notes"])]
-    for kind in ("model", "output"):
-        if (kept := document["artifacts"].get(kind)) and kept["files"]:
-            lines.append(f"{kind:7} {kept['path']}  ({len(kept['files'])} files)")
-    what = "launch lines only" if document["launch_only"] else f"{document['launcher']}, network {document['network']}"
-    lines.append(
-        f"passed  {document['entry_point']} in {document['image']}: {document['hosts_asked']} hosts x "
-        f"{document['processes_per_host']} processes, SDK {document['sdk']}, {what}, {document['seconds']:.0f} s"
-    )
-    return "\n".join(lines)
-
-
-def _world(row: dict[str, Any]) -> str:
-    sizes = row["world_sizes"] or ({"launcher": row["world_size"]} if row["world_size"] else {})
-    return ", ".join(f"{library} {size}" for library, size in sizes.items()) or "-"

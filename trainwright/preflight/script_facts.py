@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any
 
-from trainwright.preflight.code import Call, Code, first
 from trainwright.preflight.reader import Script
-from trainwright.sagemaker.job import Job, Launcher
+from trainwright.preflight.syntax import Call, ScriptCode, first
+from trainwright.sagemaker.distribution import Launcher
+from trainwright.sagemaker.job import Job
 
 # Libraries that place the model, split the data and step the optimizer themselves; what a script leaves to them is
 # no mistake of the script.
@@ -32,7 +33,7 @@ MANAGERS = (
 )
 
 
-class Facts(Code):
+class ScriptFacts(ScriptCode):
     """The trees of a script, and what they and the job file say about the training.
 
     Args:

@@ -14,8 +14,16 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from trainwright.core.errors import RequestError
-from trainwright.sagemaker import failures as clinic
-from trainwright.sagemaker.failures import Cause, DiagnosisDocument, bare, clean, diagnose, diagnosis_text, load_causes
+from trainwright.sagemaker import diagnosis
+from trainwright.sagemaker.diagnosis import (
+    DiagnosisDocument,
+    KnownCause,
+    bare,
+    clean,
+    diagnose,
+    diagnosis_text,
+    load_causes,
+)
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -256,7 +264,9 @@ def test_a_wrong_pattern_is_refused(tmp_path):
 
 
 def test_own_causes():
-    own = Cause(id="mine", rank=2, patterns=("boom (?P<what>\\w+)",), cause="it was {what}", remedy="r", source="s")
+    own = KnownCause(
+        id="mine", rank=2, patterns=("boom (?P<what>\\w+)",), cause="it was {what}", remedy="r", source="s"
+    )
     (found,) = diagnose(["boom today"], causes=[own]).causes
     assert (found.id, found.cause) == ("mine", "it was today")
 
@@ -305,4 +315,4 @@ def test_no_log_is_refused(tmp_path, content):
 def test_the_document_is_what_is_printed():
     found = diagnose(["CUDA out of memory"])
     assert DiagnosisDocument.model_validate(found.as_json()) == found
-    assert found.schema_ == clinic.SCHEMA
+    assert found.schema_ == diagnosis.SCHEMA

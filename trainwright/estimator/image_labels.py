@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from trainwright.core.errors import Failure
-from trainwright.push.ecr import Ecr, Manifest
+from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.references import Place
 from trainwright.push.registry import Registry, labels_of
 from trainwright.site.site import Site
@@ -39,7 +39,7 @@ def ecr_labels(
     return None if configuration is None else labels_of(configuration)
 
 
-def _platform(manifest: Manifest) -> str | None:
+def _platform(manifest: ImageManifest) -> str | None:
     """The digest of the image for x86-64 in an index of images; nothing where the manifest is an image's own."""
     images = json.loads(manifest.text).get("manifests") or []
     fitting = [each for each in images if each.get("platform", {}).get("architecture") == "amd64"]

@@ -14,11 +14,11 @@ from trainwright.core import findings
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding
 from trainwright.core.records import Record, parse_record, read_json
-from trainwright.estimator import awscli, compare, sdk2, sdk3
+from trainwright.estimator import awscli, compare, program_sdk2, program_sdk3
 from trainwright.estimator.check import check
+from trainwright.estimator.create_training_job import launch_hyperparameters, make_request
 from trainwright.estimator.figures import Figures, figures
 from trainwright.estimator.image import ImageFacts, facts_of_image, facts_of_plan
-from trainwright.estimator.request import launch_hyperparameters, make_request
 from trainwright.estimator.subject import SMP_PARAMETERS, Subject, part
 from trainwright.sagemaker.job import Job, PlanRequest, read_job
 
@@ -168,7 +168,7 @@ def with_parameters(job: Job, folder: Path) -> Job:
 def generate(subject: Subject, form: str) -> Any:
     """What starts a job that was checked: a text, or for requests and hyperparameters a mapping."""
     if form == "python":
-        return sdk2.program(subject) if subject.sdk == 2 else sdk3.program(subject)
+        return program_sdk2.program(subject) if subject.sdk == 2 else program_sdk3.program(subject)
     if form == "hyperparameters":
         own = {name: json.dumps(value) for name, value in subject.job.hyperparameters.items()}
         return own | launch_hyperparameters(subject)

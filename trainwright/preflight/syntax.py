@@ -65,7 +65,7 @@ class Call:
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class TrainingStep:
     """The code of one training step: the innermost loop around ``backward``, or a function that such a loop calls.
 
     Attributes:
@@ -79,7 +79,7 @@ class Step:
     looped: bool
 
 
-class Code:
+class ScriptCode:
     """A script's trees with an index of what is in them.
 
     Args:
@@ -220,30 +220,30 @@ class Code:
         return tuple(found)
 
     @cached_property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[TrainingStep, ...]:
         """The code that runs once per batch, as far as it can be seen."""
-        found: dict[ast.AST, Step] = {}
+        found: dict[ast.AST, TrainingStep] = {}
         for call in self.backwards:
             self._add_step(found, call.module, call.node, depth=3)
         return tuple(found.values())
 
-    def _add_step(self, found: dict[ast.AST, Step], module: Module, node: ast.AST, depth: int) -> bool:
+    def _add_step(self, found: dict[ast.AST, TrainingStep], module: Module, node: ast.AST, depth: int) -> bool:
         """Add the step around a node; whether it is in a loop."""
         loop = enclosing_loop(module, node)
         if loop is not None:
-            found[loop] = Step(module, loop, True)
+            found[loop] = TrainingStep(module, loop, True)
             return True
         function = enclosing_function(module, node)
         if function is None or not depth or function.name in MAIN:
             return False
         if enclosing_loop(module, function) is not None:
-            found[function] = Step(module, function, True)
+            found[function] = TrainingStep(module, function, True)
             return True
         callers = [c for c in self.called(function.name) if c.node is not node]
         # A function inside a function may be handed on (`scaler.step(opt, closure)`); then nothing is known.
         looped = [self._add_step(found, c.module, c.node, depth - 1) for c in callers if _plain(c)]
         if any(looped):
-            found[function] = Step(module, function, True)
+            found[function] = TrainingStep(module, function, True)
         return any(looped)
 
     def within(self, region: ast.AST) -> list[Call]:
@@ -333,12 +333,12 @@ def is_optimizer(receiver: str) -> bool:
     return "opt" in name and "sched" not in name
 
 
-def every_step(code: Code, step: Step, call: Call) -> bool:
+def every_step(code: ScriptCode, step: TrainingStep, call: Call) -> bool:
     """The call runs at each step: inside the step nothing but the choice of a process stands before it."""
     return all(code.only_of_rank(test) for test, _ in conditions(call.module, call.node, step.node))
 
 
-def reachable(code: Code, call: Call, depth: int = 3) -> bool:
+def reachable(code: ScriptCode, call: Call, depth: int = 3) -> bool:
     """A call of the entry point, or of an imported file where something that runs calls its function.
 
     What an imported file does in its own main part, or in functions that nobody calls, is no part of the training.
@@ -354,7 +354,7 @@ def reachable(code: Code, call: Call, depth: int = 3) -> bool:
     return depth > 0 and any(reachable(code, caller, depth - 1) for caller in callers)
 
 
-def of_one_rank(code: Code, call: Call, depth: int = 2) -> bool:
+def of_one_rank(code: ScriptCode, call: Call, depth: int = 2) -> bool:
     """Only one process runs the call, as far as can be seen: a condition on the rank, or each caller has one.
 
     True as well where a function has no caller in the files: then nothing is known.

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from trainwright.core.errors import RehearsalFailed
 from trainwright.core.paths import templates_dir
+from trainwright.core.say import Say
 from trainwright.rehearse import launch_only
-from trainwright.rehearse.job import Job
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.sagemaker import sdk3
 from trainwright.sagemaker.distribution import Launcher, compile_distribution
 from trainwright.sagemaker.instances import instance
-
-Say = Callable[[str], None]
 
 CONTROL = "/opt/trainwright-rehearsal"  # where the control folder is mounted, read-only
 ARCHIVE = "sourcedir.tar.gz"
@@ -57,7 +56,7 @@ class HostFolder:
         return self.root / "devices"
 
 
-def check_entry_point(job: Job) -> tuple[Path, str]:
+def check_entry_point(job: RehearsedJob) -> tuple[Path, str]:
     """The folder that holds the code, and the entry point in it as the job names it.
 
     Raises:
@@ -102,7 +101,7 @@ def check_entry_point(job: Job) -> tuple[Path, str]:
     return source, given.as_posix()
 
 
-def write_control(job: Job, launcher: Launcher, folder: Path) -> None:
+def write_control(job: RehearsedJob, launcher: Launcher, folder: Path) -> None:
     """Fill the control folder: the observer, the code archive, the stand-in programs and modules.
 
     Args:
@@ -134,7 +133,7 @@ def write_control(job: Job, launcher: Launcher, folder: Path) -> None:
             archive.add(path, arcname=name, recursive=False)
 
 
-def code_files(job: Job, control: Path) -> dict[str, Path]:
+def code_files(job: RehearsedJob, control: Path) -> dict[str, Path]:
     """What an estimator uploads: name in the archive to file (and folder) on this machine."""
     source, entry_point = check_entry_point(job)
     if job.launch_only:
@@ -150,7 +149,13 @@ def code_files(job: Job, control: Path) -> dict[str, Path]:
 
 
 def write_host(
-    job: Job, host: str, folder: HostFolder, control: Path, processes_per_host: int | None, *, say: Say | None = None
+    job: RehearsedJob,
+    host: str,
+    folder: HostFolder,
+    control: Path,
+    processes_per_host: int | None,
+    *,
+    say: Say | None = None,
 ) -> None:
     """Write what the platform writes for one host, for the contract of ``job.sdk``.
 
@@ -189,7 +194,7 @@ def write_host(
     _write(folder.input / "config/resourceconfig.json", resource_config(job, host))
 
 
-def hyperparameters(job: Job, entry_point: str, processes_per_host: int | None) -> dict[str, str]:
+def hyperparameters(job: RehearsedJob, entry_point: str, processes_per_host: int | None) -> dict[str, str]:
     """What SDK 2 sends for a job: every value a JSON text."""
     own = {name: json.dumps(value) for name, value in job.hyperparameters.items()}
     if job.framework == "tensorflow":
@@ -212,7 +217,7 @@ def hyperparameters(job: Job, entry_point: str, processes_per_host: int | None) 
     return {**own, **{name: json.dumps(value) for name, value in fixed.items()}, **launch}
 
 
-def resource_config(job: Job, host: str) -> dict[str, Any]:
+def resource_config(job: RehearsedJob, host: str) -> dict[str, Any]:
     """``resourceconfig.json`` of one host."""
     own = job.group_of(host)
     return {

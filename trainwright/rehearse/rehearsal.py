@@ -8,7 +8,7 @@ import shutil
 import signal
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,17 +17,18 @@ from typing import Any
 from trainwright.core.errors import EngineError, Failure, RehearsalFailed, RequestError
 from trainwright.core.junit import check_junit
 from trainwright.core.owned import claim, write_atomically
+from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.plan.plan import LABEL
-from trainwright.rehearse import artifacts, causes, files, hosts, launch_only, leftovers, network, report, verdict
-from trainwright.rehearse.facts import Cause, Facts
-from trainwright.rehearse.files import HostFolder
-from trainwright.rehearse.hosts import Host, Image, Program
-from trainwright.rehearse.job import Job
-from trainwright.rehearse.limits import check_job
+from trainwright.rehearse import artifacts, causes, hosts, launch_only, leftovers, network, opt_ml, report, verdict
+from trainwright.rehearse.hosts import ContainerProgram, Host, JobImage
+from trainwright.rehearse.indexes import write_indexes
+from trainwright.rehearse.job_limits import check_job
+from trainwright.rehearse.log_view import RehearsalView
+from trainwright.rehearse.observed import Cause, JobFacts
+from trainwright.rehearse.opt_ml import HostFolder
 from trainwright.rehearse.owner import this_process
-from trainwright.rehearse.packages import write_packages
-from trainwright.rehearse.show import RehearsalView
+from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.rehearse.watch import Watch
 from trainwright.sagemaker import distribution as distributions
 from trainwright.sagemaker import sdk3
@@ -36,7 +37,6 @@ from trainwright.sagemaker.instances import instance
 from trainwright.site.site import Site, load_site
 
 KEPT_REPORTS = 20
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Launch:
     processes_per_host: int
 
 
-def launch_of(job: Job) -> Launch:
+def launch_of(job: RehearsedJob) -> Launch:
     """What should start the ranks of a job.
 
     Raises:
@@ -76,7 +76,7 @@ def launch_of(job: Job) -> Launch:
 
 
 def rehearse(
-    job: Job,
+    job: RehearsedJob,
     engine: Engine,
     *,
     say: Say,
@@ -111,14 +111,14 @@ def rehearse(
             f"the engine at {engine.endpoint} does not see the files of this machine, which its hosts need",
             remedy="Rehearse on the engine's machine; or unset DOCKER_HOST.",
         )
-    files.check_entry_point(job)
+    opt_ml.check_entry_point(job)
     leftovers.clear(engine)
     identity = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
     folder = (output or leftovers.reports_dir() / identity).absolute()
     work = leftovers.reports_dir() / identity / leftovers.WORK
     folder.mkdir(parents=True, exist_ok=True)
     with _workplace(engine, work, identity):
-        image = hosts.look_at(engine, job.image, identity)
+        image = hosts.inspect_image(engine, job.image, identity)
         (work / "image").write_text(image.id)
         # What a distribution means, and whether there is such a one, is a matter of the framework.
         job = of_image(job, image)
@@ -163,9 +163,9 @@ def failure(
 
 
 def _run(
-    job: Job,
+    job: RehearsedJob,
     launch: Launch,
-    image: Image,
+    image: JobImage,
     engine: Engine,
     *,
     identity: str,
@@ -176,8 +176,8 @@ def _run(
     quiet: bool,
 ) -> dict[str, Any]:
     control = work / "control"
-    files.write_control(job, launch.launcher, control)
-    indexes = write_packages(Site() if job.launch_only else site, control)
+    opt_ml.write_control(job, launch.launcher, control)
+    indexes = write_indexes(Site() if job.launch_only else site, control)
     names = network.Names(identity, job.host_names)
     made = [
         Host(name, names.container(n), names.own(n), HostFolder(work / name)) for n, name in enumerate(job.host_names)
@@ -185,8 +185,8 @@ def _run(
     # Where the devices of the instance type are shown, the toolkit counts them, as it does on the platform.
     count = job.processes_per_host if job.launch_only or launch.launcher == "process" else launch.processes_per_host
     for host in made:
-        files.write_host(job, host.name, host.folder, control, count, say=say)
-    program = Program(sdk3.ARGUMENTS, sdk3.ENTRY_POINT) if job.sdk == 3 else hosts.TRAIN
+        opt_ml.write_host(job, host.name, host.folder, control, count, say=say)
+    program = ContainerProgram(sdk3.ARGUMENTS, sdk3.ENTRY_POINT) if job.sdk == 3 else hosts.TRAIN
     gpus = engine.gpus and not job.launch_only
     view = None
     cable = network.make(engine, names, image.id)
@@ -226,7 +226,7 @@ def _run(
             cable.close()
     # First of all: what containers wrote as root need not be readable for others.
     artifacts.hand_over(engine, image.id, work)
-    facts = Facts(
+    facts = JobFacts(
         job, launch.launcher, launch.processes_per_host, watch.facts(), seen.timed_out, seen.stopped, seen.seconds
     )
     model, output = artifacts.collect(made, folder)
@@ -237,7 +237,7 @@ def _run(
     return report.document(facts, judged, image, launches, kept, network=cable.kind, gpus=gpus, folder=folder)
 
 
-def of_image(job: Job, image: Image) -> Job:
+def of_image(job: RehearsedJob, image: JobImage) -> RehearsedJob:
     """The job with what its image says: the framework, and the version of SMP where it holds that.
 
     ``SAGEMAKER_TRAINING_MODULE`` names the framework where no label of ours does, as in the containers of AWS, and the

@@ -5,8 +5,15 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from trainwright.estimator.code import Code, call, entry_of, folder_of, head, literal
-from trainwright.estimator.request import MODEL_DIR, base_name, launch_hyperparameters, output_of, raw, region_of
+from trainwright.estimator.create_training_job import (
+    MODEL_DIR,
+    base_name,
+    launch_hyperparameters,
+    output_of,
+    raw,
+    region_of,
+)
+from trainwright.estimator.python_source import PythonSource, call, entry_of, folder_of, head, literal
 from trainwright.estimator.rules_job import channel
 from trainwright.estimator.subject import Subject
 
@@ -26,9 +33,9 @@ def program(subject: Subject) -> str:
     groups = {group.name: f"groups[{literal(group.name)}]" for group in job.instance_groups}
     distribution: dict[str, Any] = {} if plain else dict(job.distribution)
     if "instance_groups" in distribution:
-        distribution["instance_groups"] = [Code(groups[each]) for each in subject.listed_groups]
+        distribution["instance_groups"] = [PythonSource(groups[each]) for each in subject.listed_groups]
     region = region_of(subject)
-    session = call("boto3.Session", {"region_name": region}) if region else Code("boto3.Session()")
+    session = call("boto3.Session", {"region_name": region}) if region else PythonSource("boto3.Session()")
     estimator = {
         "image_uri": job.image,
         "role": job.role,
@@ -53,7 +60,7 @@ def program(subject: Subject) -> str:
         # Both cost time, and nothing in an own image reads what they write.
         "debugger_hook_config": False,
         "disable_profiler": True,
-        "sagemaker_session": Code("session"),
+        "sagemaker_session": PythonSource("session"),
     }
     inputs = {key: _input(key, given) for key, given in job.inputs.items()}
     records = any(not isinstance(given, str) for given in job.inputs.values())
@@ -110,7 +117,7 @@ def _source(subject: Subject) -> str | None:
 def _where(subject: Subject) -> dict[str, Any]:
     job = subject.job
     if job.instance_groups:
-        return {"instance_groups": Code("list(groups.values())")}
+        return {"instance_groups": PythonSource("list(groups.values())")}
     return {"instance_type": job.instance_type, "instance_count": job.instance_count}
 
 

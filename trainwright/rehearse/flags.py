@@ -1,4 +1,4 @@
-"""From the words of the command line to a :class:`~trainwright.rehearse.job.Job`."""
+"""From the words of the command line to a :class:`~trainwright.rehearse.rehearsed_job.RehearsedJob`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, Literal
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import parse_json, parse_record
 from trainwright.core.text import fits
-from trainwright.rehearse.job import DEFAULT_INSTANCE, Job
-from trainwright.rehearse.limits import check_job
+from trainwright.rehearse.job_limits import check_job
+from trainwright.rehearse.rehearsed_job import DEFAULT_INSTANCE, RehearsedJob
 from trainwright.sagemaker.job import InstanceGroup
 
 LONGEST_DOCUMENT = 2**20  # characters of a JSON document; the service takes 100 hyperparameters of 2500
@@ -38,7 +38,7 @@ def make_job(
     timeout: float,
     stop_after: str | None,
     memory: str | None,
-) -> Job:
+) -> RehearsedJob:
     """The job that a command line describes; a number 0 or a missing text means: not given.
 
     Raises:
@@ -64,7 +64,7 @@ def make_job(
     if groups and sdk == 3:
         raise RequestError("--instance-groups: SDK 3 has no such clusters", remedy="--sdk 2")
     ranked = _group_of_ranks(groups, told or {})
-    job = Job(
+    job = RehearsedJob(
         image=image,
         entry_point=entry_point,
         source_dir=Path(source_dir) if source_dir else None,

@@ -1,0 +1,132 @@
+"""What this machine fetches before a build begins: archives whose checksum nobody publishes, and the Debian base."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+
+from trainwright.catalog.wheel_lock import platform_of
+from trainwright.core.errors import RequestError
+from trainwright.core.paths import locked
+from trainwright.plan.plan import Plan, PlannedSource
+from trainwright.plan.plan_lock import LockedArchive, PlanLock, lock_path, save_lock
+from trainwright.site.apt_sources import DEBIAN_SUITES
+from trainwright.site.site import Site
+from trainwright.sources import download
+from trainwright.sources.debian_base import make_base
+from trainwright.sources.download import Wanted, digest
+from trainwright.sources.gather import with_lock
+from trainwright.sources.inputs import Input, Inputs
+from trainwright.sources.locations import store
+from trainwright.sources.rootfs import locked_rootfs, put
+
+Say = Callable[[str], None]
+
+
+def fetch(inputs: Inputs, *, fresh_base: bool = False, say: Say) -> Inputs:
+    """The inputs with all that no build step can fetch.
+
+    Args:
+        inputs: as they were gathered.
+        fresh_base: make the root file system of the base anew, from today's packages.
+        say: told of long steps before they begin.
+
+    Raises:
+        SourceError: no place has one of the archives, or the base cannot be made or is not the one of the lock.
+        RequestError: ``fresh_base`` where a lock pins the base.
+    """
+    return fetch_base(first_use(inputs, say=say), fresh=fresh_base, say=say)
+
+
+def unpublished(inputs: Inputs) -> list[Input]:
+    """The archives for which neither the plan nor its lock has a checksum."""
+    return [archive for archive in inputs.archives if archive.sha256 is None]
+
+
+def first_use(inputs: Inputs, *, say: Say) -> Inputs:
+    """The inputs with the archives for which there is no checksum; theirs are recorded in the lock.
+
+    Raises:
+        SourceError: no place has one of them.
+    """
+    missing = unpublished(inputs)
+    if not missing:
+        return inputs
+    path = lock_path(inputs.plan, inputs.site)
+    with locked(path):
+        made = fetch_unchecked(missing, inputs.site, say=say)
+        lock = with_archives(inputs.lock or new_lock(inputs.plan, inputs.flags), made)
+        save_lock(lock, path)
+    say(f"{path}: recorded the checksum of {len(made)} archives for which nobody publishes one")
+    return with_lock(inputs, lock)
+
+
+def fetch_base(inputs: Inputs, *, fresh: bool = False, say: Say) -> Inputs:
+    """The inputs with the root file system of their base, if it is one.
+
+    Raises:
+        SourceError: it cannot be made, or is not the one of the lock.
+        RequestError: ``fresh`` where a lock pins it.
+    """
+    rootfs = inputs.rootfs
+    if rootfs is None:
+        return inputs
+    if rootfs.sha256 is None:
+        made = make_base(DEBIAN_SUITES[inputs.plan.base.os], inputs.site, say=say, refresh=fresh)
+        if made.stale:
+            say(f"the base file system was made on {made.created[:10]}; --fresh-base makes it anew")
+        path = made.path
+    elif fresh:
+        remedy = f"./invoke lock {inputs.lock.request if inputs.lock is not None else inputs.flags} --upgrade base"
+        raise RequestError("--fresh-base: the lock of this plan pins the base", remedy=remedy)
+    else:
+        path = locked_rootfs(rootfs, inputs.plan.base.os, inputs.site, say=say)
+    return replace(inputs, rootfs=replace(rootfs, path=path))
+
+
+def with_archives(lock: PlanLock, made: Iterable[LockedArchive]) -> PlanLock:
+    """A lock with further archives; one of the same component and file takes the place of the earlier."""
+    held = {(a.component, a.file): a for a in (*lock.archives, *made)}
+    return lock.model_copy(update={"archives": tuple(held[key] for key in sorted(held))})
+
+
+def new_lock(plan: Plan, flags: str) -> PlanLock:
+    """A lock of a plan with nothing in it."""
+    indexes = tuple(dict.fromkeys(c.index for c in plan.components if c.index))
+    return PlanLock(
+        plan=plan.id, request=flags, python_version=plan.python, platform=platform_of(plan.base.os), indexes=indexes
+    )
+
+
+def fetch_unchecked(missing: Sequence[Input], site: Site, *, say: Say) -> list[LockedArchive]:
+    """The checksum of each archive that has none, by its bytes: from the site's folder or mirror, else upstream.
+
+    The files stay in this user's store, so the build does not fetch them again.
+
+    Raises:
+        SourceError: no place has one.
+    """
+    found: list[LockedArchive] = []
+    for archive in missing:
+        if (path := archive.path) is not None:
+            sha256 = digest(path)
+            put(path, store().path(path.name, sha256))
+            found.append(locked_archive(archive.owner, archive.source, sha256, path.stat().st_size))
+    asked = [archive for archive in missing if archive.path is None]
+    wanted = [Wanted(archive.owner, archive.file, archive.urls, size=archive.source.size) for archive in asked]
+    for archive, got in zip(asked, download.fetch_all(wanted, site, store(), say=say), strict=True):
+        found.append(locked_archive(archive.owner, archive.source, got.sha256, got.size))
+    return found
+
+
+def locked_archive(component: str, source: PlannedSource, sha256: str, size: int | None) -> LockedArchive:
+    """An archive of a lock."""
+    return LockedArchive(
+        component=component,
+        file=source.file or "",
+        url=source.url,
+        mirrors=source.mirrors,
+        package=source.package,
+        sha256=sha256,
+        size=size,
+    )
