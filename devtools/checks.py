@@ -8,6 +8,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from trainwright.cli.program import say
@@ -29,7 +31,7 @@ def run_tests(*, fast: bool, select: str | None) -> None:
     """Run every check, and stop at the first kind that fails.
 
     Args:
-        fast: leave out what needs a container engine.
+        fast: leave out what needs a container engine, the linter of Dockerfiles, and unit tests that take long.
         select: a pytest ``-k`` expression; lint and types are then left out.
 
     Raises:
@@ -42,17 +44,19 @@ def run_tests(*, fast: bool, select: str | None) -> None:
     if not select:
         _step("lint", [*python, "ruff", "check", *CODE])
         _step("format", [*python, "ruff", "format", "--check", *CODE])
-        _step("types", [*python, "mypy"])
-        _generated_files_are_fresh()
-        _lint_dockerfiles()
-        _step("infrastructure", [str(Path(sys.executable).with_name("cfn-lint")), "infra/trainwright.yaml"])
+        with _beside("types", [*python, "mypy"]):
+            _generated_files_are_fresh()
+            if not fast:
+                _lint_dockerfiles()
+            _step("infrastructure", [str(Path(sys.executable).with_name("cfn-lint")), "infra/trainwright.yaml"])
     # pytest exits with 5 where -k chose nothing of one half.
     empty = (5,) if select else ()
     # A module's fixtures are shared by its tests, so engine tests of a module stay together; most of them wait.
     side_by_side = [] if select else ["-n", "auto", "--dist", "worksteal"]
-    _step("unit tests", [*pytest, *side_by_side, "-m", "not engine"], empty)
+    marks = "not engine and not slow and not hypothesis" if fast else "not engine"
+    _step("unit tests", [*pytest, *side_by_side, "-m", marks], empty)
     if fast:
-        say("left out (--fast): the tests that build and run images")
+        say("left out (--fast): hadolint, slow and generated unit tests, the tests that build and run images")
         return
     try:
         from trainwright.engine.engine import connect
@@ -103,6 +107,24 @@ def _generated_files_are_fresh() -> None:
     generate(check=True)
     refresh_locks(None, None, check=True, say=lambda _: None)
     say("generated files: fresh")
+
+
+@contextmanager
+def _beside(name: str, argv: list[str]) -> Iterator[None]:
+    """A check that uses one core, beside what the body does; told when both have ended."""
+    started = time.monotonic()
+    with subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:  # noqa: S603
+        try:
+            yield
+            out, _ = running.communicate()
+        except BaseException:
+            running.kill()
+            raise
+    sys.stdout.buffer.write(out)
+    sys.stdout.flush()
+    if running.returncode:
+        raise ChecksFailed(f"{name} failed (exit code {running.returncode})", remedy=f"Again alone: {' '.join(argv)}")
+    say(f"{name}: ok, {time.monotonic() - started:.0f} s")
 
 
 def _step(name: str, argv: list[str], accepted: tuple[int, ...] = ()) -> None:

@@ -44,12 +44,35 @@ components:
   ssh: {provider: debian, version: "9.2"}
 evidence: [{source: this test, date: "2026-11-21", says: small}]
 """
+# Modules that take minutes, in the order in which they are begun; all others come after them. The CUDA image is built
+# while the disk is empty. What computes stands beside what sleeps. Modules with a second engine, of which a machine has
+# one at a time, are apart: estimator_proof and base_images, faults, mirror. test_smoke takes a CPU image of another's.
+LONGEST = (
+    "test_build_cuda",
+    "test_estimator_proof",
+    "test_builders",
+    "test_pipeline",
+    "test_rehearse_failures",
+    "test_example",
+    "test_build_cpu",
+    "test_rehearse",
+    "test_twin",
+    "test_rehearse_tensorflow",
+    "test_smoke",
+    "test_faults",
+    "test_base_filesystem",
+    "test_rehearse_examples",
+    "test_estimator_sdk",
+    "test_mirror",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(item.path).is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.engine)
+    # Stable, so that the tests of a module stay in their order.
+    items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
 
 @pytest.fixture(scope="session", autouse=True)

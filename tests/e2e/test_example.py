@@ -55,9 +55,11 @@ def test_build_probe_and_smoke_of_the_example(program: Callable, docker: Callabl
             (provider,) = data["providers"].values()
             assert built["probe"]["facts"][folder.name]["version"] in provider["versions"]
         assert built["smoke"]["failed"] == 0
-        smoked = program("smoke", "--image", built["image_id"], *words, "--json").json
-        rows = {row["component"]: row["outcome"] for row in smoked["rows"]}
-        assert all(rows[folder.name] == "passed" for folder in FOLDERS)
+        # The whole smoke run was that of the build.
+        for folder in FOLDERS:
+            own = ("--select", f"/{folder.name}/")
+            smoked = program("smoke", "--image", built["image_id"], *words, *own, "--json").json
+            assert {row["component"]: row["outcome"] for row in smoked["rows"]} == {folder.name: "passed"}
     finally:
         for tag in built["tags"]:
             docker("rmi", "-f", tag, check=False)

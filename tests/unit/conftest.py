@@ -11,6 +11,25 @@ from tests.support import tries as hostile
 from tests.support.loopback import Loopback, loopback
 from tests.support.tries import Tried, Try
 
+# What `test --fast` leaves out, with all tests of hypothesis: more than half of the time of the unit tests.
+SLOW = (
+    "cli/test_hostile_*.py",
+    "cli/test_parser.py",
+    "cli/test_tries.py",
+    "core/test_owned.py",
+    "core/test_patterns.py",
+    "prove/test_image_testing.py",
+    "verbs/test_documents.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    modules = {path for pattern in SLOW for path in here.glob(pattern)}
+    for item in items:
+        if item.path in modules:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture
 def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

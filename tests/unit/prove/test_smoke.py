@@ -142,6 +142,15 @@ def test_selection(client: str, templates: Path, tmp_path: Path) -> None:
         smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report", select="nonsense")
 
 
+def test_a_component_of_a_folder_of_ones_own_can_be_selected(client: str, templates: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own" / "components" / "rmm"
+    own.mkdir(parents=True)
+    (own / "test_rmm.py").write_text("def test_mine():\n    pass\n")
+    plan = {**PLAN, "components": [*PLAN["components"], {"name": "rmm"}]}
+    report = smoke.smoke(client, "img", plan, {"found": 1}, tmp_path / "r", select="rmm/", folders={"rmm": own})
+    assert outcomes(report) == {"rmm:test_mine": "passed"}
+
+
 def test_nothing_of_the_user_s_pytest_leaks_in(
     client: str, templates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
