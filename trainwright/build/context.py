@@ -11,7 +11,7 @@ from trainwright.catalog.tools import tools_lock
 from trainwright.core.errors import RequestError
 from trainwright.core.layout import size
 from trainwright.core.owned import claim, fill
-from trainwright.core.paths import templates_dir
+from trainwright.core.paths import tool_files
 from trainwright.plan.plan import Plan, PlannedSource
 from trainwright.plan.plan_lock import files_of
 from trainwright.site.apt_sources import DEBIAN_SUITES
@@ -23,26 +23,6 @@ from trainwright.sources.debian_base import make_base
 from trainwright.sources.inputs import Inputs, inputs_of
 from trainwright.sources.rootfs import locked_rootfs
 from trainwright.user.files import code_files, component_files, user_requirements
-
-# What uv reads while it runs in a build step. Caches and temporary files lie on mounts, so no layer holds them.
-UV_ENVIRONMENT = """\
-export PATH=$PATH:/mnt/tools/bin
-export UV_CACHE_DIR=/mnt/cache UV_LINK_MODE=copy UV_NO_PROGRESS=1 UV_PYTHON_DOWNLOADS=never
-export XDG_CONFIG_DIRS=/mnt NETRC=/mnt/netrc TMPDIR=/mnt
-# pip's way with several indexes; what is installed is pinned by its hash, so no index can slip something in.
-export UV_INDEX_STRATEGY=unsafe-best-match
-export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt
-"""
-
-# Compile stages run side by side, each with its own idea of the memory: none takes more jobs than what is free carries.
-COMPILE_JOBS = """\
-#!/bin/sh
-# compile-jobs GB: how many compile jobs of that many gigabytes may run at once.
-awk -v cores="$(nproc)" -v each="$1" '/^MemAvailable/ {
-    jobs = int($2 / 1048576 / each)
-    print (jobs < 1 ? 1 : (jobs < cores ? jobs : cores))
-}' /proc/meminfo
-"""
 
 
 def write_context(
@@ -78,9 +58,8 @@ def write_context(
     inputs = inputs_of(what)
     plan, lock = inputs.plan, inputs.lock
     files = _users_own(plan, catalog, say)
-    files |= {"Dockerfile": render_dockerfile(plan, catalog), "tools/env": UV_ENVIRONMENT}
-    files["tools/compile-jobs"] = COMPILE_JOBS
-    files["tools/fetch"] = (templates_dir() / "fetch.sh").read_text()
+    files |= {"Dockerfile": render_dockerfile(plan, catalog)}
+    files |= {f"tools/{path.parent.name}/{path.name}": path.read_text() for path in tool_files()}
     base = None
     pinned = lock.base.sha256 if lock is not None and lock.base is not None else None
     if pinned is not None and lock is not None and plan.base.image is None:

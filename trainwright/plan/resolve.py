@@ -15,7 +15,7 @@ from trainwright.catalog.component import Provider, SystemPackages, fill
 from trainwright.catalog.image_line import ImageLine, Selection, begins, version_key
 from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
-from trainwright.core.paths import templates_dir
+from trainwright.core.paths import templates_dir, tool_files
 from trainwright.plan import plan as planning
 from trainwright.plan.conflict import conflict, objections, offers
 from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
@@ -372,6 +372,6 @@ def _skeleton_recipe() -> str:
     import hashlib
 
     digest = hashlib.sha256()
-    for path in sorted(p for p in templates_dir().iterdir() if p.suffix in (".j2", ".sh")):
+    for path in [*sorted(templates_dir().glob("*.j2")), *tool_files()]:
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -1,7 +1,7 @@
 """Archives as inputs of build stages: where they lie, on a mirror, in a folder of this machine, upstream.
 
 A mirror holds an archive as ``<base>/<sha256[:2]>/<sha256>/<file>`` or simply as ``<base>/<file>``; the download in a
-build step (``templates/fetch.sh``) looks there first, in this order.
+build step (``templates/tools/build/fetch``) looks there first, in this order.
 """
 
 from __future__ import annotations
