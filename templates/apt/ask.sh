@@ -1,5 +1,5 @@
 #!/bin/sh
-# ask QUESTIONS OPTION...: puts the questions of a folder to apt and leaves the answers in /answer.
+# ask QUESTIONS: puts the questions of a folder to apt and leaves the answers in /answer.
 #
 # A question is a folder, with any of these files:
 #   install     names of packages: which packages would apt install for them?
@@ -15,7 +15,12 @@
 #   known       every version that apt knows of these packages, and of those of the answers
 set -eu
 questions=$1
-shift
+# What tools/apt/apt-run does in a build step.
+rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list
+set --
+if [ -e /mnt/apt-sources ]; then
+    set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null
+fi
 mkdir -p /mnt/lists/partial /mnt/cache/archives/partial /answer
 set -- "$@" -o Dir::State::Lists=/mnt/lists -o Dir::Cache=/mnt/cache -o APT::Sandbox::User=root
 export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive

@@ -43,6 +43,11 @@ def templates_dir() -> Path:
     return data_root() / "templates"
 
 
+def tool_files() -> list[Path]:
+    """The programs that build steps call: each lies in the build context, in ``tools/`` and its folder."""
+    return sorted((templates_dir() / "tools").glob("*/*"))
+
+
 def own_catalog() -> Path | None:
     """The user's own folder of ``images/`` and ``templates/components/``, if there is one.
 

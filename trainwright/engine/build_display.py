@@ -77,8 +77,8 @@ def label(vertex: Vertex) -> str:
     return f"[{place}] {short(readable(vertex.text))}"
 
 
-# What only prepares a step: mounts, the site's apt sources, the environment of tools.
-_PREPARATION = re.compile(r"--mount=\S+\s+|if \[ [^]]* \]; then .*?; fi\s+&& |\. /mnt/tools/env\s+&& |\"\$@\" ")
+# What a step needs before it can do what it is for: mounts, and the folder that they are under.
+_PREPARATION = re.compile(r"--mount=\S+\s+|(?<!\S)/mnt/")
 
 
 def readable(text: str) -> str:

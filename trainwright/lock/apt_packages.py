@@ -32,8 +32,8 @@ SECONDS = 3600
 BASE = "base"
 # What a stage begins with, and the folder of the questions that are asked there.
 _FOLDERS = {BASE: "runtime", "${BUILD_IMAGE}": "build"}
-# The names behind the apt-get of templates/macros.j2.
-_INSTALL = re.compile(r'apt-get "\$@" install -y --no-install-recommends((?:\s+\\?\s*[a-z0-9][\w.+:-]*)+)')
+# The names of templates/macros.j2's os_install.
+_INSTALL = re.compile(r"/mnt/apt-install((?:\s+\\?\s*[a-z0-9][\w.+:-]*)+)")
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from trainwright.sources.inputs import Inputs
 
 Say = Callable[[str], None]
 # A step of a Dockerfile in which a program calls apt by itself (run_installer in templates/macros.j2).
-OWN_APT = "APT_CONFIG=/mnt/apt.conf"
+OWN_APT = "/mnt/apt-run "
 BASE, APT, TOOLS, USER = "base", "apt", "tools", "user"
 
 

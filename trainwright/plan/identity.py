@@ -19,7 +19,8 @@ from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.tools import lock_path, tools_file, tools_lock
 from trainwright.core.errors import RequestError
 from trainwright.core.owned import write_atomically
-from trainwright.core.paths import cache_dir, templates_dir
+from trainwright.core.paths import cache_dir
+from trainwright.core.paths import tool_files as program_files
 from trainwright.plan.plan import Plan
 from trainwright.user.files import NOT_IDENTITY
 
@@ -28,8 +29,8 @@ _UNSEEN = ("id", "tags", "notices", "expect", "probes", "user")
 
 
 def tool_files() -> dict[str, str]:
-    """The programs and settings of build steps that every build context carries (``templates/tools/``), by name."""
-    return {f"tools/{path.name}": path.read_text() for path in sorted((templates_dir() / "tools").iterdir())}
+    """The programs of build steps that every build context carries (``templates/tools/``), by name."""
+    return {f"tools/{path.parent.name}/{path.name}": path.read_text() for path in program_files()}
 
 
 def identify(plan: Plan, catalog: Catalog) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from trainwright.site.apt_sources import DEBIAN_SUITES
 
 # The default time stamp of files that a build makes: 2023-11-14, any constant would do.
 EPOCH = 1_700_000_000
+WIDTH = 150  # characters of a line that is filled: mounts, packages, labels
 # Variables that come last: the entry point, which changes often, and what bash reads at every start, which is about the
 # machine that runs the image and must not be asked on the one that builds it.
 LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV"})
@@ -79,6 +80,7 @@ def render(plan: Plan, catalog: Catalog) -> str:
             old_pip=version_key(plan.python) < OLDEST_GOOD_PIP,
             old_python=version_key(plan.python) < version_key(load_tools().uv.python),
             build_packages=_packages(plan, "build"),
+            archives=[archive for c in plan.components for archive in c.archives],
             sdist_components=[c for c in plan.components if c.sdists and c.values.get("sdists") != OWN_STAGE],
             environment={k: v for k, v in plan.environment.items() if k not in baked},
             baked_environment=baked,
@@ -111,6 +113,7 @@ def _environment(search: tuple[Path, ...]) -> jinja2.Environment:
         keep_trailing_newline=True,
     )
     environment.filters["pairs"] = _pairs
+    environment.filters["filled"] = lambda text, indent=4: _filled(text.split(), indent)
     environment.filters["debian_suite"] = lambda os_name: DEBIAN_SUITES[os_name]
     return environment
 
@@ -148,9 +151,21 @@ def _tools_packages(plan: Plan) -> list[str]:
     return [package] if package else []
 
 
-def _pairs(values: dict[str, str]) -> str:
-    """The arguments of ENV or LABEL, one to a line."""
-    return " \\\n    ".join(f"{key}={_quote(value)}" for key, value in values.items())
+def _pairs(values: dict[str, str], filled: bool = False) -> str:
+    """The arguments of ENV or LABEL, one to a line or as many as fit."""
+    pairs = [f"{key}={_quote(value)}" for key, value in values.items()]
+    return _filled(pairs, 4) if filled else " \\\n    ".join(pairs)
+
+
+def _filled(words: Sequence[str], indent: int) -> str:
+    """Words on continued lines of at most ``WIDTH`` characters; what stands before them is as wide as the indent."""
+    lines: list[str] = []
+    for word in words:
+        if lines and indent + len(lines[-1]) + len(word) + len("  \\") <= WIDTH:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return f" \\\n{' ' * indent}".join(lines)
 
 
 def _quote(value: str) -> str:

@@ -30,7 +30,7 @@ from trainwright.site.site import Site
 NO_ANSWER = "no answer"
 # The exceptions that a server, a proxy or the network can cause.
 FAILURES = (OSError, ValueError, http.client.HTTPException)
-# The numbers of curl's --speed-limit and --speed-time in templates/tools/fetch.
+# The numbers of curl's --speed-limit and --speed-time in templates/tools/build/fetch.
 LEAST_SPEED, LEAST_SECONDS = 1024, 30.0
 LARGEST_HEAD = 1 << 20  # bytes before the content: http.client limits lines and headers, but not interim answers
 LARGEST = 64 << 20  # bytes of an answer that is not a download

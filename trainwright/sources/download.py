@@ -1,8 +1,8 @@
 """Files fetched by this machine: from the first place that has the right bytes, whole or not at all.
 
-The same places in the same order as in a build step (``templates/tools/fetch``). Bytes go to a part file first, so a
-download that was cut, killed or ran into a full disk leaves nothing under a good name; where the checksum is known
-beforehand, the next run goes on where the part file ends.
+The same places in the same order as in a build step (``templates/tools/build/fetch``). Bytes go to a part file first,
+so a download that was cut, killed or ran into a full disk leaves nothing under a good name; where the checksum is
+known beforehand, the next run goes on where the part file ends.
 """
 
 from __future__ import annotations

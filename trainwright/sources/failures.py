@@ -10,7 +10,7 @@ from trainwright.core.masking import mask
 from trainwright.sources.inputs import Input, Materials
 from trainwright.sources.locations import remedy
 
-FETCH_EXIT = 88  # templates/tools/fetch: no place gave the right bytes
+FETCH_EXIT = 88  # templates/tools/build/fetch: no place gave the right bytes
 # "-": nobody publishes the checksum of that file.
 _NO_PLACE = re.compile(r"fetch: no place has (\S+) with the sha256 ([0-9a-f]{64}|-)")
 # templates/components/efa/verify.sh

@@ -1,7 +1,7 @@
 """Where an archive is looked for: a folder and a mirror of the site, this user's store, upstream.
 
 A mirror holds an archive as ``<base>/<sha256[:2]>/<sha256>/<file>`` or simply as ``<base>/<file>``; the download in a
-build step (``templates/tools/fetch``) looks there first, in this order.
+build step (``templates/tools/build/fetch``) looks there first, in this order.
 """
 
 from __future__ import annotations

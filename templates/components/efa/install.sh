@@ -1,12 +1,12 @@
 #!/bin/sh
-# install.sh KEPT OPTION...: runs the EFA installer that lies unpacked in /mnt/efa with these options, and takes away what
+# install.sh KEPT OPTION...: runs the EFA installer beside it with these options, and takes away what
 # of it an image is not to have. KEPT: the words of "openmpi aws-ofi-nccl" that stay. Open MPI 5 never does: the toolkit
 # waits for a process named orted, which it lacks.
 set -e
 kept=" $1 "
 shift
 prefix=${EFA_PREFIX:-/opt/amazon}
-cd "${EFA_INSTALLER:-/mnt/efa}"
+cd "${EFA_INSTALLER:-${0%/*}}"
 bash ./efa_installer.sh "$@"
 
 # drop PACKAGE FOLDER...: packages whose name matches, then what is left of the folders.

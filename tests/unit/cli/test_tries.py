@@ -34,7 +34,7 @@ def test_what_is_right_passes(row, attempt):
 
 
 def _prints(text: str) -> Callable[[list[str]], int]:
-    def run(words: list[str]) -> int:
+    def run(words: list[str], *_: object, **__: object) -> int:
         print(text, file=sys.stderr)
         return 2
 
@@ -42,7 +42,7 @@ def _prints(text: str) -> Callable[[list[str]], int]:
 
 
 def _acts(act: Callable[[Path], object]) -> Callable[[list[str]], int]:
-    def run(words: list[str]) -> int:
+    def run(words: list[str], *_: object, **__: object) -> int:
         act(Path.cwd().parent)
         return 2
 

@@ -399,7 +399,7 @@ def test_the_best_wheel_is_taken_and_no_other_kind_ever(data: st.DataObject) -> 
         "wheels": [{"url": f"https://h.example/{file}"} for file in offered],
         "sdist": {"url": "https://h.example/a-1.tar.gz"},
     }
-    chosen = locking.file_name(locking._best_file(package, locking._tag_ranks("3.11", locking.PLATFORM)))
+    chosen = resolver.file_name(resolver._best_file(package, resolver._tag_ranks("3.11", locking.PLATFORM)))
     assert chosen == next((file for file in BEST_FIRST if file in offered), "a-1.tar.gz")
 
 
@@ -409,14 +409,14 @@ def test_the_best_wheel_is_taken_and_no_other_kind_ever(data: st.DataObject) -> 
 )
 def test_the_abi_of_a_python_is_known(python: str, fits: list[str]) -> None:
     tags = ["cp36-cp36m", "cp36-cp36", "cp37-cp37m", "cp38-cp38", "cp38-cp38m", "cp313-cp313", "cp313-cp313t"]
-    ranks = {str(tag) for tag in locking._tag_ranks(python, "x86_64-manylinux_2_17")}
+    ranks = {str(tag) for tag in resolver._tag_ranks(python, "x86_64-manylinux_2_17")}
     assert [tag for tag in tags if f"{tag}-manylinux_2_17_x86_64" in ranks] == fits
 
 
 def test_no_file_at_all_is_a_failure_with_the_package_s_name() -> None:
     package = {"name": "a", "version": "1", "wheels": [{"url": f"https://h.example/{file}"} for file in UNFIT]}
     with pytest.raises(SourceError, match="a 1: no wheel fits"):
-        locking._best_file(package, locking._tag_ranks("3.11", locking.PLATFORM))
+        resolver._best_file(package, resolver._tag_ranks("3.11", locking.PLATFORM))
 
 
 @pytest.mark.parametrize(
@@ -429,8 +429,8 @@ def test_no_file_at_all_is_a_failure_with_the_package_s_name() -> None:
 )
 def test_wheels_of_old_pythons_are_known_by_their_abi(python: str, file: str) -> None:
     wheels = [{"url": f"https://h.example/{name}"} for name in ("a-1-cp38-none-any.whl", file)]
-    ranks = locking._tag_ranks(python, "x86_64-manylinux_2_17")
-    assert locking.file_name(locking._best_file({"name": "a", "version": "1", "wheels": wheels}, ranks)) == file
+    ranks = resolver._tag_ranks(python, "x86_64-manylinux_2_17")
+    assert resolver.file_name(resolver._best_file({"name": "a", "version": "1", "wheels": wheels}, ranks)) == file
 
 
 # ---- closures ----------------------------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ def test_a_package_belongs_to_every_component_that_reaches_it(
         if grown == expected:
             break
         expected = grown
-    closures = locking._closures(needed_by, {"one.in": "one", "two.in": "two"})
+    closures = resolver._closures(needed_by, {"one.in": "one", "two.in": "two"})
     assert {name: set(closures.get(name, ())) for name in needed_by} == expected
 
 

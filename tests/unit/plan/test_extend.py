@@ -57,7 +57,9 @@ def test_build_stages_start_from_the_devel_image_and_the_image_from_the_small_on
     assert "ARG BASE_IMAGE=nvidia/cuda:12.9.1-base-ubuntu22.04" in text
     assert "FROM ${BASE_IMAGE} AS base" in text
     assert "FROM ${BUILD_IMAGE} AS toolchain" in text
-    assert "rm -f /etc/apt/sources.list.d/cuda" in text, "NVIDIA's rotated key must not break apt-get update"
+    assert "/mnt/apt-install " in text
+    apt_run = (templates_dir() / "tools" / "apt" / "apt-run").read_text()
+    assert apt_run.index("rm -f /etc/apt/sources.list.d/cuda") < apt_run.index("\napt-get update"), "a rotated key"
     assert plan.environment["PATH"].startswith("/opt/venv/bin:")
 
 

@@ -106,7 +106,7 @@ def test_a_completed_plan_is_the_same_plan(server):
     assert metis is not None and metis.archives[0].sha256 == SHA
     text = render_dockerfile(done, CATALOG)
     assert f"ARG BASE_IMAGE=registry.example/base:1@{DIGEST}" in text
-    assert f"sh /mnt/fetch {FILE} {SHA} " in text
+    assert f" fetch {FILE} {SHA} " in text
     # Where nothing is missing, nothing changes.
     plain = plan_with()
     assert completed(plain, whole(plain)) == plain

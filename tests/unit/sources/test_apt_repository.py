@@ -132,25 +132,17 @@ def test_pins_are_preferred_or_all_there_is():
 DOCKERFILE = """\
 FROM ${BASE_IMAGE} AS base
 FROM base AS os
-RUN apt-get "$@" update \\
-    && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \\
-        openssh-server \\
-        libstdc++6 \\
-    && rm -rf /var/log/apt
+RUN --mount=type=bind,source=tools/apt,target=/mnt,rw \\
+    /mnt/apt-install openssh-server \\
+        libstdc++6
 FROM ${BUILD_IMAGE} AS devel
 FROM devel AS python
-RUN apt-get "$@" install -y --no-install-recommends \\
-        zlib1g-dev \\
-    && true
+RUN /mnt/apt-install zlib1g-dev
 FROM devel AS toolchain
-RUN apt-get "$@" install -y --no-install-recommends \\
-        g++ \\
-        make \\
+RUN /mnt/apt-install g++ make \\
     && true
 FROM os AS tools
-RUN apt-get "$@" install -y --no-install-recommends \\
-        python3-venv \\
-    && true
+RUN /mnt/apt-install python3-venv
 FROM os AS final
 COPY --from=python /a /b
 """

@@ -101,15 +101,15 @@ def test_the_dockerfile_names_the_places_and_their_checksum(plan, catalog):
     assert metis is not None
     (archive,) = metis.archives
     fetch, build = [s.instruction for s in steps(text) if s.stage == "metis" and "WORKDIR" not in s.instruction]
-    assert f"sh /mnt/fetch {archive.file} {archive.sha256} " in fetch
+    assert f" fetch {archive.file} {archive.sha256} " in fetch
     assert fetch.index(str(archive.url)) < fetch.index(archive.mirrors[0])
     assert "--mount=type=secret,id=artifacts" in fetch
-    assert f"tar -xf {archive.file}" in build
-    (packages,) = [s.instruction for s in steps(text) if s.stage == "toolchain" and "apt-get" in s.instruction]
+    assert f"unpack {archive.file}" in build
+    (packages,) = [s.instruction for s in steps(text) if s.stage == "toolchain" and "apt-install" in s.instruction]
     assert " curl " in packages
     # A plan without archives has none of it.
     debian = render_dockerfile(resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog()), load_catalog())
-    assert "/mnt/fetch" not in debian
+    assert "fetch" not in debian.replace("/mnt/apt-fetch", "")
     assert " curl " not in debian
     # Compiled alike: what follows the download is the same for both providers.
     other = [s.instruction for s in steps(debian) if s.stage == "metis"][-1]
@@ -156,14 +156,17 @@ Fetch = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def fetch(tmp_path: Path) -> Fetch:
-    """The script of the build step, with folders of its own instead of /mnt and /src."""
+    """The script of the build step, with folders of its own."""
     if shutil.which("curl") is None:
         pytest.skip("no curl on this machine")
-    for name in ("mnt", "mnt/archives", "src"):
-        (tmp_path / name).mkdir()
+    folders = ("/mnt", "/run/secrets", "/src")
+    for name in folders:
+        (tmp_path / name[1:]).mkdir(parents=True)
     script = tmp_path / "fetch"
-    text = (templates_dir() / "tools" / "fetch").read_text()
-    script.write_text(text.replace("/mnt", f"{tmp_path}/mnt").replace("/src", f"{tmp_path}/src"))
+    text = (templates_dir() / "tools" / "build" / "fetch").read_text()
+    for name in folders:
+        text = text.replace(name, f"{tmp_path}{name}")
+    script.write_text(text)
 
     def run(*urls: str, sha256: str = SHA) -> subprocess.CompletedProcess[str]:
         argv = ["sh", str(script), FILE, sha256, *urls]
@@ -182,8 +185,8 @@ def test_fetch_takes_the_first_place_that_has_it(fetch, server, tmp_path):
 
 def test_fetch_asks_the_mirror_of_the_site_first_and_shows_no_password(fetch, server, tmp_path):
     host = server.url.removeprefix("http://")
-    (tmp_path / "mnt" / "artifacts").write_text(f"http://me:s3cret@{host}/base/\n")
-    (tmp_path / "mnt" / "netrc").write_text("machine 127.0.0.1 login you password other\n")
+    (tmp_path / "run" / "secrets" / "artifacts").write_text(f"http://me:s3cret@{host}/base/\n")
+    (tmp_path / "run" / "secrets" / "netrc").write_text("machine 127.0.0.1 login you password other\n")
     server.pages = {"/up": GOOD}
     done = fetch(f"{server.url}/up")
     assert done.returncode == 0, done.stdout
@@ -191,11 +194,11 @@ def test_fetch_asks_the_mirror_of_the_site_first_and_shows_no_password(fetch, se
     assert [h["Authorization"] for h in server.headers[:2]] == ["Basic bWU6czNjcmV0"] * 2
     # A netrc knows hosts alone: over plain http nobody but the site's own mirror gets its password.
     assert "Authorization" not in server.headers[2]
-    (tmp_path / "mnt" / "artifacts").write_text(f"http://{host}/base/\n")
+    (tmp_path / "run" / "secrets" / "artifacts").write_text(f"http://{host}/base/\n")
     fetch(f"{server.url}/up")
     asked = [h.get("Authorization") for h in server.headers[3:]]
     assert asked == ["Basic eW91Om90aGVy"] * 2 + [None]
-    (tmp_path / "mnt" / "artifacts").write_text(f"http://me:s3cret@{host}/base/\n")
+    (tmp_path / "run" / "secrets" / "artifacts").write_text(f"http://me:s3cret@{host}/base/\n")
     server.pages.clear()
     done = fetch(f"{server.url}/up")
     assert f"tried http://***@{host}/…/{FILE}: curl: (22)" in done.stdout
@@ -241,10 +244,10 @@ def test_fetch_goes_on_where_a_connection_broke_once(fetch, server):
 
 
 def test_fetch_uses_the_context_before_any_place(fetch, server, tmp_path):
-    (tmp_path / "mnt" / "archives" / FILE).write_bytes(GOOD)
+    (tmp_path / "mnt" / FILE).write_bytes(GOOD)
     assert fetch(f"{server.url}/a").returncode == 0
     assert not server.asked
-    (tmp_path / "mnt" / "archives" / FILE).write_bytes(b"else")
+    (tmp_path / "mnt" / FILE).write_bytes(b"else")
     done = fetch(f"{server.url}/a")
     assert done.returncode == FETCH_EXIT
     assert "of the build context: has the sha256" in done.stdout

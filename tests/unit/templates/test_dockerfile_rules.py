@@ -8,19 +8,13 @@ import pytest
 
 from tests.support.dockerfiles import LINES, every_dockerfile
 
-UNCHECKED = "# Nobody publishes a checksum of this file"
+UNCHECKED = "# Nobody publishes a checksum of a file that has -"
 
 
-def instructions(text: str) -> list[tuple[str, str]]:
-    """Every instruction with the comments right above it, continued lines joined."""
-    found, comments = [], ""
-    for line in re.sub(r" *\\\n\s*", " ", text).splitlines():
-        if line.startswith("#"):
-            comments += line + "\n"
-        elif line.strip():
-            found.append((comments, line))
-            comments = ""
-    return found
+def instructions(text: str) -> list[str]:
+    """Every instruction, continued lines joined."""
+    lines = re.sub(r" *\\\n\s*", " ", text).splitlines()
+    return [line for line in lines if line.strip() and not line.startswith("#")]
 
 
 @pytest.fixture(params=LINES, scope="module")
@@ -37,9 +31,12 @@ def test_nothing_is_a_moving_name(dockerfiles: list[str]) -> None:
 
 def test_every_download_is_checked_or_said_not_to_be(dockerfiles: list[str]) -> None:
     for dockerfile in dockerfiles:
-        for comments, line in instructions(dockerfile):
-            for _, sha256 in re.findall(r"sh /mnt/fetch (\S+) (\S+)", line):
-                assert re.fullmatch(r"[0-9a-f]{64}", sha256) or (sha256 == "-" and UNCHECKED in comments), line
+        fetched = [found for line in instructions(dockerfile) for found in re.findall(r"[ /]fetch (\S+) (\S+) '", line)]
+        assert len(fetched) == dockerfile.count(" fetch "), "each in the form that is looked for here"
+        for _, sha256 in fetched:
+            assert re.fullmatch(r"[0-9a-f]{64}", sha256) or (sha256 == "-" and UNCHECKED in dockerfile)
+        for sha256 in re.findall(r"/mnt/apt-fetch \S+ (\S+)", dockerfile):
+            assert re.fullmatch(r"[0-9a-f]{64}", sha256)
 
 
 def test_nothing_of_a_site_or_of_a_secret_is_written_down(dockerfiles: list[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,7 +95,7 @@ def needs(text: str, stage: str) -> set[str]:
 
 
 def kept(text: str) -> str:
-    match = re.search(r"sh /mnt/install-efa '(.*?)' (.*?) *\\", text)
+    match = re.search(r"-run sh /mnt/efa/install.sh '(.*?)' ", text)
     assert match
     return match[1]
 
@@ -117,11 +118,10 @@ def test_one_mpi_and_one_plugin(rendered):
 
 
 def test_installer_reads_the_site_s_sources_with_fresh_lists(rendered):
-    run = next(s.instruction for s in steps(rendered()[""]) if s.stage == "final" and "install-efa" in s.instruction)
-    assert run.count("apt-get") == run.count('apt-get "$@" update') == 1
-    assert "target=/var/lib/apt/lists" in run
-    assert "APT_CONFIG=/mnt/apt.conf" in run
-    assert "rm -f /etc/apt/sources.list.d/cuda" in run, "NVIDIA's key has changed since"
+    run = next(s.instruction for s in steps(rendered()[""]) if s.stage == "final" and "efa/install.sh" in s.instruction)
+    assert "/mnt/apt-run sh /mnt/efa/install.sh " in run
+    assert "--mount=type=secret,id=apt-sources,target=/mnt/apt-sources" in run
+    assert "--mount=type=cache,id=trainwright-apt,target=/mnt/cache," in run
 
 
 def test_installer_runs_with_dnf_on_amazon_linux(rendered):
@@ -132,20 +132,22 @@ def test_installer_runs_with_dnf_on_amazon_linux(rendered):
         efa={"provider": "aws", "version": "1.49.0"},
         aws_ofi_nccl={"provider": "efa", "version": "1.20.0"},
     )
-    assert "apt-get" not in made[""]
-    assert "dpkg" not in made["final"].replace("/var/log/dpkg.log", "").replace("/var/lib/dpkg", "")
+    assert "apt" not in re.sub("(?m)^#.*", "", made[""])
+    assert "/mnt/dnf-run sh /mnt/efa/install.sh " in made["final"]
+    assert "dpkg" not in made["final"]
     assert "cd /opt/amazon/ofi-nccl/lib64" in made["final"]
-    assert "00-sagemaker.conf" in made["final"]
+    assert "sh /mnt/install.sh 00-sagemaker.conf" in made["final"]
 
 
 @pytest.mark.parametrize(("version", "is_verified"), [("1.47.0", False), ("1.48.0", True), ("1.51.0", True)])
 def test_signature_where_there_is_no_checksum(rendered, version, is_verified):
     jammy = {"base": {**LINE["base"], "os": "ubuntu-22.04"}}
     stage = rendered(jammy, efa={"provider": "aws", "version": version}, aws_ofi_nccl=None)["efa-archive"]
-    command = f"sh /mnt/verify aws-efa-installer-{version}.tar.gz 4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC"
+    command = f"sh /mnt/verify.sh aws-efa-installer-{version}.tar.gz 4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC"
     assert (command in stage) is is_verified
-    assert stage.count("/mnt/fetch aws") == (3 if is_verified else 1)
-    assert "RUN tar -xf" in stage.split(command)[-1], "nothing is unpacked before it is verified"
+    assert stage.count(" fetch aws") == (3 if is_verified else 1)
+    assert stage.count("unpack ") == 1
+    assert "unpack " in stage.split(command)[-1], "nothing is unpacked before it is verified"
 
 
 def test_no_provider_of_libfabric_is_forced(rendered):
@@ -180,8 +182,21 @@ def test_openmpi_5_is_not_on_offer():
 
 def test_mca_keys_are_set_in_the_file_alone(rendered):
     made = rendered()
-    assert made["final"].count("hwloc_base_binding_policy = none") == 1
+    assert "/mnt/mca_params.sh /opt/amazon/openmpi " in made["final"]
     assert "OMPI_MCA_" not in made[""]
+
+
+@pytest.mark.parametrize("before", [None, "", "btl = tcp", "  hwloc_base_binding_policy=core\nbtl = tcp\n"])
+def test_mca_keys_are_in_the_file_once(tmp_path, before):
+    (tmp_path / "etc").mkdir()
+    file = tmp_path / "etc" / "openmpi-mca-params.conf"
+    if before is not None:
+        file.write_text(before)
+    script = templates_dir() / "components" / "openmpi" / "mca_params.sh"
+    for _ in range(2):
+        subprocess.run(["sh", script, tmp_path], check=True)
+    own = ["hwloc_base_binding_policy = none", "rmaps_base_mapping_policy = slot"]
+    assert file.read_text().splitlines() == (["btl = tcp"] if before else []) + own
 
 
 # ---- nccl and its plugin -------------------------------------------------------------------------------------------
@@ -205,6 +220,7 @@ def test_nccl_is_compiled_for_the_line_s_architectures(rendered):
 def test_ptx_is_that_of_the_newest(numbers):
     loader = jinja2.FileSystemLoader([templates_dir() / "components", templates_dir()])
     environment = jinja2.Environment(loader=loader, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["filled"] = str
     template = environment.get_template("nccl/Dockerfile.j2")
     words = str(template.make_module({"plan": None}).gencode(numbers)).split()
     newest = max(numbers, key=float).replace(".", "")
@@ -226,14 +242,13 @@ def test_lines_that_compile_for_gpus_name_them():
 
 
 def test_the_base_s_own_nccl_goes(rendered):
-    final = rendered()["final"]
-    assert "dpkg-query -W -f '${Package}\\n' libnccl2 libnccl-dev" in final
+    assert "remove_base" not in rendered(nccl={"provider": "nvidia", "version": "2.10.3"})["final"]
+    assert "/mnt/remove_base.sh" in rendered()["final"]
     wheel = {"provider": "wheel", "version": "2.10.3"}
     plugin = {"provider": "source", "version": "1.5.0"}
-    assert "libnccl2" in rendered(nccl=wheel, aws_ofi_nccl=plugin)["final"]
-    assert "libnccl2" not in rendered(nccl={"provider": "nvidia", "version": "2.10.3"})["final"]
+    assert "/mnt/remove_base.sh" in rendered(nccl=wheel, aws_ofi_nccl=plugin)["final"]
     debian = {"base": "debian-12"}
-    assert "libnccl2" not in rendered(debian, ssh={"provider": "debian", "version": "9.2"})["final"]
+    assert "remove_base" not in rendered(debian, ssh={"provider": "debian", "version": "9.2"})["final"]
 
 
 @pytest.mark.parametrize(
@@ -309,11 +324,39 @@ def test_gdrcopy_is_the_library_alone(rendered):
     assert re.findall(r"make .* (\w+) \\", stage) == ["lib", "lib_install"]
 
 
-@pytest.mark.parametrize(("version", "has"), [("7.6", "cat /etc/ssh/$name"), ("8.2", "/etc/ssh/sshd_config.d/")])
-def test_ssh_without_folders_of_settings(rendered, version, has):
+@pytest.mark.parametrize(("version", "name"), [("7.6", ""), ("8.2", "sagemaker.conf")])
+def test_ssh_without_folders_of_settings(rendered, version, name):
     final = rendered(ssh={"provider": "ubuntu", "version": version})["final"]
-    assert [word in final for word in ("cat /etc/ssh/$name", "/etc/ssh/sshd_config.d/")].count(True) == 1
-    assert has in final
+    assert re.search(r"sh /mnt/install\.sh *(\S*)\n", final)[1] == name
+
+
+@pytest.mark.parametrize("name", ["", "sagemaker.conf"])
+def test_settings_of_ssh_are_a_file_of_their_own_or_come_first(tmp_path, name):
+    """The script of the step, with folders of its own; dpkg-divert moves the program as Debian's does."""
+    folders = {folder: tmp_path / folder.strip("/") for folder in ("/mnt", "/etc", "/usr/sbin", "/usr/lib", "/run")}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    shutil.copytree(templates_dir() / "components" / "ssh", folders["/mnt"], dirs_exist_ok=True)
+    for folder in ("ssh/ssh_config.d", "ssh/sshd_config.d", "pam.d"):
+        (folders["/etc"] / folder).mkdir(parents=True)
+    for file in ("ssh_config", "sshd_config"):
+        (folders["/etc"] / "ssh" / file).write_text("# the distribution's\n")
+    (folders["/etc"] / "pam.d" / "sshd").write_text("session    required     pam_loginuid.so\n")
+    (folders["/usr/sbin"] / "sshd").write_text("the server\n")
+    text = (folders["/mnt"] / "install.sh").read_text()
+    script = re.sub(r"(?<![\w.])(/mnt|/etc|/usr/sbin|/usr/lib|/run)\b", lambda found: str(folders[found[1]]), text)
+    script = script.replace("command -v dpkg-divert", "false")
+    subprocess.run(["sh", "-c", script, "install.sh", *([name] if name else [])], check=True)
+    assert (folders["/usr/lib"] / "openssh" / "sshd").read_text() == "the server\n"
+    assert "ssh-keygen" in (folders["/usr/sbin"] / "sshd").read_text()
+    assert (folders["/etc"] / "pam.d" / "sshd").read_text() == "session optional pam_loginuid.so\n"
+    own = (templates_dir() / "components" / "ssh" / "sshd_config").read_text()
+    settings = folders["/etc"] / "ssh"
+    if name:
+        assert (settings / "sshd_config.d" / name).read_text() == own
+        assert (settings / "sshd_config").read_text() == "# the distribution's\n"
+    else:
+        assert (settings / "sshd_config").read_text() == own + "# the distribution's\n"
 
 
 # ---- what one archive brings changes together ----------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -94,8 +95,8 @@ def test_a_python_of_the_distribution_goes_by_its_full_name(tmp_path: Path) -> N
     assert python.system.run == ("python3.8", "libpython3.8", "python3-distutils")
     text = render_dockerfile(plan, catalog)
     assert "/usr/bin/python3.8 -m venv /opt/tools" in text
-    assert "        python3.8-venv \\\n" in stage_of(text, "tools")
-    assert "uv venv --python /usr/bin/python3.8 /opt/venv" in text
+    assert "/mnt/apt-install python3.8-venv\n" in stage_of(text, "tools")
+    assert "/mnt/uv venv --python /usr/bin/python3.8 /opt/venv" in text
 
 
 def test_a_python_without_distutils_asks_for_none(tmp_path: Path) -> None:
@@ -110,10 +111,9 @@ def test_amazon_linux_has_the_venv_module_in_its_python(tmp_path: Path) -> None:
     base = {**NVIDIA, "os": "amazonlinux-2023"}
     catalog = catalog_with(tmp_path, {"python": selection("amazon", "3.12")}, python="3.12", base=base)
     text = render_dockerfile(only(catalog), catalog)
-    assert "dnf install" in stage_of(text, "os")
-    assert "        python3.12 \\\n" in stage_of(text, "os")
+    assert re.search(r"/mnt/dnf-install .*\bpython3\.12\b", stage_of(text, "os"))
     assert "install" not in stage_of(text, "tools").partition("-m venv")[0]
-    assert "apt-get" not in text
+    assert "/mnt/apt-" not in text
 
 
 def test_amazon_linux_keeps_its_own_curl(tmp_path: Path) -> None:
@@ -121,8 +121,8 @@ def test_amazon_linux_keeps_its_own_curl(tmp_path: Path) -> None:
     chosen = {"python": selection("amazon", "3.12"), "boost": selection("source", "1.82.0")}
     catalog = catalog_with(tmp_path, chosen, python="3.12", base=base)
     toolchain = stage_of(render_dockerfile(only(catalog), catalog), "toolchain")
-    assert "        /usr/bin/curl \\\n" in toolchain
-    assert "        curl \\\n" not in toolchain
+    assert " /usr/bin/curl " in toolchain
+    assert " curl " not in toolchain
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,8 @@ def test_a_wheel_of_aws_is_fetched_once_and_installed_without_its_dependencies(t
     assert files_of(plan, "pytorch") == ["torch-1.10.2+cu113-cp38-cp38-manylinux1_x86_64.whl"]
     text = render_dockerfile(plan, catalog)
     assert "%2Bcu113-cp38-cp38-manylinux1_x86_64.whl'" in stage_of(text, "pytorch")
-    assert "Nobody publishes a checksum" in stage_of(text, "pytorch")
+    assert "fetch torch-1.10.2+cu113-cp38-cp38-manylinux1_x86_64.whl - " in stage_of(text, "pytorch")
+    assert "Nobody publishes a checksum" in stage_of(text, "toolchain")
     final = text.partition(" AS final\n")[2]
     assert "--mount=type=bind,from=pytorch,source=/src,target=/mnt/wheels" in final
     assert final.index("requirements/pytorch.txt") < final.index("from=pytorch") < final.index("from=torchvision")
@@ -229,7 +230,7 @@ def test_smdistributed_wheels_are_those_of_the_framework_python_and_cuda(tmp_pat
         "smdistributed_dataparallel-1.4.0-cp38-cp38-linux_x86_64.whl"
     ]
     text = render_dockerfile(plan, catalog)
-    assert "SMDATAPARALLEL_PT=1 uv pip install" in text
+    assert "SMDATAPARALLEL_PT=1 /mnt/uv pip install" in text
     # The libraries before the wheels that are linked with them.
     final = text.partition(" AS final\n")[2]
     order = [final.index(f"from={name}") for name in ("boost", "rmm", "metis")]
@@ -247,7 +248,7 @@ def test_smdistributed_needs_what_it_was_linked_with(tmp_path: Path, lacking: st
 def test_rmm_builds_from_what_was_fetched_and_fetches_nothing_itself(tmp_path: Path) -> None:
     catalog = with_libraries(tmp_path)
     stage = stage_of(render_dockerfile(only(catalog), catalog), "rmm")
-    assert stage.count("sh /mnt/fetch ") == 5
+    assert len(re.findall(r"\bfetch \S+ \S+ '", re.sub(r" \\\n\s*", " ", stage))) == 5
     assert "-DFETCHCONTENT_FULLY_DISCONNECTED=ON" in stage
     for name in ("CNMEM", "SPDLOG", "THRUST"):
         assert f"-DFETCHCONTENT_SOURCE_DIR_{name}=/src/{name.lower()}" in stage

@@ -1,0 +1,183 @@
+"""The programs under templates/tools that build steps call, with folders of their own."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import subprocess
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from trainwright.core.paths import tool_files
+
+Program = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    """``program("apt/apt-run", ...)``: run a copy whose folders lie under ``tmp_path``, in ``tmp_path/src``."""
+    for folder in ("mnt", "etc", "opt/tools/bin", "run/secrets", "src", "var", "bin"):
+        (tmp_path / folder).mkdir(parents=True)
+
+    def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
+        for path in tool_files():
+            text = re.sub(r"(?<![\w.!])/(mnt|etc|opt|run|var)\b", rf"{tmp_path}/\1", path.read_text())
+            copy = tmp_path / ("mnt" if path.parent.name != "python" else "opt") / path.name
+            copy.write_text(text)
+            copy.chmod(0o755)
+        own = tmp_path / ("opt" if name.startswith("python/") else "mnt") / Path(name).name
+        env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+        return subprocess.run([own, *words], cwd=tmp_path / "src", env=env, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def fake(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+def archive(path: Path, *names: str) -> None:
+    with tarfile.open(path, "w:gz") as made:
+        for name in names:
+            made.addfile(tarfile.TarInfo(name), io.BytesIO())
+
+
+# ---- unpack --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "folder"),
+    [
+        ("nccl-2.10.3-1.tar.gz", "nccl"),
+        ("boost_1_73_0.tar.gz", "boost"),
+        ("aws-ofi-nccl-1.1.3.tar.gz", "aws-ofi-nccl"),
+        ("metis_5.1.0.dfsg.orig.tar.gz", "metis"),
+    ],
+)
+def test_an_archive_goes_into_a_folder_of_its_name(program, tmp_path, file, folder):
+    # Boost's archive has a folder of that name inside.
+    archive(tmp_path / "src" / file, f"top/{folder}/inner", "top/file")
+    done = program("build/unpack", f"./{file}")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "src" / folder / "file").is_file()
+    assert (tmp_path / "src" / folder / folder / "inner").is_file()
+
+
+def test_several_archives_and_one_that_is_broken(program, tmp_path):
+    archive(tmp_path / "src" / "a-1.tar.gz", "a-1/file")
+    (tmp_path / "src" / "b-1.tar.gz").write_text("no archive")
+    assert program("build/unpack", "a-1.tar.gz", "b-1.tar.gz").returncode != 0
+    assert (tmp_path / "src" / "a" / "file").is_file()
+
+
+def test_an_archive_without_a_version_is_refused(program, tmp_path):
+    archive(tmp_path / "src" / "main.tar.gz", "main/file")
+    done = program("build/unpack", "main.tar.gz")
+    assert done.returncode == 2
+    assert "main.tar.gz" in done.stderr
+
+
+# ---- apt -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def apt_get(tmp_path: Path) -> Callable[[], str]:
+    """An apt-get that writes down its words; what is returned reads them, and its settings."""
+    fake(tmp_path / "bin" / "apt-get", f'echo "$@" >> {tmp_path}/asked; cp "$APT_CONFIG" {tmp_path}/settings')
+    return lambda: (tmp_path / "asked").read_text() + (tmp_path / "settings").read_text()
+
+
+def test_packages_are_installed_from_fresh_lists(program, apt_get, tmp_path):
+    listed = tmp_path / "etc/apt/sources.list.d/cuda-ubuntu2004.list"
+    left = tmp_path / "var/log/apt/history.log"
+    for path in (listed, left):
+        path.parent.mkdir(parents=True)
+        path.touch()
+    done = program("apt/apt-install", "gcc", "make")
+    assert done.returncode == 0, done.stderr
+    asked = apt_get()
+    assert asked.splitlines()[:2] == ["update", "install -y --no-install-recommends gcc make"]
+    assert "SourceList" not in asked
+    assert "Preferences" not in asked
+    assert not listed.exists(), "NVIDIA's key was changed"
+    assert not left.exists()
+
+
+@pytest.mark.parametrize(("words", "pins"), [(("apt-install", "gcc"), "preferences"), (("apt-run", "true"), "pins")])
+def test_the_site_and_the_lock_are_read(program, apt_get, tmp_path, words, pins):
+    (tmp_path / "mnt" / "apt-sources").write_text("deb https://mirror.example/ stable main\n")
+    (tmp_path / "mnt" / "ca").write_text("a bundle\n")
+    (tmp_path / "mnt" / "ca").chmod(0o400)
+    (tmp_path / "mnt" / "apt").mkdir()
+    for name in ("preferences", "pins"):
+        (tmp_path / "mnt" / "apt" / name).touch()
+    done = program(f"apt/{words[0]}", *words[1:])
+    assert done.returncode == 0, done.stderr
+    settings = apt_get()
+    assert f'Dir::Etc::SourceList "{tmp_path}/mnt/apt-sources";' in settings
+    assert 'Dir::Etc::SourceParts "/dev/null";' in settings
+    assert f'Dir::Etc::Preferences "{tmp_path}/mnt/apt/{pins}";' in settings
+    assert f'CaInfo "{tmp_path}/mnt/ca.crt";' in settings
+    assert (tmp_path / "mnt" / "ca.crt").stat().st_mode & 0o777 == 0o644, "apt reads it as another user"
+
+
+def test_a_failing_command_fails_the_step(program, apt_get):
+    assert program("apt/apt-run", "sh", "-c", "exit 7").returncode == 7
+
+
+@pytest.mark.parametrize(("what", "kind", "command"), [("source", "deb-src", "source --download-only"),
+                                                       ("download", "deb", "download")])  # fmt: skip
+def test_a_file_of_the_archive_is_checked(program, tmp_path, what, kind, command):
+    (tmp_path / "etc" / "apt").mkdir()
+    (tmp_path / "etc" / "apt" / "sources.list").write_text("deb [trusted=yes] http://mirror.example/debian a main\n")
+    fake(tmp_path / "bin" / "apt-get", f'echo "$@" >> {tmp_path}/asked; printf hello > file')
+    good = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+    assert program("apt/apt-fetch", "file", good, what, "metis", "trixie", "main", "contrib").returncode == 0
+    assert (tmp_path / "asked").read_text().splitlines()[-1].endswith(f" {command} metis")
+    listed = (tmp_path / "mnt" / "source.list").read_text()
+    assert listed == f"{kind} http://mirror.example/debian trixie main contrib\n"
+    assert "CaInfo" not in (tmp_path / "asked").read_text()
+    (tmp_path / "mnt" / "ca").write_text("a bundle\n")
+    assert program("apt/apt-fetch", "file", "0" * 64, what, "metis", "trixie", "main").returncode != 0
+    assert f"CaInfo={tmp_path}/mnt/ca " in (tmp_path / "asked").read_text()
+
+
+# ---- uv and pip ----------------------------------------------------------------------------------------------------
+
+
+def test_uv_reads_the_site_s_settings_where_there_are_any(program, tmp_path):
+    fake(tmp_path / "mnt" / "bin" / "uv", 'echo "$@"; env')
+    note = tmp_path / "opt/venv/lib/python3.8/site-packages/six-1.dist-info/uv_cache.json"
+    note.parent.mkdir(parents=True)
+    note.touch()
+    done = program("python/uv", "pip", "install", "six")
+    assert done.stdout.startswith("pip install six\n")
+    assert "UV_CONFIG_FILE" not in done.stdout
+    assert f"SSL_CERT_FILE={tmp_path}/etc/ssl/certs/ca-certificates.crt\n" in done.stdout
+    assert f"UV_CACHE_DIR={tmp_path}/mnt/cache\n" in done.stdout
+    assert not note.exists()
+    for name in ("ca", "uv.toml"):
+        (tmp_path / "mnt" / name).write_text("x")
+    said = program("python/uv", "venv").stdout
+    assert f"UV_CONFIG_FILE={tmp_path}/mnt/uv.toml\n" in said
+    assert f"SSL_CERT_FILE={tmp_path}/mnt/ca\n" in said
+
+
+def test_a_failure_of_uv_is_one_of_the_step(program, tmp_path):
+    fake(tmp_path / "mnt" / "bin" / "uv", "exit 3")
+    assert program("python/uv").returncode == 3
+
+
+def test_pip_works_from_outside_where_the_tools_have_none(program, tmp_path):
+    fake(tmp_path / "bin" / "python3", 'echo "$@"')
+    said = program("python/pip", "install", "uv").stdout
+    assert said == f"-m pip --python {tmp_path}/opt/tools/bin/python3 install uv\n"
+    fake(tmp_path / "opt" / "tools" / "bin" / "pip", 'echo "$@ $PIP_CERT"')
+    (tmp_path / "run" / "secrets" / "ca").write_text("x")
+    assert program("python/pip", "--version").stdout == f"--version {tmp_path}/run/secrets/ca\n"
