@@ -1,10 +1,10 @@
 # huggingface-tensorflow 2.6.3, CUDA 11.2, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan e55d1e4d3a07; `./invoke render` makes it again. Build it here with
-#
-#     DOCKER_BUILDKIT=1 docker build .
+# Made by Trainwright from plan f83ecb891275; `./invoke render` makes it again.
+# Build it in its context: DOCKER_BUILDKIT=1 docker build .
 #
 # Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
 # artifacts (the base URL of a mirror of archives).
+# What a step needs only while it runs lies under /mnt, and what it writes there is thrown away (rw): none of it is in a layer.
 #
 # Stages, those in one row in parallel:
 #
@@ -24,15 +24,12 @@ ENV LANG=C.UTF-8
 # uv installs the locked wheels; it stays out of the image.
 FROM os AS tools
 
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
+RUN --mount=type=bind,source=tools/python,target=/mnt,rw --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip --mount=type=secret,id=ca \
+    --mount=type=secret,id=pip --mount=type=secret,id=netrc --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    if python3 -m venv --clear /opt/tools > /mnt/said 2>&1; then pip=/opt/tools/bin/pip; \
-    else python3 -m venv --clear --without-pip /opt/tools && pip="python3 -m pip --python /opt/tools/bin/python3"; fi \
-    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
-COPY tools/env /opt/tools/env
+    { python3 -m venv --clear /opt/tools > /mnt/said 2>&1 || python3 -m venv --clear --without-pip /opt/tools; } \
+    && /mnt/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+COPY tools/python/ /opt/tools/
 
 # The image. What changes least comes first.
 FROM os AS final
@@ -41,46 +38,29 @@ FROM os AS final
 # The container holds a key pair of root that everybody has who can pull it, and trusts it. The key stays, as the hosts of
 # a job log in by it; from now on it opens nothing but to the addresses of the job's own hosts.
 COPY --chmod=755 components/ssh/job-hosts /usr/lib/openssh/
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/ssh/sshd_config,target=/mnt/sshd_config \
-    rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 && cp /etc/ssh/sshd_config /mnt/before \
-    && cat /mnt/sshd_config /mnt/before > /etc/ssh/sshd_config
+RUN --mount=type=bind,source=components/ssh,target=/mnt,rw \
+    rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 \
+    && cat /etc/ssh/sshd_config >> /mnt/sshd_config && cat /mnt/sshd_config > /etc/ssh/sshd_config
 
 # huggingface 4.17.0 (wheel)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=bind,source=requirements/huggingface.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/huggingface,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+    --mount=type=bind,source=wheels/huggingface,target=/mnt/wheels --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --python "$(command -v python3)" --break-system-packages --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
 WORKDIR /
 ARG SOURCE_REVISION=unknown
-LABEL org.opencontainers.image.title=huggingface-tensorflow-training \
-    org.opencontainers.image.version=2.6.3 \
-    io.trainwright.plan=e55d1e4d3a0710f472a1cd61714226378050bbd0722b6dcda4381bd28cd59cd8 \
-    io.trainwright.framework=huggingface-tensorflow \
-    io.trainwright.framework-version=2.6.3 \
-    io.trainwright.cuda=11.2 \
-    io.trainwright.python=3.8 \
-    io.trainwright.base=ubuntu-20.04 \
-    io.trainwright.component.python="3.8 (base)" \
-    io.trainwright.component.ssh="8.2 (base)" \
-    io.trainwright.component.efa="1.12.1 (base)" \
-    io.trainwright.component.openmpi="4.1.1 (base)" \
-    io.trainwright.component.cuda="11.2 (base)" \
-    io.trainwright.component.nccl="2.8.4 (base)" \
-    io.trainwright.component.aws-ofi-nccl="1.1.3 (base)" \
-    io.trainwright.component.tensorflow="2.6.3 (base)" \
-    io.trainwright.component.boost="1.73.0 (base)" \
-    io.trainwright.component.rmm="0.15.0 (base)" \
-    io.trainwright.component.mpi4py="3.0.3 (base)" \
-    io.trainwright.component.sagemaker-toolkit="4 (base)" \
-    io.trainwright.component.metis="5.1.0 (base)" \
-    io.trainwright.component.smdistributed-dataparallel="1.2.1 (base)" \
-    io.trainwright.component.smdistributed-modelparallel="1.4.0 (base)" \
+LABEL org.opencontainers.image.title=huggingface-tensorflow-training org.opencontainers.image.version=2.6.3 \
+    io.trainwright.plan=f83ecb891275606256e98d0bccd539760d63d3936360ee4920549ae0308626c2 io.trainwright.framework=huggingface-tensorflow \
+    io.trainwright.framework-version=2.6.3 io.trainwright.cuda=11.2 io.trainwright.python=3.8 io.trainwright.base=ubuntu-20.04 \
+    io.trainwright.component.python="3.8 (base)" io.trainwright.component.ssh="8.2 (base)" io.trainwright.component.efa="1.12.1 (base)" \
+    io.trainwright.component.openmpi="4.1.1 (base)" io.trainwright.component.cuda="11.2 (base)" io.trainwright.component.nccl="2.8.4 (base)" \
+    io.trainwright.component.aws-ofi-nccl="1.1.3 (base)" io.trainwright.component.tensorflow="2.6.3 (base)" \
+    io.trainwright.component.boost="1.73.0 (base)" io.trainwright.component.rmm="0.15.0 (base)" io.trainwright.component.mpi4py="3.0.3 (base)" \
+    io.trainwright.component.sagemaker-toolkit="4 (base)" io.trainwright.component.metis="5.1.0 (base)" \
+    io.trainwright.component.smdistributed-dataparallel="1.2.1 (base)" io.trainwright.component.smdistributed-modelparallel="1.4.0 (base)" \
     io.trainwright.component.huggingface="4.17.0 (wheel)" \
     org.opencontainers.image.revision="${SOURCE_REVISION}"

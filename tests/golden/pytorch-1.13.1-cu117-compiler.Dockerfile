@@ -1,10 +1,10 @@
 # pytorch 1.13.1, CUDA 11.7, Python 3.9, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright from plan aa32aac14326; `./invoke render` makes it again. Build it here with
-#
-#     DOCKER_BUILDKIT=1 docker build .
+# Made by Trainwright from plan 520967063034; `./invoke render` makes it again.
+# Build it in its context: DOCKER_BUILDKIT=1 docker build .
 #
 # Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
 # artifacts (the base URL of a mirror of archives).
+# What a step needs only while it runs lies under /mnt, and what it writes there is thrown away (rw): none of it is in a layer.
 #
 # Stages, those in one row in parallel:
 #
@@ -22,168 +22,81 @@ FROM ${BASE_IMAGE} AS base
 # The distribution's packages of the image itself.
 FROM base AS os
 ENV LANG=C.UTF-8
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
-    --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
-    --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
-    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
-    && if [ -e /mnt/apt-sources ]; then \
-        set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
-    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
-    && apt-get "$@" update \
-    && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
-        ca-certificates \
-        g++ \
-        hwloc-nox \
-        libc6-dev \
-        libnuma1 \
-        libpython3.9 \
-        openssh-client \
-        openssh-server \
-        python3-dev \
-        python3-distutils \
-        python3.9 \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log /var/log/apt /var/cache/ldconfig/aux-cache \
-        /var/cache/debconf/*-old /var/lib/dpkg/*-old
+RUN --mount=type=bind,source=tools/apt,target=/mnt,rw --mount=type=bind,source=apt,target=/mnt/apt --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=cache,id=trainwright-apt,target=/mnt/cache,sharing=locked \
+    /mnt/apt-install ca-certificates g++ hwloc-nox libc6-dev libnuma1 libpython3.9 openssh-client openssh-server python3-dev python3-distutils \
+        python3.9
 
 # uv installs the locked wheels; it stays out of the image.
 FROM os AS tools
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
-    --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
-    --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
-    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
-    && if [ -e /mnt/apt-sources ]; then \
-        set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
-    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
-    && apt-get "$@" update \
-    && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
-        python3.9-venv \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log /var/log/apt /var/cache/ldconfig/aux-cache \
-        /var/cache/debconf/*-old /var/lib/dpkg/*-old
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
+RUN --mount=type=bind,source=tools/apt,target=/mnt,rw --mount=type=bind,source=apt,target=/mnt/apt --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=cache,id=trainwright-apt,target=/mnt/cache,sharing=locked \
+    /mnt/apt-install python3.9-venv
+RUN --mount=type=bind,source=tools/python,target=/mnt,rw --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip --mount=type=secret,id=ca \
+    --mount=type=secret,id=pip --mount=type=secret,id=netrc --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    /usr/bin/python3.9 -m venv /opt/tools && pip=/opt/tools/bin/pip \
-    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
-COPY tools/env /opt/tools/env
+    /usr/bin/python3.9 -m venv /opt/tools \
+    && /mnt/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+COPY tools/python/ /opt/tools/
 
 # Compilers and headers, for the stages below only.
 FROM ${BUILD_IMAGE} AS toolchain
 ENV SOURCE_DATE_EPOCH=1700000000
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
-    --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
-    --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
-    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
-    && if [ -e /mnt/apt-sources ]; then \
-        set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
-    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
-    && apt-get "$@" update \
-    && DEBIAN_FRONTEND=noninteractive apt-get "$@" install -y --no-install-recommends \
-        autoconf \
-        automake \
-        bzip2 \
-        ca-certificates \
-        cmake \
-        curl \
-        g++ \
-        gcc \
-        hwloc-nox \
-        libc6-dev \
-        libhwloc-dev \
-        libnuma1 \
-        libpython3.9 \
-        libtool \
-        make \
-        openssh-client \
-        openssh-server \
-        perl \
-        python3 \
-        python3-dev \
-        python3-distutils \
-        python3.9 \
-        python3.9-dev \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log /var/log/apt /var/cache/ldconfig/aux-cache \
-        /var/cache/debconf/*-old /var/lib/dpkg/*-old
-COPY tools/compile-jobs /usr/local/bin/compile-jobs
+RUN --mount=type=bind,source=tools/apt,target=/mnt,rw --mount=type=bind,source=apt,target=/mnt/apt --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=cache,id=trainwright-apt,target=/mnt/cache,sharing=locked \
+    /mnt/apt-install autoconf automake bzip2 ca-certificates cmake curl g++ gcc hwloc-nox libc6-dev libhwloc-dev libnuma1 libpython3.9 libtool \
+        make openssh-client openssh-server perl python3 python3-dev python3-distutils python3.9 python3.9-dev
+# fetch FILE SHA256 URL...: an archive from the site's folder or mirror, else from the first URL that has these bytes.
+# Nobody publishes a checksum of a file that has - in place of one: `./invoke lock` records that of the first download.
+# unpack ARCHIVE: into a folder named like it up to its version. compile-jobs GB: as many jobs as there is memory for.
+COPY tools/build/ /usr/local/bin/
+WORKDIR /src
 
 # Python packages that come as source.
 FROM toolchain AS wheels
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
+    --mount=type=secret,id=ca --mount=type=secret,id=pip --mount=type=secret,id=netrc \
     --mount=type=bind,source=requirements/sagemaker-toolkit.source.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/sagemaker-toolkit,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc CFLAGS=-g0 \
-    /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --require-hashes --find-links /mnt/wheels \
-        -r /mnt/requirements.txt -w /wheels/sagemaker-toolkit
+    CFLAGS=-g0 /opt/tools/pip wheel --quiet --no-deps --no-build-isolation --require-hashes \
+        --find-links /mnt/wheels -r /mnt/requirements.txt -w /wheels/sagemaker-toolkit
 
 # efa 1.19.0 (aws)
 FROM toolchain AS efa-archive
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/efa,target=/mnt/archives \
-    sh /mnt/fetch aws-efa-installer-1.19.0.tar.gz 99b77821b9e72c8dea015cc92c96193e8db307deee05b91a58094cc331f16709 \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/efa,target=/mnt \
+    fetch aws-efa-installer-1.19.0.tar.gz 99b77821b9e72c8dea015cc92c96193e8db307deee05b91a58094cc331f16709 \
         'https://efa-installer.amazonaws.com/aws-efa-installer-1.19.0.tar.gz' \
         'https://s3-us-west-2.amazonaws.com/aws-efa-installer/aws-efa-installer-1.19.0.tar.gz'
-RUN tar -xf aws-efa-installer-1.19.0.tar.gz
+RUN unpack aws-efa-installer-1.19.0.tar.gz
+COPY components/efa/install.sh aws-efa-installer/
 # Headers, for what is compiled against libfabric.
 FROM toolchain AS efa
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
-    --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
-    --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
+RUN --mount=type=bind,source=tools/apt,target=/mnt,rw --mount=type=bind,source=apt,target=/mnt/apt --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=cache,id=trainwright-apt,target=/mnt/cache,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
-    --mount=type=bind,source=components/efa/install.sh,target=/mnt/install-efa \
-    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
-    && if [ -e /mnt/apt-sources ]; then \
-        set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
-    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
-    && echo 'APT::Install-Recommends "false";' > /mnt/apt.conf \
-    && if [ -e /mnt/apt-sources ]; then \
-        printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
-    && if [ -e /mnt/apt/pins ]; then echo 'Dir::Etc::Preferences "/mnt/apt/pins";' >> /mnt/apt.conf; fi \
-    && apt-get "$@" update \
-    && APT_CONFIG=/mnt/apt.conf DEBIAN_FRONTEND=noninteractive \
-        sh /mnt/install-efa '' -y --skip-kmod \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log /var/log/apt /var/cache/ldconfig/aux-cache \
-        /var/cache/debconf/*-old /var/lib/dpkg/*-old
+    /mnt/apt-run sh /mnt/efa/install.sh '' -y --skip-kmod
 
 # openmpi 4.1.1 (source)
 FROM toolchain AS openmpi
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/openmpi,target=/mnt/archives \
-    sh /mnt/fetch openmpi-4.1.1.tar.bz2 e24f7a778bd11a71ad0c14587a7f5b00e68a71aa5623e2157bafee3d44c07cda \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/openmpi,target=/mnt \
+    fetch openmpi-4.1.1.tar.bz2 e24f7a778bd11a71ad0c14587a7f5b00e68a71aa5623e2157bafee3d44c07cda \
         'https://download.open-mpi.org/release/open-mpi/v4.1/openmpi-4.1.1.tar.bz2'
 # orted is found on the other hosts by the prefix, as sshd sets no PATH. hwloc, libevent and PMIX are those inside.
-RUN mkdir openmpi && tar -xf openmpi-4.1.1.tar.bz2 -C openmpi --strip-components=1 \
-    && cd openmpi \
+RUN unpack openmpi-4.1.1.tar.bz2 && cd openmpi \
     && ./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default \
         --with-hwloc=internal --with-libevent=internal --with-pmix=internal --without-verbs \
         --disable-static --disable-mpi-fortran --disable-oshmem --disable-man-pages --with-cuda=/usr/local/cuda \
     && make -j"$(compile-jobs 1.0)" install \
-    && find /opt/amazon/openmpi -name '*.la' -delete \
-    && find /opt/amazon/openmpi -type f -name '*.so*' -exec strip --strip-unneeded {} +
+    && find /opt/amazon/openmpi -name '*.la' -delete && find /opt/amazon/openmpi -type f -name '*.so*' -exec strip --strip-unneeded {} +
 
 # gdrcopy 2.3.1 (source)
 FROM toolchain AS gdrcopy
-WORKDIR /src
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/gdrcopy,target=/mnt/archives \
-    sh /mnt/fetch gdrcopy-2.3.1.tar.gz - \
-        'https://github.com/NVIDIA/gdrcopy/archive/v2.3.1.tar.gz'
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/gdrcopy,target=/mnt \
+    fetch gdrcopy-2.3.1.tar.gz - 'https://github.com/NVIDIA/gdrcopy/archive/v2.3.1.tar.gz'
 # The library alone: the driver is the host's, and the tests need one. Releases differ in the case of "prefix", and in
 # whether they make the folders and links.
-RUN mkdir gdrcopy && tar -xf gdrcopy-2.3.1.tar.gz -C gdrcopy --strip-components=1 \
-    && cd gdrcopy && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
+RUN unpack gdrcopy-2.3.1.tar.gz && cd gdrcopy \
+    && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib_install \
     && cd /opt/gdrcopy/lib && ldconfig -n . \
@@ -192,250 +105,143 @@ RUN mkdir gdrcopy && tar -xf gdrcopy-2.3.1.tar.gz -C gdrcopy --strip-components=
 
 # nccl 2.14.3 (source)
 FROM toolchain AS nccl
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/nccl,target=/mnt/archives \
-    sh /mnt/fetch nccl-2.14.3-1.tar.gz 0fffb6f91e029ea4d95efabd7bddc6eecf8bf136e4f46bf812bff7d8eee53c79 \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/nccl,target=/mnt \
+    fetch nccl-2.14.3-1.tar.gz 0fffb6f91e029ea4d95efabd7bddc6eecf8bf136e4f46bf812bff7d8eee53c79 \
         'https://github.com/NVIDIA/nccl/archive/v2.14.3-1.tar.gz'
 # The architectures are the image line's: all that NCCL knows would take several times as long.
-RUN mkdir nccl && tar -xf nccl-2.14.3-1.tar.gz -C nccl --strip-components=1 \
-    && cd nccl \
+RUN unpack nccl-2.14.3-1.tar.gz && cd nccl \
     && make -j"$(compile-jobs 2.0)" src.build BUILDDIR=/src/build CUDA_HOME=/usr/local/cuda \
         NVCC_GENCODE="-gencode=arch=compute_70,code=sm_70 -gencode=arch=compute_80,code=sm_80 -gencode=arch=compute_80,code=compute_80" \
-    && mkdir -p /opt/nccl/lib \
-    && cp -a /src/build/include /opt/nccl/ \
-    && cp -a /src/build/lib/libnccl.so* /opt/nccl/lib/ \
+    && mkdir -p /opt/nccl/lib && cp -a /src/build/include /opt/nccl/ && cp -a /src/build/lib/libnccl.so* /opt/nccl/lib/ \
     && find /opt/nccl/lib -type f -exec strip --strip-unneeded {} +
 
 # aws-ofi-nccl 1.4.0 (source)
 FROM efa AS aws-ofi-nccl
-WORKDIR /src
 COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
 COPY --from=nccl /opt/nccl /opt/nccl
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/aws-ofi-nccl,target=/mnt/archives \
-    sh /mnt/fetch aws-ofi-nccl-1.4.0.tar.gz - \
-        'https://github.com/aws/aws-ofi-nccl/archive/v1.4.0-aws.tar.gz'
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/aws-ofi-nccl,target=/mnt \
+    fetch aws-ofi-nccl-1.4.0.tar.gz - 'https://github.com/aws/aws-ofi-nccl/archive/v1.4.0-aws.tar.gz'
 # What git holds has no configure yet, an archive of a release may. The programs under bin test the plugin with MPI.
-RUN mkdir aws-ofi-nccl && tar -xf aws-ofi-nccl-1.4.0.tar.gz -C aws-ofi-nccl --strip-components=1 \
-    && cd aws-ofi-nccl \
+RUN unpack aws-ofi-nccl-1.4.0.tar.gz && cd aws-ofi-nccl \
     && if [ ! -x configure ]; then sh ./autogen.sh; fi \
     && ./configure --prefix=/opt/amazon/ofi-nccl --with-libfabric=/opt/amazon/efa --with-mpi=/opt/amazon/openmpi \
         --with-cuda=/usr/local/cuda --disable-static --with-nccl=/opt/nccl \
     && make -j"$(compile-jobs 1.0)" install \
-    && rm -rf /opt/amazon/ofi-nccl/bin \
-    && find /opt/amazon/ofi-nccl -name '*.la' -delete
+    && rm -rf /opt/amazon/ofi-nccl/bin && find /opt/amazon/ofi-nccl -name '*.la' -delete
 
 # pytorch 1.13.1 (aws)
 FROM toolchain AS pytorch
-WORKDIR /src
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/pytorch,target=/mnt/archives \
-    sh /mnt/fetch torch-1.13.1+cu117-cp39-cp39-linux_x86_64.whl - \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/pytorch,target=/mnt \
+    fetch torch-1.13.1+cu117-cp39-cp39-linux_x86_64.whl - \
         'https://aws-pytorch-unified-cicd-binaries.s3.us-west-2.amazonaws.com/r1.13.1_sm/20230104-203046/4ad54e91be2ccb431cf26e7d7d1a2de10e8d82ac/torch-1.13.1%2Bcu117-cp39-cp39-linux_x86_64.whl'
 
 # torchvision 0.14.1 (index)
 FROM toolchain AS torchvision
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/torchvision,target=/mnt/archives \
-    sh /mnt/fetch torchvision-0.14.1+cu117-cp39-cp39-linux_x86_64.whl 8a89a0ee007d7cdba53bd56426d8795060a064b8919b61ac39e00e399ded6be2 \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/torchvision,target=/mnt \
+    fetch torchvision-0.14.1+cu117-cp39-cp39-linux_x86_64.whl 8a89a0ee007d7cdba53bd56426d8795060a064b8919b61ac39e00e399ded6be2 \
         'https://download.pytorch.org/whl/cu117/torchvision-0.14.1%2Bcu117-cp39-cp39-linux_x86_64.whl'
 
 # torchaudio 0.13.1 (index)
 FROM toolchain AS torchaudio
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/torchaudio,target=/mnt/archives \
-    sh /mnt/fetch torchaudio-0.13.1+cu117-cp39-cp39-linux_x86_64.whl 65bb3615d433d5b930acdc1036efb124047d5717dba4deb70f419290d942f836 \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/torchaudio,target=/mnt \
+    fetch torchaudio-0.13.1+cu117-cp39-cp39-linux_x86_64.whl 65bb3615d433d5b930acdc1036efb124047d5717dba4deb70f419290d942f836 \
         'https://download.pytorch.org/whl/cu117/torchaudio-0.13.1%2Bcu117-cp39-cp39-linux_x86_64.whl'
 
 # boost 1.73.0 (source)
 FROM toolchain AS boost
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/boost,target=/mnt/archives \
-    sh /mnt/fetch boost_1_73_0.tar.gz 9995e192e68528793755692917f9eb6422f3052a53c5e13ba278a228af6c7acf \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/boost,target=/mnt \
+    fetch boost_1_73_0.tar.gz 9995e192e68528793755692917f9eb6422f3052a53c5e13ba278a228af6c7acf \
         'https://archives.boost.io/release/1.73.0/source/boost_1_73_0.tar.gz' \
         'https://sourceforge.net/projects/boost/files/boost/1.73.0/boost_1_73_0.tar.gz/download'
 # b2 ends with an error where one library fails, and so does the build.
-# (tar's --one-top-level=boost would leave the archive's own folder boost where it is, one level too high.)
-RUN mkdir boost && tar -xf boost_1_73_0.tar.gz -C boost --strip-components=1 \
-    && cd boost \
+RUN unpack boost_1_73_0.tar.gz && cd boost \
     && { ./bootstrap.sh --prefix=/opt/boost --with-libraries=atomic,chrono,context,coroutine,date_time,filesystem,program_options,regex,system,thread \
         || { tail -n 30 bootstrap.log; exit 1; }; } \
-    && ./b2 -d1 -j"$(compile-jobs 1.0)" \
-        variant=release link=shared runtime-link=shared threading=multi install \
+    && ./b2 -d1 -j"$(compile-jobs 1.0)" variant=release link=shared runtime-link=shared threading=multi install \
     && strip --strip-unneeded /opt/boost/lib/*.so.*
 
 # rmm 0.15.0 (source)
 FROM toolchain AS rmm
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/rmm,target=/mnt/archives \
-    sh /mnt/fetch rmm-0.15.0.tar.gz 599f97b95d169a90d11296814763f7e151a8a1e060ba10bc6c8f4684a5cd7972 \
-        'https://github.com/rapidsai/rmm/archive/v0.15.0.tar.gz'
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/rmm,target=/mnt/archives \
-    sh /mnt/fetch cnmem-37896cc9.tar.gz - \
-        'https://github.com/NVIDIA/cnmem/archive/37896cc9bfc6536a8c878a1e675835c22d827821.tar.gz'
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/rmm,target=/mnt/archives \
-    sh /mnt/fetch spdlog-1.6.0.tar.gz 0421667c9f2fc78e6548d44f7bc5921be0f03e612df384294c16cedb93d967f8 \
-        'https://github.com/gabime/spdlog/archive/v1.6.0.tar.gz'
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/rmm,target=/mnt/archives \
-    sh /mnt/fetch thrust-1.9.10.tar.gz - \
-        'https://github.com/NVIDIA/thrust/archive/1.9.10.tar.gz' \
-        'https://github.com/thrust/thrust/archive/1.9.10.tar.gz'
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/rmm,target=/mnt/archives \
-    sh /mnt/fetch cub-1.9.10.tar.gz - \
-        'https://github.com/NVIDIA/cub/archive/1.9.10.tar.gz'
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/rmm,target=/mnt \
+    fetch rmm-0.15.0.tar.gz 599f97b95d169a90d11296814763f7e151a8a1e060ba10bc6c8f4684a5cd7972 \
+        'https://github.com/rapidsai/rmm/archive/v0.15.0.tar.gz' \
+    && fetch cnmem-37896cc9.tar.gz - 'https://github.com/NVIDIA/cnmem/archive/37896cc9bfc6536a8c878a1e675835c22d827821.tar.gz' \
+    && fetch spdlog-1.6.0.tar.gz 0421667c9f2fc78e6548d44f7bc5921be0f03e612df384294c16cedb93d967f8 \
+        'https://github.com/gabime/spdlog/archive/v1.6.0.tar.gz' \
+    && fetch thrust-1.9.10.tar.gz - 'https://github.com/NVIDIA/thrust/archive/1.9.10.tar.gz' \
+        'https://github.com/thrust/thrust/archive/1.9.10.tar.gz' \
+    && fetch cub-1.9.10.tar.gz - 'https://github.com/NVIDIA/cub/archive/1.9.10.tar.gz'
 # Ubuntu 18.04 has CMake 3.10, which is too old: there the locked tools hold one, and it comes first. All inputs are
 # here, so CMake is told where they are and to fetch nothing; newer compilers warn of what these were fine with. The
 # driver's library is a stub of the toolkit, for the linker alone.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
-    for archive in *.tar.gz; do \
-        mkdir "${archive%%-*}" && tar -xf "$archive" -C "${archive%%-*}" --strip-components=1 || exit 1; done \
-    && mkdir -p thrust/dependencies/cub && cp -r cub/. thrust/dependencies/cub/ \
-    && sed -i 's/-Werror//' rmm/CMakeLists.txt \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools unpack ./*.tar.gz \
+    && mkdir -p thrust/dependencies/cub && cp -r cub/. thrust/dependencies/cub/ && sed -i 's/-Werror//' rmm/CMakeLists.txt \
     && if [ -x /opt/tools/bin/cmake ]; then PATH=/opt/tools/bin:$PATH; fi \
     && export LIBRARY_PATH=/usr/local/cuda/lib64:/usr/local/cuda/lib64/stubs PATH="$PATH:/usr/local/cuda/bin" \
     && cmake -S rmm -B build \
         -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_PREFIX=/opt/rmm -DBUILD_TESTS=OFF -DBUILD_BENCHMARKS=OFF \
         -DFETCHCONTENT_FULLY_DISCONNECTED=ON -DFETCHCONTENT_SOURCE_DIR_CNMEM=/src/cnmem \
         -DFETCHCONTENT_SOURCE_DIR_SPDLOG=/src/spdlog -DFETCHCONTENT_SOURCE_DIR_THRUST=/src/thrust \
-    && cmake --build build -j "$(compile-jobs 1.5)" \
-    && cmake --install build \
+    && cmake --build build -j "$(compile-jobs 1.5)" && cmake --install build \
     && sed -n 's/^ *project(RMM .*VERSION *\([0-9.]*\).*/\1/p' rmm/CMakeLists.txt > /opt/rmm/VERSION \
     && strip --strip-unneeded /opt/rmm/lib/librmm.so
 
 # metis 5.1.0 (source)
 FROM toolchain AS metis
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/metis,target=/mnt/archives \
-    sh /mnt/fetch metis-5.1.0.tar.gz 76faebe03f6c963127dbb73c13eab58c9a3faeae48779f049066a21c087c5db2 \
-        'http://glaros.dtc.umn.edu/gkhome/fetch/sw/metis/metis-5.1.0.tar.gz' \
-        'https://karypis.github.io/glaros/files/sw/metis/metis-5.1.0.tar.gz'
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/metis,target=/mnt \
+    fetch metis-5.1.0.tar.gz 76faebe03f6c963127dbb73c13eab58c9a3faeae48779f049066a21c087c5db2 \
+        'http://glaros.dtc.umn.edu/gkhome/fetch/sw/metis/metis-5.1.0.tar.gz' 'https://karypis.github.io/glaros/files/sw/metis/metis-5.1.0.tar.gz'
 # Either archive has GKlib inside. The programs lie outside the loader path, so they are told where their library is.
-RUN tar -xf metis-5.1.0.tar.gz --one-top-level=metis --strip-components=1 \
-    && cd metis \
+RUN unpack metis-5.1.0.tar.gz && cd metis \
     && LDFLAGS=-Wl,-rpath,/opt/metis/lib make config shared=1 prefix=/opt/metis \
     && make -j"$(compile-jobs 0.5)" install \
     && strip /opt/metis/bin/* /opt/metis/lib/*.so
 
 # smdistributed-dataparallel 1.7.0 (aws)
 FROM toolchain AS smdistributed-dataparallel
-WORKDIR /src
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/smdistributed-dataparallel,target=/mnt/archives \
-    sh /mnt/fetch smdistributed_dataparallel-1.7.0-cp39-cp39-linux_x86_64.whl - \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/smdistributed-dataparallel,target=/mnt \
+    fetch smdistributed_dataparallel-1.7.0-cp39-cp39-linux_x86_64.whl - \
         'https://smdataparallel.s3.amazonaws.com/binary/pytorch/1.13.1/cu117/2023-01-09/smdistributed_dataparallel-1.7.0-cp39-cp39-linux_x86_64.whl'
 
 # smdistributed-modelparallel 1.15.0 (aws)
 FROM toolchain AS smdistributed-modelparallel
-WORKDIR /src
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/smdistributed-modelparallel,target=/mnt/archives \
-    sh /mnt/fetch smdistributed_modelparallel-1.15.0-cp39-cp39-linux_x86_64.whl - \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/smdistributed-modelparallel,target=/mnt \
+    fetch smdistributed_modelparallel-1.15.0-cp39-cp39-linux_x86_64.whl - \
         'https://sagemaker-distributed-model-parallel.s3.us-west-2.amazonaws.com/pytorch-1.13.1/build-artifacts/2023-04-17-15-49/smdistributed_modelparallel-1.15.0-cp39-cp39-linux_x86_64.whl'
 
 # The image. What changes least comes first.
 FROM os AS final
 ENV PATH=/opt/venv/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    VIRTUAL_ENV=/opt/venv \
-    PYTHONUNBUFFERED=1 \
-    RDMAV_FORK_SAFE=1 \
-    OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    CUDA_HOME=/usr/local/cuda \
-    NVIDIA_VISIBLE_DEVICES=all \
-    NVIDIA_DRIVER_CAPABILITIES="compute,utility" \
-    LD_LIBRARY_PATH="" \
-    SAGEMAKER_TRAINING_MODULE=sagemaker_pytorch_container.training:main \
-    USE_SMDEBUG=0
+    VIRTUAL_ENV=/opt/venv PYTHONUNBUFFERED=1 RDMAV_FORK_SAFE=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 CUDA_HOME=/usr/local/cuda \
+    NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES="compute,utility" LD_LIBRARY_PATH="" \
+    SAGEMAKER_TRAINING_MODULE=sagemaker_pytorch_container.training:main USE_SMDEBUG=0
 
 # python 3.9 (ubuntu)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    . /mnt/tools/env \
-    && uv venv --python /usr/bin/python3.9 /opt/venv
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/python.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/python,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw /mnt/uv venv --python /usr/bin/python3.9 /opt/venv
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/python.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/python,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # ssh 8.2 (ubuntu)
 # sshd without host keys hangs a job in silence, and keys in a layer would be everybody's: the wrapper makes them when
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
-COPY components/ssh/sshd /usr/sbin/sshd.wrapper
-COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
 # No key pair of root either: each host makes one when it starts, and sshd lets in the addresses of the job's hosts.
-COPY --chmod=755 components/ssh/root-key components/ssh/job-hosts /usr/lib/openssh/
-RUN dpkg-divert --local --rename --divert /usr/lib/openssh/sshd --add /usr/sbin/sshd \
-    && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
-    && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/sagemaker.conf \
-    && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/sagemaker.conf \
-    && rmdir /tmp/ssh && mkdir -p /run/sshd \
-    && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
+RUN --mount=type=bind,source=components/ssh,target=/mnt,rw sh /mnt/install.sh sagemaker.conf
 
 # efa 1.19.0 (aws)
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
 # in the same layer.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt \
-    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=bind,source=apt,target=/mnt/apt \
-    --mount=type=cache,id=trainwright-apt-archives,target=/var/cache/apt,sharing=locked \
-    --mount=type=cache,id=trainwright-apt-lists,target=/var/lib/apt/lists,sharing=locked \
+RUN --mount=type=bind,source=tools/apt,target=/mnt,rw --mount=type=bind,source=apt,target=/mnt/apt --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=apt-sources,target=/mnt/apt-sources --mount=type=cache,id=trainwright-apt,target=/mnt/cache,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
-    --mount=type=bind,source=components/efa/install.sh,target=/mnt/install-efa \
-    rm -f /etc/apt/sources.list.d/cuda*.list /etc/apt/sources.list.d/nvidia-ml*.list \
-    && if [ -e /mnt/apt-sources ]; then \
-        set -- -o Dir::Etc::SourceList=/mnt/apt-sources -o Dir::Etc::SourceParts=/dev/null; fi \
-    && if [ -e /mnt/apt/preferences ]; then set -- "$@" -o Dir::Etc::Preferences=/mnt/apt/preferences; fi \
-    && echo 'APT::Install-Recommends "false";' > /mnt/apt.conf \
-    && if [ -e /mnt/apt-sources ]; then \
-        printf 'Dir::Etc::%s;\n' 'SourceList "/mnt/apt-sources"' 'SourceParts "/dev/null"' >> /mnt/apt.conf; fi \
-    && if [ -e /mnt/apt/pins ]; then echo 'Dir::Etc::Preferences "/mnt/apt/pins";' >> /mnt/apt.conf; fi \
-    && apt-get "$@" update \
-    && APT_CONFIG=/mnt/apt.conf DEBIAN_FRONTEND=noninteractive \
-        sh /mnt/install-efa '' -y --skip-kmod \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log /var/log/apt /var/cache/ldconfig/aux-cache \
-        /var/cache/debconf/*-old /var/lib/dpkg/*-old
+    /mnt/apt-run sh /mnt/efa/install.sh '' -y --skip-kmod
 
 # openmpi 4.1.1 (source)
 COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
-# Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
-RUN cd /opt/amazon/openmpi \
-    && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
-    && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
-    && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
+# Where ranks go is up to the job; the loader finds the libraries in whichever of the two folders they are.
+RUN --mount=type=bind,source=components/openmpi,target=/mnt sh /mnt/mca_params.sh /opt/amazon/openmpi \
+    && find /opt/amazon/openmpi -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
 # compiler 9 (ubuntu)
 # g++ is a Debian package of the os stage.
@@ -448,17 +254,13 @@ RUN echo /opt/gdrcopy/lib > /etc/ld.so.conf.d/gdrcopy.conf
 # The base image holds CUDA, and a driver for hosts with an older one, which must not shadow a newer driver of the host.
 # When a container starts, cuda-compat decides: as ENTRYPOINT or called by it, or where that is another, in the first
 # bash (BASH_ENV).
-COPY components/cuda/cuda-compat /usr/local/bin/cuda-compat
+COPY --chmod=755 components/cuda/cuda-compat /usr/local/bin/cuda-compat
 COPY components/cuda/cuda-compat.bash /usr/local/lib/cuda-compat.bash
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adopt_base.sh,target=/mnt/adopt_base.sh \
-    sh /mnt/adopt_base.sh && chmod 755 /usr/local/bin/cuda-compat
+RUN --mount=type=bind,source=components/cuda,target=/mnt sh /mnt/adopt_base.sh
 
 # nccl 2.14.3 (source)
 # One NCCL in the image: that of the base goes.
-RUN { dpkg-query -W -f '${Package}\n' libnccl2 libnccl-dev 2> /dev/null || true; } \
-        | xargs -r dpkg --purge --force-depends --force-hold \
-    && rm -f /usr/lib/libnccl.so* /usr/lib/*/libnccl.so* /usr/local/cuda/lib64/libnccl.so* \
-        /var/log/dpkg.log /var/lib/dpkg/*-old
+RUN --mount=type=bind,source=components/nccl,target=/mnt sh /mnt/remove_base.sh
 COPY --from=nccl /opt/nccl /opt/nccl
 RUN echo /opt/nccl/lib > /etc/ld.so.conf.d/nccl.conf
 
@@ -470,41 +272,25 @@ RUN cd /opt/amazon/ofi-nccl/lib \
     && echo "$PWD" > /etc/ld.so.conf.d/aws-ofi-nccl.conf
 
 # pytorch 1.13.1 (aws)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/pytorch.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/pytorch,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=pytorch,source=/src,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/pytorch.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/pytorch,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=bind,from=pytorch,source=/src,target=/mnt/wheels \
+    /mnt/uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl
 
 # torchvision 0.14.1 (index)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=bind,source=requirements/torchvision.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/torchvision,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=torchvision,source=/src,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+    --mount=type=bind,source=wheels/torchvision,target=/mnt/wheels --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=bind,from=torchvision,source=/src,target=/mnt/wheels \
+    /mnt/uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl
 
 # torchaudio 0.13.1 (index)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=torchaudio,source=/src,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=bind,from=torchaudio,source=/src,target=/mnt/wheels \
+    /mnt/uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl
 
 # boost 1.73.0 (source)
 # The headers stay behind: only a compiled program uses it.
@@ -516,30 +302,20 @@ COPY --from=rmm /opt/rmm /opt/rmm
 RUN echo /opt/rmm/lib > /etc/ld.so.conf.d/rmm.conf
 
 # mpi4py 4.1.2 (wheel)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/mpi4py.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/mpi4py,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/mpi4py.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/mpi4py,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # sagemaker-toolkit 4.8.3 (wheel)
 # What the toolkit needs changes seldom, the toolkit itself often: two layers.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=bind,source=requirements/sagemaker-toolkit.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/sagemaker-toolkit,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+    --mount=type=bind,source=wheels/sagemaker-toolkit,target=/mnt/wheels --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
+    /mnt/uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl
 # SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it; cuda-compat decides before.
 COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
 ENTRYPOINT ["/usr/local/bin/training-init"]
@@ -549,20 +325,14 @@ COPY --from=metis /opt/metis /opt/metis
 RUN echo /opt/metis/lib > /etc/ld.so.conf.d/metis.conf
 
 # smdistributed-dataparallel 1.7.0 (aws)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=smdistributed-dataparallel,source=/src,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && SMDATAPARALLEL_PT=1 uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=bind,from=smdistributed-dataparallel,source=/src,target=/mnt/wheels \
+    SMDATAPARALLEL_PT=1 /mnt/uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl
 RUN python3 -c 'import sysconfig; print(sysconfig.get_paths()["purelib"] + "/smdistributed/dataparallel/lib")' \
         > /etc/ld.so.conf.d/smdistributed-dataparallel.conf
 
 # smdistributed-modelparallel 1.15.0 (aws)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=smdistributed-modelparallel,source=/src,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=bind,from=smdistributed-modelparallel,source=/src,target=/mnt/wheels \
+    /mnt/uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl
 
 # The loader learns of every library directory added above.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
@@ -570,31 +340,15 @@ ENV BASH_ENV=/usr/local/lib/cuda-compat.bash
 
 WORKDIR /
 ARG SOURCE_REVISION=unknown
-LABEL org.opencontainers.image.title=pytorch-training \
-    org.opencontainers.image.version=1.13.1 \
-    io.trainwright.plan=aa32aac14326d264ec35a673e7075fc0b244b30efc99fc7da9fbe191ba149e54 \
-    io.trainwright.framework=pytorch \
-    io.trainwright.framework-version=1.13.1 \
-    io.trainwright.cuda=11.7 \
-    io.trainwright.python=3.9 \
-    io.trainwright.base=ubuntu-20.04 \
-    io.trainwright.component.python="3.9 (ubuntu)" \
-    io.trainwright.component.ssh="8.2 (ubuntu)" \
-    io.trainwright.component.efa="1.19.0 (aws)" \
-    io.trainwright.component.openmpi="4.1.1 (source)" \
-    io.trainwright.component.compiler="9 (ubuntu)" \
-    io.trainwright.component.gdrcopy="2.3.1 (source)" \
-    io.trainwright.component.cuda="11.7 (nvidia)" \
-    io.trainwright.component.nccl="2.14.3 (source)" \
-    io.trainwright.component.aws-ofi-nccl="1.4.0 (source)" \
-    io.trainwright.component.pytorch="1.13.1 (aws)" \
-    io.trainwright.component.torchvision="0.14.1 (index)" \
-    io.trainwright.component.torchaudio="0.13.1 (index)" \
-    io.trainwright.component.boost="1.73.0 (source)" \
-    io.trainwright.component.rmm="0.15.0 (source)" \
-    io.trainwright.component.mpi4py="4.1.2 (wheel)" \
-    io.trainwright.component.sagemaker-toolkit="4.8.3 (wheel)" \
-    io.trainwright.component.metis="5.1.0 (source)" \
-    io.trainwright.component.smdistributed-dataparallel="1.7.0 (aws)" \
-    io.trainwright.component.smdistributed-modelparallel="1.15.0 (aws)" \
+LABEL org.opencontainers.image.title=pytorch-training org.opencontainers.image.version=1.13.1 \
+    io.trainwright.plan=520967063034289cbc2197a5d14f5961332c3d540f7e90157c898d34bbf6efa6 io.trainwright.framework=pytorch \
+    io.trainwright.framework-version=1.13.1 io.trainwright.cuda=11.7 io.trainwright.python=3.9 io.trainwright.base=ubuntu-20.04 \
+    io.trainwright.component.python="3.9 (ubuntu)" io.trainwright.component.ssh="8.2 (ubuntu)" io.trainwright.component.efa="1.19.0 (aws)" \
+    io.trainwright.component.openmpi="4.1.1 (source)" io.trainwright.component.compiler="9 (ubuntu)" \
+    io.trainwright.component.gdrcopy="2.3.1 (source)" io.trainwright.component.cuda="11.7 (nvidia)" io.trainwright.component.nccl="2.14.3 (source)" \
+    io.trainwright.component.aws-ofi-nccl="1.4.0 (source)" io.trainwright.component.pytorch="1.13.1 (aws)" \
+    io.trainwright.component.torchvision="0.14.1 (index)" io.trainwright.component.torchaudio="0.13.1 (index)" \
+    io.trainwright.component.boost="1.73.0 (source)" io.trainwright.component.rmm="0.15.0 (source)" io.trainwright.component.mpi4py="4.1.2 (wheel)" \
+    io.trainwright.component.sagemaker-toolkit="4.8.3 (wheel)" io.trainwright.component.metis="5.1.0 (source)" \
+    io.trainwright.component.smdistributed-dataparallel="1.7.0 (aws)" io.trainwright.component.smdistributed-modelparallel="1.15.0 (aws)" \
     org.opencontainers.image.revision="${SOURCE_REVISION}"

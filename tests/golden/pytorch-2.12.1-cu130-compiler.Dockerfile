@@ -1,10 +1,10 @@
 # pytorch 2.12.1, CUDA 13.0, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan c66d445eed06; `./invoke render` makes it again. Build it here with
-#
-#     DOCKER_BUILDKIT=1 docker build .
+# Made by Trainwright from plan 15b0a46705e3; `./invoke render` makes it again.
+# Build it in its context: DOCKER_BUILDKIT=1 docker build .
 #
 # Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
 # artifacts (the base URL of a mirror of archives).
+# What a step needs only while it runs lies under /mnt, and what it writes there is thrown away (rw): none of it is in a layer.
 #
 # Stages, those in one row in parallel:
 #
@@ -22,105 +22,65 @@ FROM ${BASE_IMAGE} AS base
 # The distribution's packages of the image itself.
 FROM base AS os
 ENV LANG=C.UTF-8
-RUN --mount=type=tmpfs,target=/mnt \
-    --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
+RUN --mount=type=bind,source=tools/dnf,target=/mnt,rw --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
-    dnf install -y --setopt=install_weak_deps=False --setopt=tsflags=nodocs \
-        ca-certificates \
-        findutils \
-        gcc-c++ \
-        glibc-devel \
-        openssh-clients \
-        openssh-server \
-        python3.12 \
-        util-linux \
-        which \
-    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
-        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
+    /mnt/dnf-install ca-certificates findutils gcc-c++ glibc-devel openssh-clients openssh-server python3.12 util-linux which
 
 # uv installs the locked wheels; it stays out of the image.
 FROM os AS tools
 
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
+RUN --mount=type=bind,source=tools/python,target=/mnt,rw --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip --mount=type=secret,id=ca \
+    --mount=type=secret,id=pip --mount=type=secret,id=netrc --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    /usr/bin/python3.12 -m venv /opt/tools && pip=/opt/tools/bin/pip \
-    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
-COPY tools/env /opt/tools/env
+    /usr/bin/python3.12 -m venv /opt/tools \
+    && /mnt/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+COPY tools/python/ /opt/tools/
 
 # Compilers and headers, for the stages below only.
 FROM ${BUILD_IMAGE} AS toolchain
 ENV SOURCE_DATE_EPOCH=1700000000
-RUN --mount=type=tmpfs,target=/mnt \
-    --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
+RUN --mount=type=bind,source=tools/dnf,target=/mnt,rw --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
-    dnf install -y --setopt=install_weak_deps=False --setopt=tsflags=nodocs \
-        /usr/bin/curl \
-        ca-certificates \
-        findutils \
-        gcc \
-        gcc-c++ \
-        glibc-devel \
-        gzip \
-        make \
-        openssh-clients \
-        openssh-server \
-        python3.12 \
-        python3.12-devel \
-        tar \
-        util-linux \
-        which \
-    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
-        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
-COPY tools/compile-jobs /usr/local/bin/compile-jobs
+    /mnt/dnf-install /usr/bin/curl ca-certificates findutils gcc gcc-c++ glibc-devel gzip make openssh-clients openssh-server python3.12 \
+        python3.12-devel tar util-linux which
+# fetch FILE SHA256 URL...: an archive from the site's folder or mirror, else from the first URL that has these bytes.
+# unpack ARCHIVE: into a folder named like it up to its version. compile-jobs GB: as many jobs as there is memory for.
+COPY tools/build/ /usr/local/bin/
+WORKDIR /src
 
 # Python packages that come as source.
 FROM toolchain AS wheels
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
+    --mount=type=secret,id=ca --mount=type=secret,id=pip --mount=type=secret,id=netrc \
     --mount=type=bind,source=requirements/sagemaker-toolkit.source.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/sagemaker-toolkit,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc CFLAGS=-g0 \
-    /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --require-hashes --find-links /mnt/wheels \
-        -r /mnt/requirements.txt -w /wheels/sagemaker-toolkit
+    CFLAGS=-g0 /opt/tools/pip wheel --quiet --no-deps --no-build-isolation --require-hashes \
+        --find-links /mnt/wheels -r /mnt/requirements.txt -w /wheels/sagemaker-toolkit
 
 # efa 1.47.0 (aws)
 FROM toolchain AS efa-archive
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/efa,target=/mnt/archives \
-    sh /mnt/fetch aws-efa-installer-1.47.0.tar.gz 2df4201e046833c7dc8160907bee7f52b76ff80ed147376a2d0ed8a0dd66b2db \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/efa,target=/mnt \
+    fetch aws-efa-installer-1.47.0.tar.gz 2df4201e046833c7dc8160907bee7f52b76ff80ed147376a2d0ed8a0dd66b2db \
         'https://efa-installer.amazonaws.com/aws-efa-installer-1.47.0.tar.gz' \
         'https://s3-us-west-2.amazonaws.com/aws-efa-installer/aws-efa-installer-1.47.0.tar.gz'
-RUN tar -xf aws-efa-installer-1.47.0.tar.gz
+RUN unpack aws-efa-installer-1.47.0.tar.gz
+COPY components/efa/install.sh aws-efa-installer/
 # Headers, for what is compiled against libfabric.
 FROM toolchain AS efa
-RUN --mount=type=tmpfs,target=/mnt \
-    --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
+RUN --mount=type=bind,source=tools/dnf,target=/mnt,rw --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
-    --mount=type=bind,source=components/efa/install.sh,target=/mnt/install-efa \
-    sh /mnt/install-efa 'openmpi aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
+    /mnt/dnf-run sh /mnt/efa/install.sh 'openmpi aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify
 
 # gdrcopy 2.4.4 (source)
 FROM toolchain AS gdrcopy
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/gdrcopy,target=/mnt/archives \
-    sh /mnt/fetch gdrcopy-2.4.4.tar.gz 8802f7bc4a589a610118023bdcdd83c10a56dea399acf6eeaac32e8cc10739a8 \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/gdrcopy,target=/mnt \
+    fetch gdrcopy-2.4.4.tar.gz 8802f7bc4a589a610118023bdcdd83c10a56dea399acf6eeaac32e8cc10739a8 \
         'https://github.com/NVIDIA/gdrcopy/archive/v2.4.4.tar.gz'
 # The library alone: the driver is the host's, and the tests need one. Releases differ in the case of "prefix", and in
 # whether they make the folders and links.
-RUN mkdir gdrcopy && tar -xf gdrcopy-2.4.4.tar.gz -C gdrcopy --strip-components=1 \
-    && cd gdrcopy && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
+RUN unpack gdrcopy-2.4.4.tar.gz && cd gdrcopy \
+    && mkdir -p /opt/gdrcopy/lib /opt/gdrcopy/include \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib \
     && make CUDA=/usr/local/cuda prefix=/opt/gdrcopy PREFIX=/opt/gdrcopy lib_install \
     && cd /opt/gdrcopy/lib && ldconfig -n . \
@@ -130,63 +90,35 @@ RUN mkdir gdrcopy && tar -xf gdrcopy-2.4.4.tar.gz -C gdrcopy --strip-components=
 # The image. What changes least comes first.
 FROM os AS final
 ENV PATH=/opt/venv/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    VIRTUAL_ENV=/opt/venv \
-    PYTHONUNBUFFERED=1 \
-    RDMAV_FORK_SAFE=1 \
-    OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    CUDA_HOME=/usr/local/cuda \
-    NVIDIA_VISIBLE_DEVICES=all \
-    NVIDIA_DRIVER_CAPABILITIES="compute,utility" \
-    LD_LIBRARY_PATH="" \
-    SAGEMAKER_TRAINING_MODULE=sagemaker_pytorch_container.training:main \
-    USE_SMDEBUG=0
+    VIRTUAL_ENV=/opt/venv PYTHONUNBUFFERED=1 RDMAV_FORK_SAFE=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 CUDA_HOME=/usr/local/cuda \
+    NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES="compute,utility" LD_LIBRARY_PATH="" \
+    SAGEMAKER_TRAINING_MODULE=sagemaker_pytorch_container.training:main USE_SMDEBUG=0
 
 # python 3.12 (amazon)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    . /mnt/tools/env \
-    && uv venv --python /usr/bin/python3.12 /opt/venv
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/python.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/python,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw /mnt/uv venv --python /usr/bin/python3.12 /opt/venv
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/python.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/python,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # ssh 8.7 (amazon)
 # sshd without host keys hangs a job in silence, and keys in a layer would be everybody's: the wrapper makes them when
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
-COPY components/ssh/sshd /usr/sbin/sshd.wrapper
-COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
 # No key pair of root either: each host makes one when it starts, and sshd lets in the addresses of the job's hosts.
-COPY --chmod=755 components/ssh/root-key components/ssh/job-hosts /usr/lib/openssh/
-RUN mv /usr/sbin/sshd /usr/lib/openssh/sshd \
-    && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
-    && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/00-sagemaker.conf \
-    && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/00-sagemaker.conf \
-    && rmdir /tmp/ssh && mkdir -p /run/sshd \
-    && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
+RUN --mount=type=bind,source=components/ssh,target=/mnt,rw sh /mnt/install.sh 00-sagemaker.conf
 
 # efa 1.47.0 (aws)
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
 # in the same layer.
-RUN --mount=type=tmpfs,target=/mnt \
-    --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
+RUN --mount=type=bind,source=tools/dnf,target=/mnt,rw --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
-    --mount=type=bind,source=components/efa/install.sh,target=/mnt/install-efa \
-    sh /mnt/install-efa 'openmpi aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
+    /mnt/dnf-run sh /mnt/efa/install.sh 'openmpi aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify
 
 # openmpi 4.1.7 (efa)
-# Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
-RUN cd /opt/amazon/openmpi \
-    && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
-    && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
-    && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
+# Where ranks go is up to the job; the loader finds the libraries in whichever of the two folders they are.
+RUN --mount=type=bind,source=components/openmpi,target=/mnt sh /mnt/mca_params.sh /opt/amazon/openmpi \
+    && find /opt/amazon/openmpi -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
 # compiler 11 (amazon)
 # g++ is a Debian package of the os stage.
@@ -199,23 +131,17 @@ RUN echo /opt/gdrcopy/lib > /etc/ld.so.conf.d/gdrcopy.conf
 # The base image holds CUDA, and a driver for hosts with an older one, which must not shadow a newer driver of the host.
 # When a container starts, cuda-compat decides: as ENTRYPOINT or called by it, or where that is another, in the first
 # bash (BASH_ENV).
-COPY components/cuda/cuda-compat /usr/local/bin/cuda-compat
+COPY --chmod=755 components/cuda/cuda-compat /usr/local/bin/cuda-compat
 COPY components/cuda/cuda-compat.bash /usr/local/lib/cuda-compat.bash
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adopt_base.sh,target=/mnt/adopt_base.sh \
-    sh /mnt/adopt_base.sh && chmod 755 /usr/local/bin/cuda-compat
+RUN --mount=type=bind,source=components/cuda,target=/mnt sh /mnt/adopt_base.sh
 
 # nccl 2.29.7 (wheel)
 # One NCCL in the image: that of the base goes.
-RUN rpm -qa libnccl libnccl-devel | xargs -r rpm -e --nodeps \
-    && rm -f /usr/lib64/libnccl.so* /usr/local/cuda/lib64/libnccl.so*
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,source=components/nccl,target=/mnt sh /mnt/remove_base.sh
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # aws-ofi-nccl 1.18.0 (efa)
 # The EFA installer has put it there.
@@ -225,60 +151,39 @@ RUN cd /opt/amazon/ofi-nccl/lib64 \
     && echo "$PWD" > /etc/ld.so.conf.d/aws-ofi-nccl.conf
 
 # pytorch 2.12.1 (wheel)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/pytorch.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/pytorch,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/pytorch.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/pytorch,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # torchvision 0.27.1 (wheel)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=bind,source=requirements/torchvision.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/torchvision,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+    --mount=type=bind,source=wheels/torchvision,target=/mnt/wheels --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # torchaudio 2.11.0 (wheel)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/torchaudio.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/torchaudio,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/torchaudio.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/torchaudio,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # mpi4py 4.1.2 (wheel)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/mpi4py.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/mpi4py,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/mpi4py.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/mpi4py,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # sagemaker-toolkit 5.1.4 (wheel)
 # What the toolkit needs changes seldom, the toolkit itself often: two layers.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=bind,source=requirements/sagemaker-toolkit.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/sagemaker-toolkit,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+    --mount=type=bind,source=wheels/sagemaker-toolkit,target=/mnt/wheels --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
+    /mnt/uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl
 # SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it; cuda-compat decides before.
 COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
 ENTRYPOINT ["/usr/local/bin/training-init"]
@@ -289,26 +194,13 @@ ENV BASH_ENV=/usr/local/lib/cuda-compat.bash
 
 WORKDIR /
 ARG SOURCE_REVISION=unknown
-LABEL org.opencontainers.image.title=pytorch-training \
-    org.opencontainers.image.version=2.12.1 \
-    io.trainwright.plan=c66d445eed0669bd0acf01477d2c20334d6268abfbaefe684a913869df47a93e \
-    io.trainwright.framework=pytorch \
-    io.trainwright.framework-version=2.12.1 \
-    io.trainwright.cuda=13.0 \
-    io.trainwright.python=3.12 \
-    io.trainwright.base=amazonlinux-2023 \
-    io.trainwright.component.python="3.12 (amazon)" \
-    io.trainwright.component.ssh="8.7 (amazon)" \
-    io.trainwright.component.efa="1.47.0 (aws)" \
-    io.trainwright.component.openmpi="4.1.7 (efa)" \
-    io.trainwright.component.compiler="11 (amazon)" \
-    io.trainwright.component.gdrcopy="2.4.4 (source)" \
-    io.trainwright.component.cuda="13.0 (nvidia)" \
-    io.trainwright.component.nccl="2.29.7 (wheel)" \
-    io.trainwright.component.aws-ofi-nccl="1.18.0 (efa)" \
-    io.trainwright.component.pytorch="2.12.1 (wheel)" \
-    io.trainwright.component.torchvision="0.27.1 (wheel)" \
-    io.trainwright.component.torchaudio="2.11.0 (wheel)" \
-    io.trainwright.component.mpi4py="4.1.2 (wheel)" \
-    io.trainwright.component.sagemaker-toolkit="5.1.4 (wheel)" \
+LABEL org.opencontainers.image.title=pytorch-training org.opencontainers.image.version=2.12.1 \
+    io.trainwright.plan=15b0a46705e314a0e88b89894bfb43774e49cdf6948ad826e57b92414f588170 io.trainwright.framework=pytorch \
+    io.trainwright.framework-version=2.12.1 io.trainwright.cuda=13.0 io.trainwright.python=3.12 io.trainwright.base=amazonlinux-2023 \
+    io.trainwright.component.python="3.12 (amazon)" io.trainwright.component.ssh="8.7 (amazon)" io.trainwright.component.efa="1.47.0 (aws)" \
+    io.trainwright.component.openmpi="4.1.7 (efa)" io.trainwright.component.compiler="11 (amazon)" io.trainwright.component.gdrcopy="2.4.4 (source)" \
+    io.trainwright.component.cuda="13.0 (nvidia)" io.trainwright.component.nccl="2.29.7 (wheel)" \
+    io.trainwright.component.aws-ofi-nccl="1.18.0 (efa)" io.trainwright.component.pytorch="2.12.1 (wheel)" \
+    io.trainwright.component.torchvision="0.27.1 (wheel)" io.trainwright.component.torchaudio="2.11.0 (wheel)" \
+    io.trainwright.component.mpi4py="4.1.2 (wheel)" io.trainwright.component.sagemaker-toolkit="5.1.4 (wheel)" \
     org.opencontainers.image.revision="${SOURCE_REVISION}"

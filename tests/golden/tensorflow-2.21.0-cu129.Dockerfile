@@ -1,10 +1,10 @@
 # tensorflow 2.21.0, CUDA 12.9, Python 3.12, on amazonlinux-2023: a SageMaker training image.
-# Made by Trainwright from plan f6033916c487; `./invoke render` makes it again. Build it here with
-#
-#     DOCKER_BUILDKIT=1 docker build .
+# Made by Trainwright from plan 0d1711fe6991; `./invoke render` makes it again.
+# Build it in its context: DOCKER_BUILDKIT=1 docker build .
 #
 # Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
 # artifacts (the base URL of a mirror of archives).
+# What a step needs only while it runs lies under /mnt, and what it writes there is thrown away (rw): none of it is in a layer.
 #
 # Stages, those in one row in parallel:
 #
@@ -22,210 +22,121 @@ FROM ${BASE_IMAGE} AS base
 # The distribution's packages of the image itself.
 FROM base AS os
 ENV LANG=C.UTF-8
-RUN --mount=type=tmpfs,target=/mnt \
-    --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
+RUN --mount=type=bind,source=tools/dnf,target=/mnt,rw --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
-    dnf install -y --setopt=install_weak_deps=False --setopt=tsflags=nodocs \
-        ca-certificates \
-        findutils \
-        openssh-clients \
-        openssh-server \
-        python3.12 \
-        util-linux \
-        which \
-    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
-        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
+    /mnt/dnf-install ca-certificates findutils openssh-clients openssh-server python3.12 util-linux which
 
 # uv installs the locked wheels; it stays out of the image.
 FROM os AS tools
 
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
+RUN --mount=type=bind,source=tools/python,target=/mnt,rw --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip --mount=type=secret,id=ca \
+    --mount=type=secret,id=pip --mount=type=secret,id=netrc --mount=type=bind,source=requirements/tools.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/tools,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    /usr/bin/python3.12 -m venv /opt/tools && pip=/opt/tools/bin/pip \
-    && export PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc \
-    && $pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
-COPY tools/env /opt/tools/env
+    /usr/bin/python3.12 -m venv /opt/tools \
+    && /mnt/pip install --quiet --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+COPY tools/python/ /opt/tools/
 
 # Compilers and headers, for the stages below only.
 FROM ${BUILD_IMAGE} AS toolchain
 ENV SOURCE_DATE_EPOCH=1700000000
-RUN --mount=type=tmpfs,target=/mnt \
-    --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
+RUN --mount=type=bind,source=tools/dnf,target=/mnt,rw --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
-    dnf install -y --setopt=install_weak_deps=False --setopt=tsflags=nodocs \
-        /usr/bin/curl \
-        bzip2 \
-        ca-certificates \
-        findutils \
-        gcc \
-        gcc-c++ \
-        glibc-devel \
-        gzip \
-        make \
-        openssh-clients \
-        openssh-server \
-        perl \
-        python3.12 \
-        python3.12-devel \
-        tar \
-        util-linux \
-        which \
-    && { [ -e /etc/ssl/certs/ca-certificates.crt ] \
-        || ln -s /etc/pki/tls/certs/ca-bundle.crt /etc/ssl/certs/ca-certificates.crt; } \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
-COPY tools/compile-jobs /usr/local/bin/compile-jobs
+    /mnt/dnf-install /usr/bin/curl bzip2 ca-certificates findutils gcc gcc-c++ glibc-devel gzip make openssh-clients openssh-server perl \
+        python3.12 python3.12-devel tar util-linux which
+# fetch FILE SHA256 URL...: an archive from the site's folder or mirror, else from the first URL that has these bytes.
+# Nobody publishes a checksum of a file that has - in place of one: `./invoke lock` records that of the first download.
+# unpack ARCHIVE: into a folder named like it up to its version. compile-jobs GB: as many jobs as there is memory for.
+COPY tools/build/ /usr/local/bin/
+WORKDIR /src
 
 # Python packages that come as source.
 FROM toolchain AS wheels
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=pip,target=/mnt/pip.conf --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/opt/tools --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
+    --mount=type=secret,id=ca --mount=type=secret,id=pip --mount=type=secret,id=netrc \
     --mount=type=bind,source=requirements/sagemaker-toolkit.source.txt,target=/mnt/requirements.txt \
     --mount=type=bind,source=wheels/sagemaker-toolkit,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip \
-    PIP_CONFIG_FILE=/mnt/pip.conf PIP_CERT=/etc/ssl/certs/ca-certificates.crt NETRC=/mnt/netrc CFLAGS=-g0 \
-    /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --require-hashes --find-links /mnt/wheels \
-        -r /mnt/requirements.txt -w /wheels/sagemaker-toolkit
+    CFLAGS=-g0 /opt/tools/pip wheel --quiet --no-deps --no-build-isolation --require-hashes \
+        --find-links /mnt/wheels -r /mnt/requirements.txt -w /wheels/sagemaker-toolkit
 
 # efa 1.49.0 (aws)
 FROM toolchain AS efa-archive
-WORKDIR /src
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/efa,target=/mnt/archives \
-    sh /mnt/fetch aws-efa-installer-1.49.0.tar.gz - \
-        'https://efa-installer.amazonaws.com/aws-efa-installer-1.49.0.tar.gz' \
-        'https://s3-us-west-2.amazonaws.com/aws-efa-installer/aws-efa-installer-1.49.0.tar.gz'
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/efa,target=/mnt/archives \
-    sh /mnt/fetch aws-efa-installer-1.49.0.tar.gz.sig - \
-        'https://efa-installer.amazonaws.com/aws-efa-installer-1.49.0.tar.gz.sig'
-# Nobody publishes a checksum of this file: `./invoke lock` records the one of the first download.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/efa,target=/mnt/archives \
-    sh /mnt/fetch aws-efa-installer.key - \
-        'https://efa-installer.amazonaws.com/aws-efa-installer.key'
-RUN --mount=type=tmpfs,target=/mnt \
-    --mount=type=bind,source=components/efa/verify.sh,target=/mnt/verify \
-    sh /mnt/verify aws-efa-installer-1.49.0.tar.gz 4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC
-RUN tar -xf aws-efa-installer-1.49.0.tar.gz
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/efa,target=/mnt \
+    fetch aws-efa-installer-1.49.0.tar.gz - 'https://efa-installer.amazonaws.com/aws-efa-installer-1.49.0.tar.gz' \
+        'https://s3-us-west-2.amazonaws.com/aws-efa-installer/aws-efa-installer-1.49.0.tar.gz' \
+    && fetch aws-efa-installer-1.49.0.tar.gz.sig - 'https://efa-installer.amazonaws.com/aws-efa-installer-1.49.0.tar.gz.sig' \
+    && fetch aws-efa-installer.key - 'https://efa-installer.amazonaws.com/aws-efa-installer.key'
+RUN --mount=type=bind,source=components/efa,target=/mnt sh /mnt/verify.sh aws-efa-installer-1.49.0.tar.gz 4E9091BCBB97A96B26B15E59A05480B1DD2D3CCC \
+    && unpack aws-efa-installer-1.49.0.tar.gz
+COPY components/efa/install.sh aws-efa-installer/
 # Headers, for what is compiled against libfabric.
 FROM toolchain AS efa
-RUN --mount=type=tmpfs,target=/mnt \
-    --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
+RUN --mount=type=bind,source=tools/dnf,target=/mnt,rw --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
-    --mount=type=bind,source=components/efa/install.sh,target=/mnt/install-efa \
-    sh /mnt/install-efa 'aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify --disable-ngc \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
+    /mnt/dnf-run sh /mnt/efa/install.sh 'aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify --disable-ngc
 
 # openmpi 4.1.8 (source)
 FROM toolchain AS openmpi
-WORKDIR /src
-RUN --mount=type=tmpfs,target=/mnt --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=artifacts,target=/mnt/artifacts --mount=type=secret,id=netrc,target=/mnt/netrc \
-    --mount=type=bind,source=tools/fetch,target=/mnt/fetch \
-    --mount=type=bind,source=archives/openmpi,target=/mnt/archives \
-    sh /mnt/fetch openmpi-4.1.8.tar.bz2 466f68e3132a1dc02710cc2011fafced8336d98359fa2dae4dddcfd5719f12a9 \
+RUN --mount=type=secret,id=ca --mount=type=secret,id=artifacts --mount=type=secret,id=netrc --mount=type=bind,source=archives/openmpi,target=/mnt \
+    fetch openmpi-4.1.8.tar.bz2 466f68e3132a1dc02710cc2011fafced8336d98359fa2dae4dddcfd5719f12a9 \
         'https://download.open-mpi.org/release/open-mpi/v4.1/openmpi-4.1.8.tar.bz2'
 # orted is found on the other hosts by the prefix, as sshd sets no PATH. hwloc, libevent and PMIX are those inside.
-RUN mkdir openmpi && tar -xf openmpi-4.1.8.tar.bz2 -C openmpi --strip-components=1 \
-    && cd openmpi \
+RUN unpack openmpi-4.1.8.tar.bz2 && cd openmpi \
     && ./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default \
         --with-hwloc=internal --with-libevent=internal --with-pmix=internal --without-verbs \
         --disable-static --disable-mpi-fortran --disable-oshmem --disable-man-pages \
     && make -j"$(compile-jobs 1.0)" install \
-    && find /opt/amazon/openmpi -name '*.la' -delete \
-    && find /opt/amazon/openmpi -type f -name '*.so*' -exec strip --strip-unneeded {} +
+    && find /opt/amazon/openmpi -name '*.la' -delete && find /opt/amazon/openmpi -type f -name '*.so*' -exec strip --strip-unneeded {} +
 
 # The image. What changes least comes first.
 FROM os AS final
 ENV PATH=/opt/venv/bin:/opt/amazon/efa/bin:/opt/amazon/openmpi/bin:/usr/local/cuda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    VIRTUAL_ENV=/opt/venv \
-    PYTHONUNBUFFERED=1 \
-    RDMAV_FORK_SAFE=1 \
-    OMPI_ALLOW_RUN_AS_ROOT=1 \
-    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
-    CUDA_HOME=/usr/local/cuda \
-    NVIDIA_VISIBLE_DEVICES=all \
-    NVIDIA_DRIVER_CAPABILITIES="compute,utility" \
-    LD_LIBRARY_PATH="" \
-    SAGEMAKER_TRAINING_MODULE=sagemaker_tensorflow_container.training:main \
-    USE_SMDEBUG=0
+    VIRTUAL_ENV=/opt/venv PYTHONUNBUFFERED=1 RDMAV_FORK_SAFE=1 OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 CUDA_HOME=/usr/local/cuda \
+    NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES="compute,utility" LD_LIBRARY_PATH="" \
+    SAGEMAKER_TRAINING_MODULE=sagemaker_tensorflow_container.training:main USE_SMDEBUG=0
 
 # python 3.12 (amazon)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    . /mnt/tools/env \
-    && uv venv --python /usr/bin/python3.12 /opt/venv
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/python.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/python,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw /mnt/uv venv --python /usr/bin/python3.12 /opt/venv
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/python.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/python,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # ssh 8.7 (amazon)
 # sshd without host keys hangs a job in silence, and keys in a layer would be everybody's: the wrapper makes them when
 # the server starts. It serves both contracts, as it needs no ENTRYPOINT.
-COPY components/ssh/sshd /usr/sbin/sshd.wrapper
-COPY components/ssh/ssh_config components/ssh/sshd_config /tmp/ssh/
 # No key pair of root either: each host makes one when it starts, and sshd lets in the addresses of the job's hosts.
-COPY --chmod=755 components/ssh/root-key components/ssh/job-hosts /usr/lib/openssh/
-RUN mv /usr/sbin/sshd /usr/lib/openssh/sshd \
-    && mv /usr/sbin/sshd.wrapper /usr/sbin/sshd && chmod 755 /usr/sbin/sshd \
-    && mv /tmp/ssh/ssh_config /etc/ssh/ssh_config.d/00-sagemaker.conf \
-    && mv /tmp/ssh/sshd_config /etc/ssh/sshd_config.d/00-sagemaker.conf \
-    && rmdir /tmp/ssh && mkdir -p /run/sshd \
-    && sed -i 's/^session *required *pam_loginuid/session optional pam_loginuid/' /etc/pam.d/sshd
+RUN --mount=type=bind,source=components/ssh,target=/mnt,rw sh /mnt/install.sh 00-sagemaker.conf
 
 # efa 1.49.0 (aws)
 # The installer brings packages of its own and has apt fetch what these need. What the plan does not name of it goes again
 # in the same layer.
-RUN --mount=type=tmpfs,target=/mnt \
-    --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
+RUN --mount=type=bind,source=tools/dnf,target=/mnt,rw --mount=type=secret,id=ca,target=/etc/pki/tls/certs/ca-bundle.crt \
     --mount=type=cache,id=trainwright-dnf,target=/var/cache/dnf,sharing=locked \
     --mount=type=bind,from=efa-archive,source=/src/aws-efa-installer,target=/mnt/efa,rw \
-    --mount=type=bind,source=components/efa/install.sh,target=/mnt/install-efa \
-    sh /mnt/install-efa 'aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify --disable-ngc \
-    && rm -rf /etc/ssh/ssh_host_* /var/log/*.log
+    /mnt/dnf-run sh /mnt/efa/install.sh 'aws-ofi-nccl' -y --skip-kmod --skip-limit-conf --no-verify --disable-ngc
 
 # openmpi 4.1.8 (source)
 COPY --from=openmpi /opt/amazon/openmpi /opt/amazon/openmpi
-# Where ranks go is up to the job. In the file once, as a key that the command line has twice ends mpirun.
-RUN cd /opt/amazon/openmpi \
-    && touch etc/openmpi-mca-params.conf \
-    && sed -i -e '/^ *\(hwloc_base_binding\|rmaps_base_mapping\)_policy *=/d' -e "\$a\\" etc/openmpi-mca-params.conf \
-    && printf '%s\n' 'hwloc_base_binding_policy = none' 'rmaps_base_mapping_policy = slot' >> etc/openmpi-mca-params.conf \
-    && find "$PWD" -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
+# Where ranks go is up to the job; the loader finds the libraries in whichever of the two folders they are.
+RUN --mount=type=bind,source=components/openmpi,target=/mnt sh /mnt/mca_params.sh /opt/amazon/openmpi \
+    && find /opt/amazon/openmpi -maxdepth 1 \( -name lib -o -name lib64 \) > /etc/ld.so.conf.d/openmpi.conf
 
 # cuda 12.9 (nvidia)
 # The base image holds CUDA, and a driver for hosts with an older one, which must not shadow a newer driver of the host.
 # When a container starts, cuda-compat decides: as ENTRYPOINT or called by it, or where that is another, in the first
 # bash (BASH_ENV).
-COPY components/cuda/cuda-compat /usr/local/bin/cuda-compat
+COPY --chmod=755 components/cuda/cuda-compat /usr/local/bin/cuda-compat
 COPY components/cuda/cuda-compat.bash /usr/local/lib/cuda-compat.bash
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,source=components/cuda/adopt_base.sh,target=/mnt/adopt_base.sh \
-    sh /mnt/adopt_base.sh && chmod 755 /usr/local/bin/cuda-compat
+RUN --mount=type=bind,source=components/cuda,target=/mnt sh /mnt/adopt_base.sh
 
 # nccl 2.30.7 (wheel)
 # One NCCL in the image: that of the base goes.
-RUN rpm -qa libnccl libnccl-devel | xargs -r rpm -e --nodeps \
-    && rm -f /usr/lib64/libnccl.so* /usr/local/cuda/lib64/libnccl.so*
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,source=components/nccl,target=/mnt sh /mnt/remove_base.sh
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/nccl.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/nccl,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # aws-ofi-nccl 1.20.0 (efa)
 # The EFA installer has put it there.
@@ -235,40 +146,26 @@ RUN cd /opt/amazon/ofi-nccl/lib64 \
     && echo "$PWD" > /etc/ld.so.conf.d/aws-ofi-nccl.conf
 
 # tensorflow 2.21.0 (wheel)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/tensorflow.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/tensorflow,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/tensorflow.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/tensorflow,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # mpi4py 4.1.2 (wheel)
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,source=requirements/mpi4py.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/mpi4py,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
+    --mount=type=bind,source=requirements/mpi4py.txt,target=/mnt/requirements.txt --mount=type=bind,source=wheels/mpi4py,target=/mnt/wheels \
+    --mount=type=secret,id=ca,target=/mnt/ca --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
 
 # sagemaker-toolkit 5.1.4 (wheel)
 # What the toolkit needs changes seldom, the toolkit itself often: two layers.
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
     --mount=type=bind,source=requirements/sagemaker-toolkit.txt,target=/mnt/requirements.txt \
-    --mount=type=bind,source=wheels/sagemaker-toolkit,target=/mnt/wheels \
-    --mount=type=cache,id=trainwright-uv,target=/mnt/cache \
-    --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=secret,id=uv,target=/mnt/uv/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --require-hashes --find-links /mnt/wheels --requirements /mnt/requirements.txt \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
-RUN --mount=type=tmpfs,target=/mnt --mount=type=bind,from=tools,source=/opt/tools,target=/mnt/tools \
-    --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
-    . /mnt/tools/env \
-    && uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl \
-    && rm -f /opt/venv/lib/python*/site-packages/*.dist-info/uv_cache.json
+    --mount=type=bind,source=wheels/sagemaker-toolkit,target=/mnt/wheels --mount=type=secret,id=ca,target=/mnt/ca \
+    --mount=type=secret,id=uv,target=/mnt/uv.toml --mount=type=secret,id=netrc,target=/mnt/netrc \
+    /mnt/uv pip install --no-deps --require-hashes --find-links /mnt/wheels -r /mnt/requirements.txt
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=bind,from=wheels,source=/wheels/sagemaker-toolkit,target=/mnt/wheels \
+    /mnt/uv pip install --no-deps --no-index --no-cache /mnt/wheels/*.whl
 # SIGTERM, by which SageMaker stops a job, reaches the script: `train` as the first process would not hear it; cuda-compat decides before.
 COPY --chmod=755 components/sagemaker-toolkit/training-init /usr/local/bin/training-init
 ENTRYPOINT ["/usr/local/bin/training-init"]
@@ -279,22 +176,11 @@ ENV BASH_ENV=/usr/local/lib/cuda-compat.bash
 
 WORKDIR /
 ARG SOURCE_REVISION=unknown
-LABEL org.opencontainers.image.title=tensorflow-training \
-    org.opencontainers.image.version=2.21.0 \
-    io.trainwright.plan=f6033916c487ce7e47b1f3f61f916e6cb49fdf2eb83a5d7c24a051921897846e \
-    io.trainwright.framework=tensorflow \
-    io.trainwright.framework-version=2.21.0 \
-    io.trainwright.cuda=12.9 \
-    io.trainwright.python=3.12 \
-    io.trainwright.base=amazonlinux-2023 \
-    io.trainwright.component.python="3.12 (amazon)" \
-    io.trainwright.component.ssh="8.7 (amazon)" \
-    io.trainwright.component.efa="1.49.0 (aws)" \
-    io.trainwright.component.openmpi="4.1.8 (source)" \
-    io.trainwright.component.cuda="12.9 (nvidia)" \
-    io.trainwright.component.nccl="2.30.7 (wheel)" \
-    io.trainwright.component.aws-ofi-nccl="1.20.0 (efa)" \
-    io.trainwright.component.tensorflow="2.21.0 (wheel)" \
-    io.trainwright.component.mpi4py="4.1.2 (wheel)" \
-    io.trainwright.component.sagemaker-toolkit="5.1.4 (wheel)" \
+LABEL org.opencontainers.image.title=tensorflow-training org.opencontainers.image.version=2.21.0 \
+    io.trainwright.plan=0d1711fe6991c58cbf2b5d00f0937385a4ba618bd8202bde93b2489aa429c4ef io.trainwright.framework=tensorflow \
+    io.trainwright.framework-version=2.21.0 io.trainwright.cuda=12.9 io.trainwright.python=3.12 io.trainwright.base=amazonlinux-2023 \
+    io.trainwright.component.python="3.12 (amazon)" io.trainwright.component.ssh="8.7 (amazon)" io.trainwright.component.efa="1.49.0 (aws)" \
+    io.trainwright.component.openmpi="4.1.8 (source)" io.trainwright.component.cuda="12.9 (nvidia)" io.trainwright.component.nccl="2.30.7 (wheel)" \
+    io.trainwright.component.aws-ofi-nccl="1.20.0 (efa)" io.trainwright.component.tensorflow="2.21.0 (wheel)" \
+    io.trainwright.component.mpi4py="4.1.2 (wheel)" io.trainwright.component.sagemaker-toolkit="5.1.4 (wheel)" \
     org.opencontainers.image.revision="${SOURCE_REVISION}"
