@@ -22,6 +22,7 @@ from trainwright.core.errors import Conflict, RequestError, SourceError
 from trainwright.core.paths import images_dir
 from trainwright.core.runner import Completed
 from trainwright.lock import make
+from trainwright.lock import wheels as resolver
 from trainwright.lock.diff import changes
 from trainwright.lock.wheels import lock_line, requirements_text, resolve_lock
 from trainwright.plan.plan_lock import PlanLock
