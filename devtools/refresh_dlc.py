@@ -28,9 +28,10 @@ from devtools.dlc_claims import claims_of_core, claims_of_documents, claims_of_f
 from devtools.dlc_merge import accounts_of, merge
 from devtools.refresh_instances import download
 from trainwright.cli.program import say
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.owned import write_atomically
-from trainwright.core.records import Record, parse_record, read_yaml
+from trainwright.core.records import Record, parse_record
 from trainwright.sagemaker.dlc import (
     PATH,
     Claim,

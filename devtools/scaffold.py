@@ -12,11 +12,12 @@ import yaml
 from trainwright.catalog.checks import line_names, test_file
 from trainwright.catalog.component import Component
 from trainwright.catalog.image_line import LINE_FILE, ImageLine
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import VERSION
 from trainwright.core.owned import check_replaceable, write_atomically
 from trainwright.core.paths import data_root, images_dir, templates_dir
-from trainwright.core.records import parse_record, read_yaml
+from trainwright.core.records import parse_record
 from trainwright.core.text import fits
 
 NAME = r"[a-z0-9][a-z0-9_-]{0,63}"

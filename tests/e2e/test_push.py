@@ -13,7 +13,7 @@ from tests.doubles.aws import emulated_aws
 from tests.support.push_fixtures import OWN, SHARED, moving, one, refused, tags_of
 from trainwright.build import store
 from trainwright.estimator.image_labels import ecr_labels
-from trainwright.push.references import Place
+from trainwright.push.references import PushPlace
 from trainwright.push.settings import may_move
 from trainwright.site.site import Site
 
@@ -96,7 +96,7 @@ def test_labels_are_read_in_the_registry(aws, engine, image, push, words, monkey
     row = one(push(image))
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
-    place, labels = Place(row["account"], row["region"], row["repository"]), engine.images.get(image).labels
+    place, labels = PushPlace(row["account"], row["region"], row["repository"]), engine.images.get(image).labels
     assert labels["io.trainwright.framework"] == "pytorch"
     assert ecr_labels(place, Site(), digest=row["digest"]) == labels
     arm, amd = ({"architecture": name, "os": "linux"} for name in ("arm64", "amd64"))

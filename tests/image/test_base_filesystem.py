@@ -13,7 +13,7 @@ import pytest
 
 from trainwright.core import runner
 from trainwright.site.site import Site, load_site
-from trainwright.sources.debian_base import Base, make_base
+from trainwright.sources.debian_base import RootFileSystem, make_base
 
 pytestmark = [
     pytest.mark.engine,
@@ -22,7 +22,7 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Base, str]]:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RootFileSystem, str]]:
     """A base made anew, and the digest of a second making (a minute on two cores)."""
     folder = tmp_path_factory.mktemp("base")
     with pytest.MonkeyPatch.context() as patch:
@@ -34,13 +34,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Base, str]]
     shutil.rmtree(folder)
 
 
-def test_two_makings_are_the_same_to_the_byte(made: tuple[Base, str]) -> None:
+def test_two_makings_are_the_same_to_the_byte(made: tuple[RootFileSystem, str]) -> None:
     assert made[0].sha256 == made[1]
     assert 80 <= made[0].packages <= 120
     assert made[0].size < 160_000_000
 
 
-def test_it_holds_no_devices_documents_logs_or_lists(made: tuple[Base, str]) -> None:
+def test_it_holds_no_devices_documents_logs_or_lists(made: tuple[RootFileSystem, str]) -> None:
     with tarfile.open(made[0].path) as tar:
         members = {member.name.removeprefix("./"): member for member in tar}
         sources = tar.extractfile("./etc/apt/sources.list")
@@ -58,7 +58,7 @@ def test_it_holds_no_devices_documents_logs_or_lists(made: tuple[Base, str]) -> 
     assert "etc/ssl/certs/ca-certificates.crt" in members
 
 
-def test_a_mirror_gives_the_same_packages_and_no_trace(made: tuple[Base, str], tmp_path: Path) -> None:
+def test_a_mirror_gives_the_same_packages_and_no_trace(made: tuple[RootFileSystem, str], tmp_path: Path) -> None:
     # The default archive under its own name stands in for a mirror; where it lies is read, never written, here.
     with tarfile.open(made[0].path) as tar:
         sources = tar.extractfile("./etc/apt/sources.list")
@@ -73,7 +73,7 @@ def test_a_mirror_gives_the_same_packages_and_no_trace(made: tuple[Base, str], t
     assert base.packages == made[0].packages
 
 
-def test_a_container_runs_in_it(made: tuple[Base, str]) -> None:
+def test_a_container_runs_in_it(made: tuple[RootFileSystem, str]) -> None:
     docker = os.environ.get("TRAINWRIGHT_DOCKER", "docker")
     tag = f"trainwright-test-base:{os.getpid()}"
     if not runner.run([docker, "info"], timeout=30).ok:

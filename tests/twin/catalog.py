@@ -13,8 +13,8 @@ import yaml
 from tests.twin.bases import OS, Bases
 from tests.twin.standins import PYTHON, Inputs, StandIn, make
 from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.core.data_files import read_yaml
 from trainwright.core.paths import images_dir, templates_dir
-from trainwright.core.records import read_yaml
 from trainwright.lock.wheels import lock_line
 from trainwright.plan.plan import Plan, PlannedComponent
 from trainwright.plan.request import make_request

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from trainwright.core.errors import (
 from trainwright.core.masking import mask
 from trainwright.core.paths import setting, state_dir
 from trainwright.core.runner import run, stream
+from trainwright.core.say import Say
 from trainwright.core.text import fits
 from trainwright.engine import builders
 from trainwright.engine.build_display import make_view, readable
@@ -58,9 +59,7 @@ class Built:
     pushed: str | None = None
 
 
-def probe_image(
-    inputs: Inputs, engine: Engine, built: Built, *, again: bool, say: Callable[[str], None]
-) -> dict[str, Any]:
+def probe_image(inputs: Inputs, engine: Engine, built: Built, *, again: bool, say: Say) -> dict[str, Any]:
     """What the probe finds in an image; what it found earlier, unless it is to look ``again``.
 
     Raises:
@@ -172,7 +171,7 @@ def run_build(
     options: BuildOptions,
     builder: builders.Builder,
     arguments: Mapping[str, str],
-    say: Callable[[str], None],
+    say: Say,
     stages: Sequence[str] = (),
 ) -> Built:
     """Run BuildKit for an image, or for stages alone: these are for its cache and make no image.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainwright.core.errors import SourceError
 from trainwright.core.layout import size
 from trainwright.core.owned import claim, fill
+from trainwright.core.say import Say
 from trainwright.plan.identity import tool_files
 from trainwright.plan.plan import PlannedSource
 from trainwright.plan.render import render_dockerfile
@@ -15,7 +16,7 @@ from trainwright.sources.apt_repository import context_files, preferences
 from trainwright.sources.inputs import Input, Inputs
 
 
-def write_context(inputs: Inputs, folder: Path, *, say: Callable[[str], None], named: str = "") -> None:
+def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "") -> None:
     """Fill ``folder`` with the Dockerfile and everything it takes in.
 
     Args:
@@ -76,7 +77,7 @@ def _apt_files(inputs: Inputs) -> dict[str, str | Path]:
     return files | context_files(inputs.packages, base.os, "apt/repository")
 
 
-def _folders(inputs: Inputs, say: Callable[[str], None]) -> dict[str, str | Path]:
+def _folders(inputs: Inputs, say: Say) -> dict[str, str | Path]:
     """The files of folders: of ``--code``, and of the components, which may be a user's as well."""
     files: dict[str, str | Path] = {}
     code = []

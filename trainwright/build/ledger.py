@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from trainwright.core.records import Record
 from trainwright.engine.buildkit_log import Vertex
-from trainwright.plan.dockerfile import Step, steps
+from trainwright.plan.dockerfile import LayerStep, steps
 from trainwright.plan.plan import Plan
 
 _NOT_LAYERS = re.compile(r"(/bin/sh -c #\(nop\) +)?(ENV|LABEL|ARG|CMD|ENTRYPOINT|EXPOSE|USER|SHELL|STOPSIGNAL)\b")
@@ -22,7 +22,7 @@ class LedgerRow(Record):
     cached: bool
 
 
-def owner_of(vertex: Vertex, all_steps: Sequence[Step]) -> str | None:
+def owner_of(vertex: Vertex, all_steps: Sequence[LayerStep]) -> str | None:
     """The component that a vertex of the build belongs to; nothing for the builder's own work.
 
     BuildKit numbers a stage's steps from 1 and counts a FROM of a registry image as one, so the numbers are read from
@@ -70,7 +70,7 @@ def make_ledger(
     ]
 
 
-def _bytes(all_steps: Sequence[Step], history: Sequence[tuple[str, int]]) -> dict[str, int]:
+def _bytes(all_steps: Sequence[LayerStep], history: Sequence[tuple[str, int]]) -> dict[str, int]:
     chain = [step for step in all_steps if step.stage in ("base", "os", "final")]
     layers = [(text, size) for text, size in history if not _NOT_LAYERS.match(text)]
     sizes: dict[str, int] = {}

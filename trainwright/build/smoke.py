@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 from trainwright.build import store
@@ -11,14 +10,13 @@ from trainwright.build.store import BuildRecord, built_record
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.junit import Case, check_junit, write_junit
 from trainwright.core.owned import write_atomically
+from trainwright.core.say import Say
 from trainwright.engine.engine import Engine, connect
 from trainwright.prove import smoke as smoking
 from trainwright.prove.smoke import SmokeDocument
 
 
-def smoke_image(
-    image: str, *, select: str | None, say: Callable[[str], None], junit: Path | None = None
-) -> SmokeDocument:
+def smoke_image(image: str, *, select: str | None, say: Say, junit: Path | None = None) -> SmokeDocument:
     """Run the image tests of an image that was built here.
 
     Args:
@@ -43,7 +41,7 @@ def smoke_record(
     engine: Engine,
     *,
     select: str | None = None,
-    say: Callable[[str], None],
+    say: Say,
     junit: Path | None = None,
 ) -> tuple[BuildRecord, SmokeDocument]:
     """Run the image tests of a record's image; the record with the result, and the result.

@@ -15,9 +15,10 @@ from trainwright.catalog.checks import check_lines, check_provable, refuse_old_l
 from trainwright.catalog.component import BuildTarget, Component, ComponentFolder, Provider
 from trainwright.catalog.image_line import LINE_FILE, ImageLine, Line, Selection, version_key
 from trainwright.catalog.incompatibilities import RuleBook
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir, own_catalog, templates_dir
-from trainwright.core.records import parse_record, read_yaml
+from trainwright.core.records import parse_record
 
 # The provider that every component has: nothing is installed, as the base image holds it.
 BASE = "base"

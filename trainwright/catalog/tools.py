@@ -9,9 +9,10 @@ from pathlib import Path
 
 from trainwright.catalog.image_line import version_key
 from trainwright.catalog.wheel_lock import Lock, normalise
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir
-from trainwright.core.records import Record, parse_record, read_yaml
+from trainwright.core.records import Record, parse_record
 
 COMPONENT = "tools"
 # The oldest glibc of the base images is 2.27; every tool has a wheel for 2.17.

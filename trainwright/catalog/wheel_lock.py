@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
+from trainwright.core.data_files import read_json
 from trainwright.core.fields import (
     AnyVersion,
     Name,
@@ -21,7 +22,7 @@ from trainwright.core.fields import (
     Sha256,
     each_once,
 )
-from trainwright.core.records import Record, parse_record, read_json
+from trainwright.core.records import Record, parse_record
 
 if TYPE_CHECKING:
     pass

@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
+from trainwright.core.data_files import read_state
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import cache_dir
-from trainwright.core.records import read_state
 
 
 class KnownHashes:

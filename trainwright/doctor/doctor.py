@@ -14,10 +14,11 @@ from pydantic import Field
 from trainwright.core.errors import Failure
 from trainwright.core.masking import masked
 from trainwright.core.records import Document
+from trainwright.core.say import Say
 from trainwright.doctor.engine import check_base, check_client, check_disk, check_engine, fix_base, fix_engine
 from trainwright.doctor.host import check_aws, check_certificates, check_python
 from trainwright.doctor.leftovers import check_leftovers, fix_leftovers
-from trainwright.doctor.machine import Check, Finding, Machine, Say, finding
+from trainwright.doctor.machine import Check, Machine, MachineFinding, finding
 from trainwright.doctor.network import check_apt, check_pip, check_trust
 
 
@@ -25,7 +26,7 @@ class DoctorDocument(Document):
     """``doctor --json``."""
 
     schema_: Literal["trainwright/doctor/1"] = Field(alias="schema")
-    findings: tuple[Finding, ...]
+    findings: tuple[MachineFinding, ...]
 
 
 def run_doctor(*, fix: bool, say: Say, registries: Sequence[str] = ()) -> DoctorDocument:
@@ -41,19 +42,19 @@ def run_doctor(*, fix: bool, say: Say, registries: Sequence[str] = ()) -> Doctor
     return document(repaired(findings, say, machine) if fix else findings)
 
 
-def document(findings: Sequence[Finding]) -> DoctorDocument:
+def document(findings: Sequence[MachineFinding]) -> DoctorDocument:
     """The document of findings, without any secret that they quote."""
-    shown = tuple(Finding(**masked(each.model_dump())) for each in findings)
+    shown = tuple(MachineFinding(**masked(each.model_dump())) for each in findings)
     return DoctorDocument(schema="trainwright/doctor/1", findings=shown)
 
 
-def examine(machine: Machine | None = None) -> list[Finding]:
+def examine(machine: Machine | None = None) -> list[MachineFinding]:
     """Run every check, in order; a check that fails itself is an error of its own."""
     looked_at = machine or Machine()
     return [_run(check, looked_at) for check in CHECKS]
 
 
-def repaired(findings: Sequence[Finding], say: Say, machine: Machine | None = None) -> list[Finding]:
+def repaired(findings: Sequence[MachineFinding], say: Say, machine: Machine | None = None) -> list[MachineFinding]:
     """Fix what can be fixed and look again.
 
     Args:
@@ -65,7 +66,7 @@ def repaired(findings: Sequence[Finding], say: Say, machine: Machine | None = No
     """
     registries = machine.registries if machine else ()
     known = {check.name: check for check in CHECKS}
-    failed: dict[str, Finding] = {}
+    failed: dict[str, MachineFinding] = {}
     for found in findings:
         check = known[found.check]
         if found.severity == "ok" or check.fix is None:
@@ -79,7 +80,7 @@ def repaired(findings: Sequence[Finding], say: Say, machine: Machine | None = No
     return [failed.get(found.check) or _run(known[found.check], now) for found in findings]
 
 
-def _run(check: Check, machine: Machine) -> Finding:
+def _run(check: Check, machine: Machine) -> MachineFinding:
     try:
         return check.run(machine)
     except Failure as error:

@@ -6,7 +6,8 @@ import shutil
 from pathlib import Path
 
 from trainwright.core.errors import EngineError
-from trainwright.doctor.machine import Finding, Machine, Say, finding
+from trainwright.core.say import Say
+from trainwright.doctor.machine import Machine, MachineFinding, finding
 from trainwright.engine import engine_packages, setup
 from trainwright.engine.engine import connect, no_client, survey
 
@@ -14,7 +15,7 @@ GB = 1_000_000_000
 DISK_ERROR, DISK_WARNING = 5 * GB, 20 * GB  # a CPU image with its cache takes about 3 GB, a CUDA one 15
 
 
-def check_client(_: Machine) -> Finding:
+def check_client(_: Machine) -> MachineFinding:
     able, passed = survey()
     if not able:
         raise no_client(passed)
@@ -24,7 +25,7 @@ def check_client(_: Machine) -> Finding:
     return finding("client", "ok", "; ".join([f"{chosen.path} {chosen.version} ({how})", *notes]))
 
 
-def check_engine(machine: Machine) -> Finding:
+def check_engine(machine: Machine) -> MachineFinding:
     engine = machine.engine
     if isinstance(engine, EngineError):
         if engine.details.get("state") != "denied":
@@ -39,7 +40,7 @@ def fix_engine(_: Machine, say: Say) -> None:
     connect(say=say)
 
 
-def check_disk(machine: Machine) -> Finding:
+def check_disk(machine: Machine) -> MachineFinding:
     engine = machine.engine
     if isinstance(engine, EngineError):
         return finding("disk", "warning", "not looked at: no engine answers", "./invoke doctor --fix")
@@ -56,7 +57,7 @@ def check_disk(machine: Machine) -> Finding:
     return finding("disk", "ok", message)
 
 
-def check_base(machine: Machine) -> Finding:
+def check_base(machine: Machine) -> MachineFinding:
     if maker := shutil.which("mmdebstrap"):
         return finding("base images", "ok", f"made from Debian's packages by {maker}")
     mirrors = () if isinstance(machine.engine, EngineError) else machine.engine.mirrors

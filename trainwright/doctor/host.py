@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from trainwright.doctor.machine import Finding, Machine, Severity, finding
+from trainwright.doctor.machine import Machine, MachineFinding, MachineSeverity, finding
 from trainwright.engine import engine_packages
 
 PYTHON = (3, 11)
@@ -17,7 +17,7 @@ CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUND
 SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")
 
 
-def check_python(_: Machine) -> Finding:
+def check_python(_: Machine) -> MachineFinding:
     version = ".".join(map(str, sys.version_info[:3]))
     if sys.version_info[:2] < PYTHON:
         wanted = ".".join(map(str, PYTHON))
@@ -26,12 +26,12 @@ def check_python(_: Machine) -> Finding:
     return finding("python", "ok", f"{version} ({sys.executable})")
 
 
-def check_certificates(_: Machine) -> Finding:
+def check_certificates(_: Machine) -> MachineFinding:
     named = {Path(os.environ[name]): name for name in reversed(CA_VARIABLES) if os.environ.get(name)}
     files = named or {SYSTEM_CA: "the system's bundle"}
     good = []
     for file, origin in files.items():
-        severity: Severity = "error" if named else "warning"
+        severity: MachineSeverity = "error" if named else "warning"
         fix = f"unset {origin}, or point it at a bundle of PEM certificates"
         remedy = fix if named else engine_packages.commands("ca-certificates")
         if file.is_dir():
@@ -51,7 +51,7 @@ def check_certificates(_: Machine) -> Finding:
     return finding("certificates", "ok", ", ".join(good) or "a folder of certificates")
 
 
-def check_aws(_: Machine) -> Finding:
+def check_aws(_: Machine) -> MachineFinding:
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     place = f"region {region}" if region else "no region in the environment"
     if origin := _aws_credentials():

@@ -11,7 +11,8 @@ from pathlib import Path
 from trainwright.core import runner
 from trainwright.core.errors import EngineError
 from trainwright.core.paths import state_dir
-from trainwright.doctor.machine import Finding, Machine, Say, finding
+from trainwright.core.say import Say
+from trainwright.doctor.machine import Machine, MachineFinding, finding
 from trainwright.engine.engine import Engine
 from trainwright.rehearse import leftovers
 
@@ -20,7 +21,7 @@ STOPPED_AGE, RUNNING_AGE = 600.0, 6 * 3600.0  # seconds; younger ones may belong
 CONTEXT_AGE = 14 * 86_400.0
 
 
-def check_leftovers(machine: Machine) -> Finding:
+def check_leftovers(machine: Machine) -> MachineFinding:
     commands = list(_stale(machine.engine))
     contexts = list(_stale_contexts())
     rehearsed = [left.kind for left in leftovers.find(_answering(machine))]

@@ -9,24 +9,24 @@ from typing import Literal
 
 from trainwright.core.errors import EngineError
 from trainwright.core.records import Document
+from trainwright.core.say import Say
 from trainwright.engine.engine import Engine, connect
 
-Say = Callable[[str], None]
-Severity = Literal["ok", "warning", "error"]
+MachineSeverity = Literal["ok", "warning", "error"]
 
 
-class Finding(Document):
+class MachineFinding(Document):
     """What a check found; ``remedy`` is a command line where there is one."""
 
     check: str
-    severity: Severity
+    severity: MachineSeverity
     message: str
     remedy: str
 
 
-def finding(check: str, severity: Severity, message: str, remedy: str = "") -> Finding:
+def finding(check: str, severity: MachineSeverity, message: str, remedy: str = "") -> MachineFinding:
     """A finding, of its parts in the order in which they are read."""
-    return Finding(check=check, severity=severity, message=message, remedy=remedy)
+    return MachineFinding(check=check, severity=severity, message=message, remedy=remedy)
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Check:
     """One thing to look at; ``fix`` repairs it, saying each step before it does it."""
 
     name: str
-    run: Callable[[Machine], Finding]
+    run: Callable[[Machine], MachineFinding]
     fix: Callable[[Machine, Say], None] | None = None
 
 

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from trainwright.core import runner
 from trainwright.core.masking import mask
-from trainwright.doctor.machine import Finding, Machine, finding
+from trainwright.doctor.machine import Machine, MachineFinding, finding
 from trainwright.site.site import load_site
 from trainwright.site.uv_settings import index_settings, insecure_hosts, insecure_words
 
@@ -24,7 +24,7 @@ APT_HELPER = Path("/usr/lib/apt/apt-helper")
 NO_PLACE = str(Path(os.devnull) / "none")
 
 
-def check_pip(_: Machine) -> Finding:
+def check_pip(_: Machine) -> MachineFinding:
     remedy = "pip config set global.index-url URL   # and PIP_CERT=FILE where it has a private certificate"
     if not runner.run([sys.executable, "-I", "-c", "import pip"]).ok:
         return finding("pip index", "warning", f"{sys.executable} has no pip to ask", f"{sys.executable} -m ensurepip")
@@ -45,7 +45,7 @@ def _ask_pip(env: Mapping[str, str]) -> runner.Completed:
     return runner.run(argv, env=env, timeout=10 * NETWORK_SECONDS)
 
 
-def check_trust(_: Machine) -> Finding:
+def check_trust(_: Machine) -> MachineFinding:
     """What locks and builds take from whoever answers."""
     found = []
     if hosts := insecure_hosts(index_settings(())[0]):
@@ -59,7 +59,7 @@ def check_trust(_: Machine) -> Finding:
     return finding("trust", "warning", *("; ".join(parts) for parts in zip(*found, strict=True)))
 
 
-def check_apt(_: Machine) -> Finding:
+def check_apt(_: Machine) -> MachineFinding:
     if not APT_HELPER.exists():
         return finding("apt sources", "ok", "not looked at: this is neither Debian nor Ubuntu")
     said = runner.run(["apt-get", "indextargets", "--format", "$(BASE_URI)"])

@@ -24,7 +24,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _OF_CACHES = ("importing cache manifest", "exporting cache")
 _CANCELED = ("context canceled", "CANCELED", "Canceled")
 
-Format = Literal["auto", "rawjson", "plain"]
+LogFormat = Literal["auto", "rawjson", "plain"]
 
 
 def _clean(line: str) -> str:
@@ -130,7 +130,7 @@ class BuildProgress:
 
     def __init__(
         self,
-        format: Format = "auto",
+        format: LogFormat = "auto",
         *,
         owner: Callable[[Vertex], str | None] = lambda _: None,
         clock: Callable[[], float] = time.time,

@@ -11,9 +11,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from trainwright.core import findings
+from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding
-from trainwright.core.records import Record, parse_record, read_json
+from trainwright.core.records import Record, parse_record
 from trainwright.estimator import awscli, compare, program_sdk2, program_sdk3
 from trainwright.estimator.check import check
 from trainwright.estimator.create_training_job import launch_hyperparameters, make_request

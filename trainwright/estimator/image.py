@@ -147,11 +147,11 @@ def _engine_labels(reference: str) -> Mapping[str, str] | None:
 def _registry_labels(reference: str) -> Mapping[str, str] | None:
     """Return the labels of an image in ECR, read with this machine's AWS credentials."""
     from trainwright.estimator.image_labels import ecr_labels
-    from trainwright.push.references import Place
+    from trainwright.push.references import PushPlace
     from trainwright.site.site import load_site
 
     found = ECR.fullmatch(reference)
     if found is None:
         return None
-    place = Place(found["account"], found["region"], found["repository"])
+    place = PushPlace(found["account"], found["region"], found["repository"])
     return ecr_labels(place, load_site(), tag=found["tag"] or "latest", digest=found["digest"])

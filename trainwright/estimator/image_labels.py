@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from trainwright.core.errors import Failure
 from trainwright.push.ecr import Ecr, ImageManifest
-from trainwright.push.references import Place
+from trainwright.push.references import PushPlace
 from trainwright.push.registry import Registry, labels_of
 from trainwright.site.site import Site
 
@@ -15,7 +15,7 @@ _TRIES = 2  # an image that cannot be read is not a failure: its labels are unkn
 
 
 def ecr_labels(
-    place: Place, site: Site, *, tag: str | None = None, digest: str | None = None
+    place: PushPlace, site: Site, *, tag: str | None = None, digest: str | None = None
 ) -> Mapping[str, str] | None:
     """Return the labels of an image in ECR; of a multi-platform image, those for x86-64.
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import tempfile
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from trainwright.core.masking import mask
 from trainwright.core.owned import fill
 from trainwright.core.paths import locked, state_dir, templates_dir
 from trainwright.core.runner import run
+from trainwright.core.say import Say
 from trainwright.engine.buildkit import command
 from trainwright.engine.engine import Engine
 from trainwright.plan.dockerfile import stages, steps
@@ -88,7 +89,7 @@ def ask_apt(
     engine: Engine,
     *,
     also: Mapping[str, str],
-    say: Callable[[str], None],
+    say: Say,
 ) -> Answer:
     """What apt would install today in the stages of a Dockerfile.
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from trainwright.core.errors import Conflict
 from trainwright.core.masking import mask
+from trainwright.core.say import Say
 from trainwright.engine.engine import Engine, sdk
-from trainwright.lock.make import Say, ask_today, resolve_user, upgraded
+from trainwright.lock.make import ask_today, resolve_user, upgraded
 from trainwright.lock.python_files import addresses, tool_addresses
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import LockedPython, PlanLock, unlocked

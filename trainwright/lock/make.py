@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from trainwright.build.store import all_records
 from trainwright.catalog.image_line import ImageLine
 from trainwright.catalog.wheel_lock import LockedPackage, normalise
 from trainwright.core.errors import Conflict, RequestError, did_you_mean
+from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.lock.apt_packages import Answer, Start, ask_apt
 from trainwright.lock.wheels import resolve_lock
@@ -24,7 +25,6 @@ from trainwright.sources.fetch import fetch_unchecked, locked_archive, new_lock,
 from trainwright.sources.gather import gather_base, with_lock
 from trainwright.sources.inputs import Inputs
 
-Say = Callable[[str], None]
 # A step of a Dockerfile in which a program calls apt by itself (run_installer in templates/macros.j2).
 OWN_APT = "/mnt/apt-run "
 BASE, APT, TOOLS, USER = "base", "apt", "tools", "user"

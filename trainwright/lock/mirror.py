@@ -13,7 +13,7 @@ Each file is held to its checksum before it gets its name; what is there already
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.hashes import KnownHashes
 from trainwright.core.owned import claim, write_atomically
 from trainwright.core.paths import locked
+from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.lock.apt_packages import fetch_packages
 from trainwright.lock.make import start_of
@@ -36,7 +37,6 @@ from trainwright.sources.locations import Store
 from trainwright.sources.rootfs import put
 
 KIND = "mirror"  # of folder, as its manifest says
-Say = Callable[[str], None]
 SITE_TEXT = """\
 # A mirror that `./invoke mirror pull` made: all that the builds of the locks beside it take in.
 #

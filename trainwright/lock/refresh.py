@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.image_line import ImageLine, Line, begins, cuda_tag, version_key
 from trainwright.catalog.tools import COMPONENT, PLATFORM, Tools, load_tools, lock_path, stale_tools
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import write_atomically
+from trainwright.core.say import Say
 from trainwright.lock.wheels import lock_line, resolve_lock
 from trainwright.plan.request import parse_cuda
 from trainwright.site.uv_settings import insecure_words
@@ -37,7 +36,7 @@ def stale(entry: Line) -> list[str]:
 
 
 def refresh_locks(
-    framework: str | None, cuda: str | None, version: str | None = None, *, check: bool, say: Callable[[str], None]
+    framework: str | None, cuda: str | None, version: str | None = None, *, check: bool, say: Say
 ) -> None:
     """Write the locks of the chosen lines anew, or only compare them with what the lines ask for; with neither
     framework, CUDA nor version named those of the tools as well.
@@ -80,7 +79,7 @@ def refresh_locks(
         raise RequestError("; ".join(faults), remedy="./invoke lock-lines writes the locks anew.")
 
 
-def _refresh_tools(*, check: bool, say: Callable[[str], None]) -> list[str]:
+def _refresh_tools(*, check: bool, say: Say) -> list[str]:
     """The same for the tools of every Python; what ``check`` finds."""
     tools, faults = load_tools(), []
     for python in tools.packages:

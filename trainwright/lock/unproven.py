@@ -15,6 +15,7 @@ from typing import Any
 from trainwright.catalog.wheel_lock import PLATFORM, Lock
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import locked, state_dir
+from trainwright.core.say import Say
 from trainwright.lock.wheels import lock_line
 from trainwright.plan.draft import Draft
 from trainwright.site.uv_settings import insecure_words
@@ -26,7 +27,7 @@ def stored_lock(draft: Draft) -> Lock | None:
     return Lock.load(path) if path.is_file() else None
 
 
-def make_lock(say: Callable[[str], None]) -> Callable[[Draft], Lock]:
+def make_lock(say: Say) -> Callable[[Draft], Lock]:
     """A function that returns the lock of a draft, and makes it with uv where there is none yet.
 
     It raises SourceError where the package index cannot be reached, and Conflict where the packages do not hold

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 from typing import Any
 
+from trainwright.core.data_files import parse_yaml
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import templates_dir
-from trainwright.core.records import parse_yaml
 
 SCHEMA_FILE = "buildspec-0.2.json"
 

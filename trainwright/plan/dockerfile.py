@@ -22,7 +22,7 @@ _OWNERS |= {"devel": "toolchain", "python": "python", "interpreter": "python"}
 
 
 @dataclass(frozen=True)
-class Step:
+class LayerStep:
     """One instruction that makes a layer. ``component`` is a component's name, or a shared stage's."""
 
     stage: str
@@ -63,9 +63,9 @@ def _instructions(dockerfile: str) -> list[str]:
     return found
 
 
-def steps(dockerfile: str) -> list[Step]:
+def steps(dockerfile: str) -> list[LayerStep]:
     """Every layer-making instruction, in file order."""
-    found: list[Step] = []
+    found: list[LayerStep] = []
     stage, component, marked = "", "", ""
     for text in _instructions(dockerfile):
         mark = _MARK.match(text)
@@ -77,7 +77,7 @@ def steps(dockerfile: str) -> list[Step]:
             component = marked = mark[1]
         elif text.split(maxsplit=1)[0].upper() in _COUNTED:
             owner = "os" if text.startswith("RUN ldconfig") and stage == "final" else component
-            found.append(Step(stage, text, owner))
+            found.append(LayerStep(stage, text, owner))
     return found
 
 

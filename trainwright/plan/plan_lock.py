@@ -15,6 +15,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from trainwright.catalog.image_line import BaseKind, known_suite
 from trainwright.catalog.wheel_lock import LockedPackage, dump_rows
+from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import (
     Digest,
@@ -32,7 +33,7 @@ from trainwright.core.fields import (
     each_once,
 )
 from trainwright.core.owned import write_atomically
-from trainwright.core.records import Record, parse_record, read_json
+from trainwright.core.records import Record, parse_record
 from trainwright.plan.plan import Base, Plan, PlannedComponent, PlannedSource
 from trainwright.site.site import Site
 

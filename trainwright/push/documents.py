@@ -8,14 +8,14 @@ from pydantic import Field
 
 from trainwright.core.records import Document
 
-Kind = Literal["immutable", "own", "moving"]
+TagKind = Literal["immutable", "own", "moving"]
 
 
 class PushedTag(Document):
     """A tag after a push. ``kept``: it points where it pointed, and ``says`` why."""
 
     tag: str
-    kind: Kind
+    kind: TagKind
     state: Literal["made", "moved", "there already", "kept"]
     says: str
 

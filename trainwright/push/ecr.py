@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from trainwright.core.errors import RegistryRefused
-from trainwright.push.references import Place
+from trainwright.push.references import PushPlace
 from trainwright.push.refusals import LOGIN, aws_failure
 from trainwright.push.repository import RepositoryPolicy
 from trainwright.site.site import Site
@@ -101,7 +101,7 @@ def caller_account(region: str, site: Site) -> str:
 class Ecr:
     """One repository. Every call raises :class:`RegistryRefused` if AWS refuses or does not answer."""
 
-    def __init__(self, place: Place, site: Site, tries: int | None = None) -> None:
+    def __init__(self, place: PushPlace, site: Site, tries: int | None = None) -> None:
         self.place = place
         self._client = aws_client("ecr", place.region, site, tries)
         self._token: Token | None = None

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.build.store import BuildRecord
+from trainwright.core.data_files import read_state
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import locked
-from trainwright.core.records import read_state
 
 FILE = "push.json"
 

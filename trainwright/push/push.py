@@ -24,12 +24,12 @@ from trainwright.engine.build_display import Mode
 from trainwright.engine.engine import connect, sdk
 from trainwright.plan.plan import Plan
 from trainwright.push import history
-from trainwright.push.documents import Kind, PushDocument, PushedImage, PushedTag
+from trainwright.push.documents import PushDocument, PushedImage, PushedTag, TagKind
 from trainwright.push.ecr import Ecr, ImageManifest, caller_account
 from trainwright.push.moving import Move, move, set_own
 from trainwright.push.options import PushOptions, check_options
 from trainwright.push.proof import gate, mark_unproven
-from trainwright.push.references import Place, PushTarget
+from trainwright.push.references import PushPlace, PushTarget
 from trainwright.push.registry import Published, Registry, moment
 from trainwright.push.repository import RepositoryPolicy, load_policy
 from trainwright.push.sbom import FILE as SBOM_FILE
@@ -119,7 +119,7 @@ def push_images(
         ]
         _check_apart(parcels)
         account = target.account or caller_account(target.regions[0], site)
-        places = [Place(account, region, target.repository) for region in target.regions]
+        places = [PushPlace(account, region, target.repository) for region in target.regions]
         shelves = [_open(run, place, parcels) for place in places]
         for shelf in shelves:
             for parcel in parcels:
@@ -192,7 +192,7 @@ def _check_apart(parcels: Sequence[Parcel]) -> None:
             )
 
 
-def _open(run: _Run, place: Place, parcels: Sequence[Parcel]) -> _Shelf:
+def _open(run: _Run, place: PushPlace, parcels: Sequence[Parcel]) -> _Shelf:
     """Open the repository, creating it if requested, and check that no tag belongs to another image."""
     ecr = Ecr(place, run.site)
     wanted = list(dict.fromkeys(parcel.tags.filter for parcel in parcels))
@@ -257,7 +257,7 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
         cuda=parcel.plan.cuda,
         entry_point=parcel.plan.user.entry_point,
         tags=tuple(
-            PushedTag(tag=one.tag, kind=cast(Kind, kind), state=one.state, says=one.says)
+            PushedTag(tag=one.tag, kind=cast(TagKind, kind), state=one.state, says=one.says)
             for one, kind in zip(moves, kinds, strict=False)
         ),
         sent_bytes=sent.sent if sent else 0,
@@ -311,7 +311,7 @@ def _is_same(manifest: ImageManifest, image_id: str) -> bool:
     return image_id in (config, manifest.digest)
 
 
-def _clash(place: Place, tag: str, digest: str) -> RegistryRefused:
+def _clash(place: PushPlace, tag: str, digest: str) -> RegistryRefused:
     return RegistryRefused(
         f"{place.tagged(tag)}: the tag belongs to another image, {digest}; nothing was sent",
         remedy="The same plan was built twice on one day, with different distribution packages. Use that image: "

@@ -19,7 +19,7 @@ _ACCOUNT = re.compile(r"[0-9]{12}")
 
 
 @dataclass(frozen=True)
-class Place:
+class PushPlace:
     """A repository in one registry. ``account`` is twelve digits."""
 
     account: str

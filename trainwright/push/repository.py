@@ -8,7 +8,8 @@ from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from trainwright.core.records import Record, parse_record, read_yaml
+from trainwright.core.data_files import read_yaml
+from trainwright.core.records import Record, parse_record
 
 PATH = Path(__file__).with_name("repository.yaml")
 _ALL = 9999  # more images than a repository will have: ECR has no rule that only keeps

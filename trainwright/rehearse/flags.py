@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from trainwright.core.data_files import parse_json
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.records import parse_json, parse_record
+from trainwright.core.records import parse_record
 from trainwright.core.text import fits
 from trainwright.rehearse.job_limits import check_job
 from trainwright.rehearse.rehearsed_job import RehearsedJob

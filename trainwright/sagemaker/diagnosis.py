@@ -16,8 +16,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
-from trainwright.core.records import Record, parse_record, read_yaml
+from trainwright.core.records import Record, parse_record
 
 PATH = Path(__file__).with_name("causes.yaml")
 SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"

@@ -17,8 +17,9 @@ from typing import Literal
 from packaging.version import InvalidVersion, Version
 from pydantic import Field
 
+from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, did_you_mean, nearest
-from trainwright.core.records import Record, parse_record, read_json
+from trainwright.core.records import Record, parse_record
 from trainwright.sagemaker.instances import PublishedFile
 
 PATH = Path(__file__).with_name("dlc.json")

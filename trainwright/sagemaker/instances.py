@@ -14,8 +14,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, nearest
-from trainwright.core.records import Record, parse_record, read_json
+from trainwright.core.records import Record, parse_record
 
 PATH = Path(__file__).with_name("instances.json")
 SCHEMA = "trainwright/instances/1"

@@ -12,8 +12,9 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.records import Record, parse_record, read_yaml
+from trainwright.core.records import Record, parse_record
 from trainwright.sagemaker.distribution import (
     ONE_PER_HOST,
     STRATEGIES,

@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any, Literal, Protocol
 from trainwright.core.errors import RequestError, SourceError, did_you_mean
 from trainwright.core.paths import cache_dir, locked
 from trainwright.core.runner import run
+from trainwright.core.say import Say
 
 # The two wheels of SDK 3.27.0 with the files for a container: package, version, file, sha256.
 WHEELS = (
@@ -169,7 +170,7 @@ class Submitted(Protocol):
 
 
 def write_channels(
-    job: Submitted, data: Path, entry_point: str, files: Mapping[str, Path], *, say: Callable[[str], None] | None = None
+    job: Submitted, data: Path, entry_point: str, files: Mapping[str, Path], *, say: Say | None = None
 ) -> list[str]:
     """Fill the two channels that the SDK adds to a job.
 
@@ -237,7 +238,7 @@ def train_script(kit: Path, driver: Driver, requirements: str | None) -> str:
 # --- the SDK's own files --------------------------------------------------------------------------------------------
 
 
-def fetch_drivers(say: Callable[[str], None] | None = None) -> Path:
+def fetch_drivers(say: Say | None = None) -> Path:
     """Return the folder with the SDK's drivers (``drivers/``) and templates (``templates.json``); download it once.
 
     Raises:

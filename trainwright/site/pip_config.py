@@ -7,9 +7,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from trainwright.core.data_files import read_text
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import setting
-from trainwright.core.records import read_text
 
 # The names of pip and of the site.
 PIP_OPTIONS = {

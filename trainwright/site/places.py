@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from trainwright.core.data_files import read_bytes
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import local_path
-from trainwright.core.records import read_bytes
 
 FOLDERS = {"local_indexes", "find_links", "artifact_folder", "image_folder", "apt_folder", "locks"}
 FILES = {"ca_bundle", "netrc"}

@@ -16,11 +16,12 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
+from trainwright.core.data_files import MAX_TOML_BYTES, parse_toml, read_text
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.fields import HostPort, OneLine, Reference, SiteUrl
 from trainwright.core.masking import masked, remember
 from trainwright.core.paths import home_dir, setting
-from trainwright.core.records import MAX_TOML_BYTES, parse_toml, read_text, wrong_value
+from trainwright.core.records import wrong_value
 from trainwright.site.apt_sources import DEBIAN_SUITES, machine_mirrors
 from trainwright.site.pip_config import PIP_OPTIONS, pip_options
 from trainwright.site.places import FILES, FOLDERS, check_place, expanded, many, on_the_web, sort_places, where_of

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.core.errors import SourceError
 from trainwright.core.runner import run
+from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.plan.plan import Base
 from trainwright.site.site import Site
@@ -71,7 +72,7 @@ def images_of(base: Base, ids: Mapping[str, str | None], site: Site) -> tuple[Ba
     return tuple(found)
 
 
-def build_arguments(images: Iterable[BaseImage], engine: Engine, *, say: Callable[[str], None]) -> dict[str, str]:
+def build_arguments(images: Iterable[BaseImage], engine: Engine, *, say: Say) -> dict[str, str]:
     """The build arguments that lead a build to its base images.
 
     Args:
@@ -111,7 +112,7 @@ def image_file(folder: Path, image_id: str) -> Path:
     return folder / f"{image_id.removeprefix('sha256:')}.tar"
 
 
-def _from_folder(image: str, image_id: str, path: Path, engine: Engine, say: Callable[[str], None]) -> str:
+def _from_folder(image: str, image_id: str, path: Path, engine: Engine, say: Say) -> str:
     """The name under which the engine has an image of the folder; loaded where it has it not yet."""
     name = f"{LOADED}{image_id[7:19]}"
     if inspect(engine, image_id) is None:
@@ -146,7 +147,7 @@ def inspect(engine: Engine, reference: str) -> PulledImage | None:
     return PulledImage(image_id=str(data["Id"]), digest=digest)
 
 
-def pull(engine: Engine, reference: str, *, say: Callable[[str], None]) -> PulledImage:
+def pull(engine: Engine, reference: str, *, say: Say) -> PulledImage:
     """Pull an image; where no registry has it and the engine does, take the engine's.
 
     Raises:

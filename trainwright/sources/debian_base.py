@@ -18,7 +18,7 @@ import tarfile
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from trainwright.core import runner
+from trainwright.core.data_files import read_json
 from trainwright.core.errors import EngineError, Failure, RequestError, SourceError
 from trainwright.core.masking import mask, without_credentials
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import cache_dir
-from trainwright.core.records import read_json
+from trainwright.core.say import Say
 from trainwright.site.site import Site
 
 RECIPE = 1  # raise it when the same options give another file system
@@ -60,7 +61,7 @@ _MADE = {"dev": 0o755, "run/lock": 0o1777, "etc/hostname": 0o644, "etc/machine-i
 
 
 @dataclass(frozen=True)
-class Base:
+class RootFileSystem:
     """A root file system that is ready to import.
 
     Attributes:
@@ -82,7 +83,7 @@ class Base:
     size: int
 
 
-def make_base(suite: str, site: Site, *, say: Callable[[str], None], refresh: bool = False) -> Base:
+def make_base(suite: str, site: Site, *, say: Say, refresh: bool = False) -> RootFileSystem:
     """The base of a Debian suite, from the cache where it was made before.
 
     Args:
@@ -130,7 +131,7 @@ def recipe_key(suite: str, site: Site) -> str:
 
 
 @contextmanager
-def _locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+def _locked(folder: Path, say: Say) -> Iterator[None]:
     """One maker per base; the lock goes with the process that holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
@@ -142,7 +143,7 @@ def _locked(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
         yield
 
 
-def _cached(folder: Path) -> Base | None:
+def _cached(folder: Path) -> RootFileSystem | None:
     """The base in ``folder`` if it is whole; its digest is taken anew only where the time of change differs."""
     tar, note = folder / "rootfs.tar", folder / "base.json"
     try:
@@ -160,9 +161,9 @@ def _cached(folder: Path) -> Base | None:
     return base
 
 
-def _from_note(tar: Path, noted: dict[str, Any]) -> Base:
+def _from_note(tar: Path, noted: dict[str, Any]) -> RootFileSystem:
     age = time.time() - datetime.fromisoformat(noted["created"]).timestamp()
-    return Base(
+    return RootFileSystem(
         path=tar,
         sha256=str(noted["sha256"]),
         packages=int(noted["packages"]),
@@ -173,7 +174,7 @@ def _from_note(tar: Path, noted: dict[str, Any]) -> Base:
     )
 
 
-def _make(suite: str, site: Site, folder: Path, work: Path, say: Callable[[str], None]) -> Base:
+def _make(suite: str, site: Site, folder: Path, work: Path, say: Say) -> RootFileSystem:
     """Make the tar in ``work`` and move it, then its note, to ``folder``: whole, or not at all."""
     raw, tar = work / "raw.tar", work / "rootfs.tar"
     _mmdebstrap(suite, site, raw, work, say)
@@ -197,7 +198,7 @@ def _make(suite: str, site: Site, folder: Path, work: Path, say: Callable[[str],
     return replace(_from_note(folder / "rootfs.tar", noted), cached=False)
 
 
-def _mmdebstrap(suite: str, site: Site, target: Path, work: Path, say: Callable[[str], None]) -> None:
+def _mmdebstrap(suite: str, site: Site, target: Path, work: Path, say: Say) -> None:
     """Run mmdebstrap; as root in its mode ``root``, else in what it finds to work (``unshare``, ``fakechroot``)."""
     argv = ["mmdebstrap", f"--variant={VARIANT}", f"--include={','.join(INCLUDE)}", "--format=tar"]
     # Device nodes hang `docker build --output type=local` on 20.10, and a container makes its own anyway.

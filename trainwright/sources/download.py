@@ -23,6 +23,7 @@ from pathlib import Path
 from trainwright.core.errors import SourceError
 from trainwright.core.masking import mask
 from trainwright.core.paths import locked
+from trainwright.core.say import Say
 from trainwright.site.site import Site
 from trainwright.site.web import FAILURES, Pace, TooLarge, TooSlow, content_length, open_url, reason
 from trainwright.sources.locations import Store, remedy
@@ -75,7 +76,7 @@ class _Broken(Exception):
 
 
 def fetch_all(
-    wanted: Sequence[Wanted], site: Site, store: Store, *, say: Callable[[str], None], clock: Clock | None = None
+    wanted: Sequence[Wanted], site: Site, store: Store, *, say: Say, clock: Clock | None = None
 ) -> list[Fetched]:
     """Fetch files, several at a time.
 
@@ -135,7 +136,7 @@ def digest(path: Path) -> str:
 class _Fetcher:
     """One run: how places are asked, and whether it has been given up."""
 
-    def __init__(self, site: Site, store: Store, say: Callable[[str], None], clock: Clock) -> None:
+    def __init__(self, site: Site, store: Store, say: Say, clock: Clock) -> None:
         self._site = site
         self._store = store
         self._say = say

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from trainwright.catalog.wheel_lock import platform_of
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import locked
+from trainwright.core.say import Say
 from trainwright.plan.plan import Plan, PlannedSource
 from trainwright.plan.plan_lock import LockedArchive, PlanLock, lock_path, save_lock
 from trainwright.site.apt_sources import DEBIAN_SUITES
@@ -19,8 +20,6 @@ from trainwright.sources.gather import with_lock
 from trainwright.sources.inputs import Input, Inputs
 from trainwright.sources.locations import store
 from trainwright.sources.rootfs import locked_rootfs, put
-
-Say = Callable[[str], None]
 
 
 def fetch(inputs: Inputs, *, fresh_base: bool = False, say: Say) -> Inputs:

@@ -20,7 +20,7 @@ from trainwright.plan.plan_lock import LockedBase, PlanLock, completed, files_of
 from trainwright.site.site import Site
 from trainwright.sources import apt_repository, locations, rootfs
 from trainwright.sources.base_image import images_of
-from trainwright.sources.inputs import Input, Inputs, Kind, Materials, Place
+from trainwright.sources.inputs import Input, InputKind, Inputs, Materials, Place
 from trainwright.user.files import FoundFile, code_files, component_files, user_requirements
 
 
@@ -113,7 +113,7 @@ def _pinned(package: LockedPackage) -> PlannedSource:
     return planned([package])[0]
 
 
-def _found(owner: str, kind: Kind, file: FoundFile) -> Input:
+def _found(owner: str, kind: InputKind, file: FoundFile) -> Input:
     source = PlannedSource(file=file.name, sha256=None, size=file.size)
     return Input(owner, kind, source, (Place("folder", str(file.path)),), file.path)
 
@@ -143,7 +143,7 @@ class _Look:
         places += [Place("line index", index)] if index and not site.no_index else []
         return self._here(owner, "python", source, places)
 
-    def _here(self, owner: str, kind: Kind, source: PlannedSource, places: Sequence[Place]) -> Input:
+    def _here(self, owner: str, kind: InputKind, source: PlannedSource, places: Sequence[Place]) -> Input:
         """The input with the first of its places on this machine that has the right content, if one has."""
         asked, wrong = Input(owner, kind, source, tuple(places)), dict[str, str]()
         for path in filter(Path.is_file, asked.local):

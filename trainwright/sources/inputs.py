@@ -16,7 +16,7 @@ from trainwright.plan.plan import Plan, PlannedSource
 from trainwright.plan.plan_lock import PlanLock
 from trainwright.site.site import Site
 
-Kind = Literal["root file system", "archive", "python", "package", "package index", "component file", "user file"]
+InputKind = Literal["root file system", "archive", "python", "package", "package index", "component file", "user file"]
 MISSING = "there is no such file"
 
 
@@ -47,7 +47,7 @@ class Input:
     """
 
     owner: str
-    kind: Kind
+    kind: InputKind
     source: PlannedSource
     places: tuple[Place, ...] = ()
     path: Path | None = None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
+from trainwright.core.data_files import read_state
 from trainwright.core.errors import Failure, SourceError
 from trainwright.core.masking import mask
 from trainwright.core.paths import cache_dir
-from trainwright.core.records import read_state
+from trainwright.core.say import Say
 from trainwright.plan.plan import PlannedSource
 from trainwright.site.apt_sources import DEBIAN_SUITES
 from trainwright.site.site import Site
@@ -49,7 +49,7 @@ def put(source: Path, target: Path, *, link: bool = False) -> None:
         part.unlink(missing_ok=True)
 
 
-def locked_rootfs(rootfs: Input, os_name: str, site: Site, *, say: Callable[[str], None]) -> Path:
+def locked_rootfs(rootfs: Input, os_name: str, site: Site, *, say: Say) -> Path:
     """The root file system of a lock: the one that is here, else of the site's mirror, else made anew.
 
     Raises:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from trainwright.cli.flags import emit, verb
 from trainwright.cli.program import say
 from trainwright.core.errors import RequestError
 from trainwright.core.layout import table
+from trainwright.core.say import Say
 from trainwright.verbs.request import RequestFlags, begin
 from trainwright.verbs.way import known, run, upto
 
@@ -68,7 +69,7 @@ def lock_plan(
     output: Path | None,
     upgrade: tuple[str, ...],
     check: bool,
-    say: Callable[[str], None],
+    say: Say,
 ) -> dict[str, Any]:
     """Write the lock of a plan, or (``check``) say how it differs from what there is; the document of ``lock --json``.
 

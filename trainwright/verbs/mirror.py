@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import say
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.layout import size
+from trainwright.core.say import Say
 
 if TYPE_CHECKING:
     from trainwright.lock.documents import MirrorDocument
@@ -46,7 +46,7 @@ def mirror(flags: MirrorFlags) -> None:
     emit(MirrorDocument.model_validate(document), mirror_text, as_json=flags.json_)
 
 
-def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Callable[[str], None]) -> dict[str, Any]:
+def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Say) -> dict[str, Any]:
     """Fetch what a lock names into a folder; the document of ``mirror pull --json``.
 
     Raises:

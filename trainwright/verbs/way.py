@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trainwright.build.options import BuildOptions
     from trainwright.build.store import BuildRecord
     from trainwright.catalog.catalog import Catalog
+    from trainwright.core.say import Say
     from trainwright.engine.builders import Builder
     from trainwright.engine.engine import Engine
     from trainwright.plan.plan import Plan
@@ -48,7 +49,7 @@ class State:
         held: what is let go of when the context is built, or at the end.
     """
 
-    say: Callable[[str], None]
+    say: Say
     site: Site
     catalog: Catalog
     request: Request | None = None

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from tests.support.catalogs import write_hello
 from trainwright.catalog.catalog import BASE, load_catalog
 from trainwright.catalog.component import ProbeStep
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import images_dir, templates_dir
-from trainwright.core.records import parse_record, read_yaml
+from trainwright.core.records import parse_record
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.user.files import code_files, digest_of

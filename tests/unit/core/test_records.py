@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trainwright.core.data_files import MAX_BYTES, parse_json, parse_toml, parse_yaml, read_json, read_state, read_yaml
 from trainwright.core.errors import RequestError
-from trainwright.core.records import MAX_BYTES, parse_json, parse_toml, parse_yaml, read_json, read_state, read_yaml
 
 DEEP = 200_000
 BOMB = "a: &a [1]\n" + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in pairwise("abcdefghij"))

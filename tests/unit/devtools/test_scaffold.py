@@ -14,9 +14,9 @@ import yaml
 from devtools.scaffold import new_component, new_line
 from tests.support.catalogs import write_hello
 from trainwright.catalog.catalog import load_catalog
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import images_dir
-from trainwright.core.records import read_yaml
 from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve

@@ -19,7 +19,7 @@ from trainwright.core.paths import state_dir
 from trainwright.doctor import doctor, host, network
 from trainwright.doctor import engine as engine_checks
 from trainwright.doctor import machine as examined
-from trainwright.doctor.machine import Check, Finding, Machine, Say, finding
+from trainwright.doctor.machine import Check, Machine, MachineFinding, Say, finding
 from trainwright.engine import setup as engine_setup
 from trainwright.engine.engine import Client, Engine, PassedOver
 
@@ -42,7 +42,7 @@ def machine(engine: Engine | EngineError | None = None, registries: tuple[str, .
     return made
 
 
-def check(name: str) -> Callable[[Machine], Finding]:
+def check(name: str) -> Callable[[Machine], MachineFinding]:
     """The check of that name."""
     return next(one.run for one in doctor.CHECKS if one.name == name)
 
@@ -75,10 +75,10 @@ def test_the_document_is_one_of_plain_values() -> None:
 
 
 def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: Machine) -> Finding:
+    def broken(_: Machine) -> MachineFinding:
         raise PermissionError("no")
 
-    def failing(_: Machine) -> Finding:
+    def failing(_: Machine) -> MachineFinding:
         raise SILENT
 
     good = finding("c", "ok", "")
@@ -96,7 +96,7 @@ def test_a_check_that_fails_is_a_finding_and_the_others_go_on(monkeypatch: pytes
 def test_mend_fixes_what_is_wrong_and_looks_at_all_again(monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[str] = []
 
-    def look(name: str, needs: str) -> Callable[[Machine], Finding]:
+    def look(name: str, needs: str) -> Callable[[Machine], MachineFinding]:
         return lambda _: finding(name, "ok" if needs in done else "error", "", "r")
 
     def refuse(_: Machine, __: Say) -> None:

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainwright.engine.buildkit_log import BuildProgress, Format
+from trainwright.engine.buildkit_log import BuildProgress, LogFormat
 
 DATA = Path(__file__).parent / "buildkit"
-FORMATS: list[Format] = ["plain", "rawjson"]
+FORMATS: list[LogFormat] = ["plain", "rawjson"]
 
 
 def sample(name: str, kind: str) -> str:
     return (DATA / f"{'raw' if kind == 'rawjson' else 'plain'}-{name}.txt").read_text()
 
 
-def read(text: str, format: Format = "auto") -> BuildProgress:
+def read(text: str, format: LogFormat = "auto") -> BuildProgress:
     progress = BuildProgress(format, clock=lambda: 100.0)
     for line in text.splitlines():
         progress.feed(line)
@@ -48,7 +48,7 @@ def compact(text: str) -> str:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_cold_build_names_stages_steps_seconds_and_output(kind: Format) -> None:
+def test_a_cold_build_names_stages_steps_seconds_and_output(kind: LogFormat) -> None:
     progress = read(sample("cold", kind))
     metis = [vertex for vertex in progress.steps if vertex.stage == "metis" and vertex.text.startswith("RUN")]
     assert [(vertex.step, vertex.total, vertex.state) for vertex in metis] == [(2, 3, "done"), (3, 3, "done")]
@@ -66,7 +66,7 @@ def test_a_cold_build_names_stages_steps_seconds_and_output(kind: Format) -> Non
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_output_without_a_line_end_does_not_hide_the_end_of_its_step(kind: Format) -> None:
+def test_output_without_a_line_end_does_not_hide_the_end_of_its_step(kind: LogFormat) -> None:
     # 20.10 prints "#8 0.482 two without end#8 DONE 0.6s" on one line.
     step = next(vertex for vertex in read(sample("cold", kind)).steps if "two without end" in vertex.text)
     assert step.state == "done"
@@ -74,7 +74,7 @@ def test_output_without_a_line_end_does_not_hide_the_end_of_its_step(kind: Forma
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_warm_build_is_counted_as_cached(kind: Format) -> None:
+def test_a_warm_build_is_counted_as_cached(kind: LogFormat) -> None:
     counts = read(sample("warm", kind)).counts
     assert counts.failed == 0
     assert counts.done == counts.total >= 9
@@ -82,7 +82,7 @@ def test_a_warm_build_is_counted_as_cached(kind: Format) -> None:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_failed_step_has_its_stage_exit_code_and_last_lines(kind: Format) -> None:
+def test_a_failed_step_has_its_stage_exit_code_and_last_lines(kind: LogFormat) -> None:
     progress = read(sample("fail", kind))
     failed = progress.failed
     assert failed is not None
@@ -94,7 +94,7 @@ def test_a_failed_step_has_its_stage_exit_code_and_last_lines(kind: Format) -> N
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_a_broken_dockerfile_is_a_problem_without_a_step(kind: Format) -> None:
+def test_a_broken_dockerfile_is_a_problem_without_a_step(kind: LogFormat) -> None:
     progress = read(sample("bad", kind))
     assert progress.failed is None
     assert "parse error line 2: unknown instruction: RUNN" in progress.problem
@@ -108,7 +108,7 @@ def test_one_object_per_line_reads_as_pretty_printed_ones(name: str) -> None:
 
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(FORMATS), st.sampled_from(["cold", "fail"]), st.lists(st.integers(1, 4000), max_size=30))
-def test_any_chunking_gives_the_same_build(kind: Format, name: str, cuts: list[int]) -> None:
+def test_any_chunking_gives_the_same_build(kind: LogFormat, name: str, cuts: list[int]) -> None:
     text = sample(name, kind)
     progress, at = BuildProgress(clock=lambda: 100.0), 0
     for size in cuts:
@@ -142,7 +142,7 @@ _WORDS = [
     st.sampled_from(["auto", "plain", "rawjson"]),
     st.one_of(st.text(), st.lists(st.one_of(st.sampled_from(_WORDS), st.text(max_size=5))).map("".join)),
 )
-def test_garbage_never_raises(format: Format, text: str) -> None:
+def test_garbage_never_raises(format: LogFormat, text: str) -> None:
     progress = BuildProgress(format)
     progress.write(text)
     progress.close()

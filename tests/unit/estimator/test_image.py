@@ -11,7 +11,7 @@ from trainwright.estimator.image import facts_of_labels, facts_of_name, facts_of
 from trainwright.estimator.image_labels import ecr_labels
 from trainwright.plan.request import make_request as image_request
 from trainwright.plan.resolve import resolve
-from trainwright.push.references import Place
+from trainwright.push.references import PushPlace
 from trainwright.site.site import Site
 
 
@@ -68,4 +68,4 @@ def test_without_credentials_nothing_is_known_of_a_private_registry(monkeypatch)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
         monkeypatch.setenv(name, os.devnull)
-    assert ecr_labels(Place("123456789012", "us-west-2", "team/training"), Site(), tag="1") is None
+    assert ecr_labels(PushPlace("123456789012", "us-west-2", "team/training"), Site(), tag="1") is None

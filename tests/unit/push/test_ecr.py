@@ -20,7 +20,7 @@ from moto import mock_aws
 from trainwright.core.errors import RegistryRefused, RequestError
 from trainwright.push.ecr import Ecr, ImageManifest, Token, caller_account
 from trainwright.push.layers import Push
-from trainwright.push.references import Place
+from trainwright.push.references import PushPlace
 from trainwright.push.refusals import aws_failure, read_refusal, registry_failure
 from trainwright.push.repository import RepositoryPolicy, load_policy
 from trainwright.push.settings import filters_lacking, may_move, settle
@@ -41,7 +41,7 @@ def emulated(monkeypatch) -> Iterator[None]:
 
 @pytest.fixture
 def ecr() -> Ecr:
-    return Ecr(Place(ACCOUNT, REGION, "team/x"), Site())
+    return Ecr(PushPlace(ACCOUNT, REGION, "team/x"), Site())
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_ecr_takes_every_lifecycle_policy(keep, nightly, days):
     counts = {"keep_images": keep, "keep_nightly": nightly, "expire_untagged_days": days}
     policy = load_policy().model_copy(update=counts)
     with mock_aws():  # moto checks it as ECR does
-        made = Ecr(Place(ACCOUNT, REGION, f"r/{keep}-{nightly}-{days}"), Site())
+        made = Ecr(PushPlace(ACCOUNT, REGION, f"r/{keep}-{nightly}-{days}"), Site())
         assert made.create(policy, ["*-cpu"])
 
 

@@ -13,7 +13,7 @@ from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from trainwright.core.errors import EngineError, RegistryRefused
 from trainwright.push.ecr import Token
-from trainwright.push.references import Place
+from trainwright.push.references import PushPlace
 from trainwright.push.upload import TRIES, Uploaded, upload
 
 IMAGE = "sha256:" + "1" * 64
@@ -69,7 +69,7 @@ class Engine:
 class Repository:
     """The part of :class:`trainwright.push.ecr.Ecr` that a push uses."""
 
-    place = Place("123456789012", "us-west-2", "team/x")
+    place = PushPlace("123456789012", "us-west-2", "team/x")
 
     def __init__(self) -> None:
         self.made = 0

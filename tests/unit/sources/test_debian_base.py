@@ -17,7 +17,7 @@ import pytest
 from trainwright.core.errors import EngineError, RequestError, SourceError
 from trainwright.site.site import Proxies, Site
 from trainwright.sources import debian_base as base_module
-from trainwright.sources.debian_base import Base, clean, make_base, recipe_key
+from trainwright.sources.debian_base import RootFileSystem, clean, make_base, recipe_key
 
 FAKE = f"""#!{sys.executable}
 import io, json, os, sys, tarfile, time
@@ -63,7 +63,7 @@ def calls(log: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def make(site: Site | None = None, **more: bool) -> Base:
+def make(site: Site | None = None, **more: bool) -> RootFileSystem:
     return make_base("bookworm", site or Site(), say=lambda _: None, **more)
 
 

@@ -14,7 +14,7 @@ from trainwright.core.paths import cache_dir
 from trainwright.plan.plan_lock import LockedBase
 from trainwright.site.site import Site
 from trainwright.sources import rootfs
-from trainwright.sources.debian_base import Base
+from trainwright.sources.debian_base import RootFileSystem
 from trainwright.sources.gather import gather_base
 
 GOOD = b"a root file system" * 100
@@ -32,14 +32,14 @@ class Maker:
         self.folder, self.contents = folder, list(contents)
         self.refreshed: list[bool] = []
 
-    def __call__(self, *_: object, refresh: bool = False, **__: object) -> Base:
+    def __call__(self, *_: object, refresh: bool = False, **__: object) -> RootFileSystem:
         self.refreshed.append(refresh)
         if not self.contents:
             raise EngineError("mmdebstrap is not installed")
         path = self.folder / f"made-{len(self.refreshed)}.tar"
         path.write_bytes(self.contents.pop(0))
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        return Base(path, sha256, 1, "2026-11-21T00:00:00+00:00", cached=False, stale=False, size=1)
+        return RootFileSystem(path, sha256, 1, "2026-11-21T00:00:00+00:00", cached=False, stale=False, size=1)
 
 
 @pytest.fixture(autouse=True)
