@@ -119,7 +119,9 @@ def wrong_value(error: Mapping[str, Any]) -> str:
     given = error.get("input", ...)
     empty = given is None or given in ("", [], (), {})
     if kind not in _EXPECTED:
-        return "is empty" if empty else str(error["msg"]).removeprefix("Value error, ")
+        # A validator of ours says what is wrong; pydantic's words about an empty value say nothing to a user.
+        own = str(error["msg"]).startswith("Value error, ")
+        return "is empty" if empty and not own else str(error["msg"]).removeprefix("Value error, ")
     must = f"must be {_EXPECTED[kind].format(**error.get('ctx', {}))}"
     return f"is empty; it {must}" if empty else must
 

@@ -19,7 +19,9 @@ from invoke.parser.argument import Argument
 
 from tests.support.tries import Link, Try
 from trainwright.__main__ import run
+from trainwright.cli import flags as flagging
 from trainwright.cli import program
+from trainwright.cli.flags import JsonFlag
 from trainwright.core import errors
 from trainwright.verbs.namespace import namespace
 
@@ -332,12 +334,11 @@ def test_the_remedy_belongs_to_the_fault(number, path, code, says, attempt, monk
 def test_plain_invoke_ends_with_the_code_of_the_fault(monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
 
-    @program.verb()
-    def breaks(c: Context, json: bool = False) -> None:
+    def breaks(flags: JsonFlag) -> None:
         raise Unforeseen
 
     with pytest.raises(Exit) as ended:
-        breaks(Context(), json=True)
+        flagging.verb(breaks)(Context(), json=True)
     assert ended.value.code == 70
     assert json.loads(capsys.readouterr().out)["error"] == "internal"
 

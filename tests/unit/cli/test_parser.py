@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from trainwright.cli.flags import JsonFlag, verb
+
 ROOT = Path(__file__).resolve().parents[3]
 
 
@@ -217,8 +219,6 @@ def test_a_full_disk_is_told_as_such(monkeypatch, capsys):
 
     from invoke.context import Context
     from invoke.exceptions import Exit
-
-    from trainwright.cli.flags import JsonFlag, verb
 
     def fills(flags: JsonFlag) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/record.json")

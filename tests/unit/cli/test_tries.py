@@ -69,7 +69,7 @@ PLANTED = {
     "an 8-bit escape": (_prints("\x9b31mred"), "x9b"),
     "a text that is turned around": (_prints("\u202egpj.exe"), "u202e"),
     "an endless message": (_prints("a" * 30_000), "30001 characters"),
-    "another exit code": (lambda _: 1, "exit code 1"),
+    "another exit code": (lambda *_, **__: 1, "exit code 1"),
     "a deletion": (_acts(lambda parent: shutil.rmtree(parent / "sentinel" / ".git")), "sentinel"),
     "a change": (_acts(lambda parent: (parent / "sentinel" / "README.md").write_text("x")), "sentinel"),
     "a new file": (_acts(lambda parent: (parent / "sentinel" / ".gitignore").write_text("*")), "gitignore"),
@@ -102,7 +102,7 @@ def test_a_failure_that_is_no_document_fails(attempt, monkeypatch):
 
 
 def test_too_much_time_fails(tmp_path, monkeypatch, capfd):
-    def busy(words: list[str]) -> int:
+    def busy(*_: object, **__: object) -> int:
         end = time.process_time() + 0.05
         while time.process_time() < end:
             pass

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.loopback import dead_url
-from trainwright.catalog import wheel_lock
 from trainwright.core import masking, runner
 from trainwright.core.errors import SourceError
 from trainwright.core.masking import mask, masked, remember
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.engine.buildkit_log import BuildProgress
 from trainwright.engine.buildkit_parsers import masked_line
+from trainwright.lock import wheels
 from trainwright.site.site import Proxies, Site, load_site
 from trainwright.site.web import ask_size
 from trainwright.sources.download import Store, Wanted, fetch_all
@@ -173,7 +173,7 @@ def test_no_secret_of_a_site_is_shown_whatever_fails(
             shown += [str(failed.value), json.dumps(failed.value.as_json()), failed.value.remedy]
         shown += [str(ask_size(url, site)) for url in urls]
         said = " ".join(["x Failed to fetch:", *urls, f"no_proxy {site.proxies.https}", *map(quote, urls)])
-        shown.append(json.dumps(wheel_lock._failure(said).as_json()))
+        shown.append(json.dumps(wheels._failure(said).as_json()))
         shown.append(runner.Completed(("x",), 1, "", said, 0.0).tail())
         for text in (f"#1 0.1 {said}", json.dumps({"logs": [{"data": base64.b64encode(said.encode()).decode()}]})):
             logged = masked_line(text)

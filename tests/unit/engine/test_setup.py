@@ -246,9 +246,9 @@ def test_consent_follows_the_table(machine: BareMachine, environ: dict[str, str]
         machine.patch.setattr(sys, stream, screen)
     if mode == "invalid":
         with pytest.raises(RequestError, match="is invalid: auto, ask or never"):
-            consent.leave()
+            consent.permission()
     else:
-        assert consent.leave()[0] == mode
+        assert consent.permission()[0] == mode
 
 
 def test_a_container_goes_ahead(machine: BareMachine) -> None:

@@ -182,7 +182,7 @@ def test_reading_a_lock_imports_neither_packaging_nor_uv(tmp_path: Path, monkeyp
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path))
     code = (
         "import sys; from pathlib import Path; from trainwright.catalog.wheel_lock import Lock;"
-        f"Lock.load(Path({str(LINES[0].with_suffix('.lock.json'))!r}));"
+        f"Lock.load(Path({str(LINES[0].with_name('lock.json'))!r}));"
         "print([m for m in ('packaging', 'uv', 'ssl', 'urllib.request', 'jinja2', 'docker') if m in sys.modules])"
     )
     root = str(Path(locking.__file__).parents[2])

@@ -71,12 +71,12 @@ SAID = {
     "a comment of jinja": (SKELETON, r"\A", "{# for whoever reads on #}\n"),
     "a comment of the Dockerfile": (SKELETON, "^# The loader learns", "# From here on the loader learns"),
     "a comment of a component": (f"{METIS}/Dockerfile.j2", "^# Either archive", "# Each archive"),
-    "a comment within an instruction": (f"{METIS}/Dockerfile.j2", r"^    && cd metis", "# into it\n    && cd metis"),
+    "a comment within an instruction": (f"{METIS}/Dockerfile.j2", r"^    && LDFLAGS", "# and then\n    && LDFLAGS"),
     "an empty line": (f"{METIS}/Dockerfile.j2", "^RUN echo", "\n\nRUN echo"),
     "a renamed variable": (
         MACROS,
-        r"for url in (.*)\n(.*)'\{\{ url \}\}'",
-        r"for place in \1\n\2'{{ place }}'",
+        r"macro os_install\(packages\)(.*\n)(.*)if packages(.*\n)(.*\n)(.*)\+? ?packages \| join",
+        r"macro os_install(names)\1\2if names\3\4\5names | join",
     ),
     "evidence": (f"{WHEELS}/line.yaml", "says: ", "says: as it is said, "),
     "a comment of an image line": (f"{WHEELS}/line.yaml", r"\A", "# the best line of all\n"),
@@ -116,7 +116,7 @@ def test_neither_do_the_rendered_file_of_a_line_and_the_code_of_the_renderer(
 TORCH, TOOL = r'"name": "torch".*"sha256": "[0-9a-f]', r'"sha256": "[0-9a-f]'
 ENTERS = {
     "an instruction of every image": (SKELETON, "^ENV LANG=C.UTF-8", "ENV LANG=C", {WHEELS, ARCHIVES}),
-    "an option of a step": (MACROS, "--no-install-recommends", "--install-recommends", {WHEELS, ARCHIVES}),
+    "an option of a step": (MACROS, "--require-hashes", "--verify-hashes", {WHEELS, ARCHIVES}),
     "an instruction of a component": (f"{METIS}/Dockerfile.j2", "shared=1", "shared=0", {WHEELS, ARCHIVES}),
     "a word within quotes": (f"{METIS}/Dockerfile.j2", '-j"', '-j "', {WHEELS, ARCHIVES}),
     "a package of the distribution": (f"{METIS}/component.yaml", "xz-utils, dpkg-dev", "xz-utils", {WHEELS}),
@@ -127,7 +127,7 @@ ENTERS = {
     "a base image": (f"{ARCHIVES}/line.yaml", "11.3.1-cudnn8-runtime", "11.3.0-cudnn8-runtime", {ARCHIVES}),
     "a script": ("templates/components/cuda-compiler/assemble.sh", r"\Z", "# the end\n", {WHEELS}),
     "a program of every image": ("templates/components/ssh/job-hosts", r"\Z", "# the end\n", {WHEELS, ARCHIVES}),
-    "a program of build steps": ("templates/tools/fetch", r"\Z", "# the end\n", {WHEELS, ARCHIVES}),
+    "a program of build steps": ("templates/tools/build/fetch", r"\Z", "# the end\n", {WHEELS, ARCHIVES}),
     "a tool": ("images/tools/3.11.lock.json", TOOL, "", {WHEELS}),
 }
 
@@ -160,8 +160,8 @@ def test_the_mode_of_a_program_changes_the_id(shipped: Path) -> None:
 
 def test_another_tool_for_build_steps_changes_the_id(shipped: Path) -> None:
     before = ids()
-    (shipped / "templates/tools/more").write_text("")
-    assert "tools/more" in tool_files()
+    (shipped / "templates/tools/build/more").write_text("")
+    assert "tools/build/more" in tool_files()
     assert all(before[line] != now for line, now in ids().items())
 
 

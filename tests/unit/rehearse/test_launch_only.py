@@ -150,4 +150,4 @@ def test_variables_that_tell_nothing_are_not_shown():
     one = launch("algo-1", "torchrun", "a b")
     assert one.line == "torchrun 'a b'"
     assert one.shown({"NCCL_PROTO": "simple"}) == {"FI_PROVIDER": "efa"}
-    assert one.as_json()["environment"]["HOME"] == "/root"
+    assert one.environment["HOME"] == "/root"

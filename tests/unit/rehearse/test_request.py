@@ -103,7 +103,7 @@ def test_parameters_that_the_smp_of_the_image_does_not_know_are_refused() -> Non
     mpi = {"enabled": True, "processes_per_host": 8}
     wanted = replace(job(), distribution={"smdistributed": {"modelparallel": smp}, "mpi": mpi})
     assert "mp_parameters" in opt_ml.hyperparameters(replace(wanted, smp_version="1.7.0"), "train.py", 8)
-    with pytest.raises(RequestError, match="does not know pipeline_parallel_degree"):
+    with pytest.raises(RequestError, match="has no parameter pipeline_parallel_degree"):
         opt_ml.hyperparameters(replace(wanted, smp_version="1.5.0"), "train.py", 8)
 
 
