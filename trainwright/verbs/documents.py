@@ -64,7 +64,9 @@ class FailureDocument(Document):
     model_config = ConfigDict(extra="allow")
 
     schema_: Literal["trainwright/failure/1"] = Field(alias="schema")
-    error: Literal["failure", "request", "engine", "build", "proof", "registry", "source", "rehearsal", "tests"]
+    error: Literal[
+        "failure", "request", "engine", "build", "proof", "registry", "source", "rehearsal", "tests", "internal"
+    ]
     message: str
     remedy: str
     exit_code: int

@@ -95,3 +95,11 @@ def test_the_wheel_holds_the_data_and_runs_anywhere(tmp_path):
     )
     assert plan.returncode == 0, plan.stderr
     assert plan.stdout == (ROOT / "images" / "pytorch" / "cu124" / "Dockerfile").read_text()
+
+
+def test_the_schema_of_failures_has_every_kind():
+    from trainwright.core import errors
+
+    kinds = {each.kind for each in vars(errors).values() if isinstance(each, type) and issubclass(each, errors.Failure)}
+    schema = json.loads((SCHEMAS / "failure.schema.json").read_text())
+    assert kinds - {"conflict"} <= set(schema["properties"]["error"]["enum"])
