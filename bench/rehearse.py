@@ -12,14 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from trainwright.rehearse.job import Job  # noqa: E402
-from trainwright.rehearse.run import rehearse  # noqa: E402
-
 from tests.doubles.sagemaker_sdk import SDK2, Sdk, interpreter_with, nothing_left, programs  # noqa: E402
 from trainwright.cli.program import say  # noqa: E402
 from trainwright.core.layout import table  # noqa: E402
 from trainwright.core.runner import run  # noqa: E402
 from trainwright.engine.engine import connect  # noqa: E402
+from trainwright.rehearse.rehearsal import rehearse  # noqa: E402
+from trainwright.rehearse.rehearsed_job import RehearsedJob  # noqa: E402
 
 HOSTS, PROCESSES = 2, 2
 # Every rank leaves a file with what it saw, so a contestant that started fewer of them is found out.
@@ -77,7 +76,7 @@ def prepare(folder: Path, launcher: str) -> Path:
 
 def ours(image: str, launcher: str, folder: Path) -> float:
     """Seconds of a whole rehearsal, verdict and archive of the model included."""
-    job = Job(
+    job = RehearsedJob(
         image=image,
         entry_point=str(prepare(folder, launcher)),
         hosts=HOSTS,

@@ -17,19 +17,24 @@ _ADD, _DELETE, _SET_FLAGS = 0x89A0, 0x89A1, 0x8914  # SIOCBRADDBR, SIOCBRDELBR, 
 
 @contextmanager
 def bridge(name: str) -> Iterator[None]:
-    """A bridge of that name (15 characters at most), gone on the way out.
+    """A bridge of that name (15 characters at most), gone on the way out; one that a killed test left is replaced.
 
     Raises:
-        OSError: it is there already, or this may not be done here.
+        OSError: this may not be done here.
     """
+    _delete(name)
     _control(_ADD, name.encode() + b"\0")
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):
-            # Only a bridge that is down can be deleted: no flag is set.
-            _control(_SET_FLAGS, struct.pack("16sh14x", name.encode(), 0))
-            _control(_DELETE, name.encode() + b"\0")
+        _delete(name)
+
+
+def _delete(name: str) -> None:
+    with contextlib.suppress(OSError):
+        # Only a bridge that is down can be deleted: no flag is set.
+        _control(_SET_FLAGS, struct.pack("16sh14x", name.encode(), 0))
+        _control(_DELETE, name.encode() + b"\0")
 
 
 def _control(command: int, argument: bytes) -> None:

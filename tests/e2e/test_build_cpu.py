@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,16 @@ import pytest
 REQUEST = ("--framework", "pytorch", "--cuda", "cpu")
 
 
+# Tests beside this module build the same line, which moves the tags of its plan.
+OWN = f"trainwright-test/build-cpu:{os.getpid()}"
+
+
 @pytest.fixture(scope="module")
-def built(program):
-    done = program("build", *REQUEST, "--json", "--progress", "plain")
+def built(program, docker):
+    done = program("build", *REQUEST, "--tag", OWN, "--json", "--progress", "plain")
     assert done.code == 0, done.err[-4000:]
-    return done.json
+    yield done.json
+    docker("rmi", OWN, check=False)
 
 
 def test_the_document(built):
@@ -33,9 +39,14 @@ def test_the_ledger_holds_the_whole_image(built):
 
 
 def test_the_tags_name_the_image(built, docker):
-    assert len(built["tags"]) == 2
-    for tag in built["tags"]:
-        assert docker("image", "inspect", "--format", "{{.Id}}", tag) == built["image_id"]
+    assert len(built["tags"]) == 3
+    assert built["tags"][2] == OWN
+    assert docker("image", "inspect", "--format", "{{.Id}}", OWN) == built["image_id"]
+    for tag in built["tags"][:2]:
+        assert (
+            docker("image", "inspect", "--format", '{{index .Config.Labels "io.trainwright.plan"}}', tag)
+            == built["plan"]
+        )
 
 
 def test_the_labels_say_what_the_plan_says(built, docker):
@@ -98,7 +109,7 @@ def test_a_metis_change_rebuilds_little(built, program, docker, tmp_path):
 
 
 def test_smoke_is_all_green(built, program):
-    done = program("smoke", "--image", built["tags"][0], "--json")
+    done = program("smoke", "--image", OWN, "--json")
     assert done.code == 0, done.err[-4000:]
     report = done.json
     assert report["failed"] == 0

@@ -27,7 +27,7 @@ from trainwright.core.errors import EngineError, ProofFailed, RegistryRefused
 from trainwright.engine.engine import connect, find_client
 from trainwright.pipeline.bake import target_name, write_bake
 from trainwright.pipeline.sharing import SharedImage, groups
-from trainwright.plan.plan import Expectation, Plan
+from trainwright.plan.plan import PLAN_LABEL, Expectation, Plan
 from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -253,7 +253,8 @@ def test_a_bake_file_is_read_and_built_by_buildx(small_catalog, configuration, r
 def test_stages_that_images_share_are_built_once(small_catalog, farm, repositories):
     """As the jobs of a batch do it: one machine builds the stages of a group, the others have them of the cache."""
     plan = small_plan(small_catalog)
-    other = plan.model_copy(update={"id": "1" * 64, "environment": {**plan.environment, "OTHER": "yes"}})
+    changed = {"id": "1" * 64, "labels": {**plan.labels, PLAN_LABEL: "1" * 64}}
+    other = plan.model_copy(update={**changed, "environment": {**plan.environment, "OTHER": "yes"}})
     images = [
         SharedImage(name, each, render_dockerfile(each, small_catalog)) for name, each in (("a", plan), ("b", other))
     ]

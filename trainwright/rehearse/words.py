@@ -10,7 +10,7 @@ DEFAULT_INSTANCE = "ml.m5.xlarge"
 
 
 class RehearsalWords(Words):
-    """A job as it was typed; :func:`trainwright.rehearse.request.make_job` reads it. A number 0 means: not given."""
+    """A job as it was typed; :func:`trainwright.rehearse.flags.make_job` reads it. A number 0 means: not given."""
 
     image: str = Field(default="", description="tag or id of an image that the engine has")
     entry_point: str = Field(
