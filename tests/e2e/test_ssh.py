@@ -21,6 +21,7 @@ from trainwright.build.options import BuildOptions
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.engine.engine import connect
+from trainwright.plan.plan import PLAN_LABEL
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import load_site
@@ -109,7 +110,8 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: Docker) -> It
     def build(catalog: Catalog, digit: str) -> str:
         plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
         tags.append(f"trainwright-test/ssh:{os.getpid()}-{digit}")
-        plan = plan.model_copy(update={"id": digit * 64, "tags": (tags[-1],)})
+        labels = {**plan.labels, PLAN_LABEL: digit * 64}
+        plan = plan.model_copy(update={"id": digit * 64, "labels": labels, "tags": (tags[-1],)})
         site = load_site().model_copy(update={"build_network": "host"})
         options = BuildOptions(progress="none")
         builds.build(gather(plan, catalog, site), connect(setup=False), options=options, say=lambda _: None)
