@@ -183,7 +183,7 @@ def run_build(
         options: how to build.
         builder: who builds.
         arguments: that name base images.
-        say: told of notices.
+        say: progress callback.
         stages: build these; what they are made from is built as well.
 
     Raises:

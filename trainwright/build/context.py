@@ -22,7 +22,7 @@ def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "") ->
     Args:
         inputs: of the build, fetched; nothing of their site is written.
         folder: missing, empty, or filled by this function before; see :func:`trainwright.core.owned.fill`.
-        say: told of files that are passed over, and how much of the user's code goes in.
+        say: progress callback: skipped files, and the size of the user's code.
         named: what the user called the folder, for errors.
 
     Raises:

@@ -106,7 +106,7 @@ def save(record: BuildRecord, dockerfile: str | None = None) -> Path:
 
 
 def load(image_id: str) -> BuildRecord | None:
-    """The record of an image; nothing where there is none that can be read."""
+    """The record of an image; None if it is missing or unreadable."""
     try:
         return BuildRecord.model_validate_json((image_folder(image_id) / "record.json").read_text())
     except (OSError, ValueError):  # pydantic's error and that of a text that is not UTF-8 are ValueErrors

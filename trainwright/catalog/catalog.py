@@ -92,7 +92,7 @@ class Catalog:
         """The component of that name.
 
         Raises:
-            RequestError: there is none; ``where`` says who named it.
+            RequestError: no such component; ``where`` says what named it.
         """
         if name not in self.components:
             givers = [n for n, folder in self.components.items() if name in folder.component.provides]

@@ -70,7 +70,7 @@ def tools_lock(python: str) -> Lock:
     """The lock of the tools for images with that Python (major and minor).
 
     Raises:
-        RequestError: there is none.
+        RequestError: no tools are locked for that Python.
     """
     path = lock_path(python)
     if not path.is_file():

@@ -116,7 +116,7 @@ def find_client() -> Client:
     """The ``docker`` program to build with.
 
     Raises:
-        EngineError: there is none; the message lists every ``docker`` and what it lacks.
+        EngineError: no usable client; the message lists every ``docker`` and what it lacks.
     """
     able, passed = survey()
     if not able:

@@ -38,7 +38,7 @@ def make_lock(inputs: Inputs, engine: Engine, *, upgrade: Sequence[str] = (), sa
         engine: pulls base images and asks apt.
         upgrade: ``base``, ``apt``, ``tools``, a component whose archives have no published checksum, or a Python
             package.
-        say: told of long steps.
+        say: progress callback.
 
     Raises:
         RequestError: a name of ``upgrade`` is none, or is one that only the image line decides.
@@ -97,7 +97,7 @@ def _archives(lock: PlanLock, today: Inputs, names: set[str], say: Say) -> PlanL
 
 
 def lock_base(inputs: Inputs, engine: Engine, *, refresh: bool, say: Say) -> LockedBase:
-    """The base of a plan as it is to be had today.
+    """The base of a plan, resolved against its registry or archive today.
 
     Raises:
         SourceError: no registry has the image, or the root file system cannot be made.
@@ -121,7 +121,7 @@ def start_of(lock: PlanLock, site: Site, engine: Engine, *, say: Say) -> Start:
     """Where apt is asked for a lock: in its base, whatever the tags of today are.
 
     Raises:
-        SourceError: the base is not to be had any more.
+        SourceError: the base is no longer available.
     """
     assert lock.base is not None
     base = gather_base(lock.base, site)

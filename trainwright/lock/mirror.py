@@ -61,14 +61,14 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
         folder: missing, empty, or a mirror that may hold other locks.
         site: where things come from here.
         engine: asks apt and saves base images.
-        say: told of each file.
+        say: progress callback.
 
     Returns:
         The document of ``mirror --json``.
 
     Raises:
         RequestError: the lock is not whole, what it locks cannot be mirrored, or the folder holds something else.
-        SourceError: a file is not to be had, is cut or has another checksum: whose, which places were tried.
+        SourceError: a file is missing, incomplete or has another checksum: its owner and the places tried.
     """
     base = lock.base
     if base is None or lock.python is None or lock.tools is None or lock.system is None:

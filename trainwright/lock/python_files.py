@@ -1,4 +1,4 @@
-"""Where the locked files of Python packages are to be had: folders of the site, and addresses that an index names.
+"""Where to find the locked files of Python packages: folders of the site, and addresses that an index lists.
 
 uv is asked, with the indexes and credentials that pip is configured for; its answer is used at once and kept nowhere,
 so no lock and no mirror names a host.

@@ -46,7 +46,7 @@ def refresh_locks(
         cuda: only lines of this CUDA version.
         version: only lines whose framework has this version, or one that begins with it.
         check: write nothing.
-        say: told of every line.
+        say: progress callback.
 
     Raises:
         RequestError: no such line, or ``check`` found a lock that does not fit.
@@ -104,7 +104,7 @@ def _normal(requirement: str) -> str:
 def lock_tools(tools: Tools, python: str) -> Lock:
     """Resolve the tools for one Python.
 
-    uv is resolved apart: pip and the like have to run on that Python, uv only has to be told of it.
+    uv is resolved apart: pip and the like have to run on that Python, uv only needs to know its version.
 
     Raises:
         RequestError, SourceError, Conflict: as :func:`trainwright.lock.wheels.resolve_lock`.

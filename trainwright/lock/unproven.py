@@ -28,7 +28,7 @@ def stored_lock(draft: Draft) -> Lock | None:
 
 
 def make_lock(say: Say) -> Callable[[Draft], Lock]:
-    """A function that returns the lock of a draft, and makes it with uv where there is none yet.
+    """A function that returns the lock of a draft, and makes it with uv if it is missing.
 
     It raises SourceError where the package index cannot be reached, and Conflict where the packages do not hold
     together: the version that was tried may need another CUDA version, or not be out yet.

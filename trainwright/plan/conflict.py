@@ -110,7 +110,7 @@ def _released(found: list[tuple[Draft, list[Objection]]]) -> bool:
 
 
 def _whole(fact: Reason, found: list[Objection]) -> Reason:
-    """A requirement together with all others that the same words break: to mend one alone would not help."""
+    """A requirement together with all others that the same words break: fixing only one would not help."""
     own = next((objection for objection in found if fact in objection.facts and objection.requiring), None)
     if own is None:
         return fact

@@ -133,7 +133,7 @@ def same_version(version: str, wanted: str) -> bool:
 
 
 def facts_of(request: Request, draft: Draft) -> Composition:
-    """What the image would be made of if everything in the request were to be had: the request's words in place of
+    """What the image would be made of if everything in the request were available: the request's words in place of
     the line's."""
     line = draft.line
     pins = dict(request.set_)

@@ -84,7 +84,7 @@ def fetch_all(
         wanted: what is needed.
         site: proxies, authorities and credentials.
         store: where they go; what is there with the right checksum is not fetched again.
-        say: told of each file that is about to be fetched.
+        say: progress callback, called before each file.
         clock: by which slow servers are given up.
 
     Raises:

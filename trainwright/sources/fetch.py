@@ -28,7 +28,7 @@ def fetch(inputs: Inputs, *, fresh_base: bool = False, say: Say) -> Inputs:
     Args:
         inputs: as they were gathered.
         fresh_base: make the root file system of the base anew, from today's packages.
-        say: told of long steps before they begin.
+        say: progress callback.
 
     Raises:
         SourceError: no place has one of the archives, or the base cannot be made or is not the one of the lock.

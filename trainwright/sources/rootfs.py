@@ -53,7 +53,7 @@ def locked_rootfs(rootfs: Input, os_name: str, site: Site, *, say: Say) -> Path:
     """The root file system of a lock: the one that is here, else of the site's mirror, else made anew.
 
     Raises:
-        SourceError: there is none, and Debian's archive of today gives another one.
+        SourceError: it is missing, and Debian's archive now gives a different one.
     """
     if rootfs.path is not None:
         return rootfs.path
@@ -78,7 +78,7 @@ def locked_rootfs(rootfs: Input, os_name: str, site: Site, *, say: Say) -> Path:
         tried.append(f"made anew: {failed.message.splitlines()[0]}")
     raise SourceError(
         "\n".join(
-            [f"base: the root file system of the lock, sha256 {sha256}, is not to be had", *(f"  {t}" for t in tried)]
+            [f"base: the root file system of the lock, sha256 {sha256}, cannot be obtained", *(f"  {t}" for t in tried)]
         ),
         remedy="Take it from a folder that ./invoke mirror pull filled, or lock today's: "
         "./invoke lock … --upgrade base",

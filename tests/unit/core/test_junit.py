@@ -68,12 +68,12 @@ def test_a_failed_rehearsal_tells_cause_and_remedy(tmp_path):
     check = RehearsalCheck(check="exit codes", outcome="failed", says="1 on algo-1")
     last_lines = ("\x1b[31mOops",)
     cause = RehearsalCause(
-        id="script-raised", text="it raised", remedy="mend it", host="algo-1", rank=None, last_lines=last_lines
+        id="script-raised", text="it raised", remedy="fix it", host="algo-1", rank=None, last_lines=last_lines
     )
     write_junit_report(rehearsed(check, cause), tmp_path / "r.xml")
     texts = [failure.text for failure in ET.parse(tmp_path / "r.xml").iter("failure")]
     assert len(texts) == 2
-    assert "mend it" in texts[1]
+    assert "fix it" in texts[1]
     assert "Oops" in texts[1]
 
 

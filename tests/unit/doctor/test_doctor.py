@@ -100,7 +100,7 @@ def test_mend_fixes_what_is_wrong_and_looks_at_all_again(monkeypatch: pytest.Mon
         return lambda _: finding(name, "ok" if needs in done else "error", "", "r")
 
     def refuse(_: Machine, __: Say) -> None:
-        raise EngineError("apt is broken", remedy="mend apt")
+        raise EngineError("apt is broken", remedy="repair apt")
 
     monkeypatch.setattr(
         doctor,
@@ -118,7 +118,7 @@ def test_mend_fixes_what_is_wrong_and_looks_at_all_again(monkeypatch: pytest.Mon
     document = doctor.run_doctor(fix=True, say=print)
     assert [row.severity for row in document.findings] == ["ok", "ok", "ok", "error"]
     assert document.findings[3].message == "not fixed: apt is broken"
-    assert document.findings[3].remedy == "mend apt"
+    assert document.findings[3].remedy == "repair apt"
 
 
 def test_every_check_has_its_own_name() -> None:
