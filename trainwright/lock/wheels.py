@@ -11,7 +11,7 @@ import sys
 import tempfile
 import tomllib
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,17 +32,6 @@ _LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}  # PEP 600
 _PIN = re.compile(
     r"(?P<name>[A-Za-z0-9][A-Za-z0-9_.-]*)(?:\[[^\]]*\])?==(?P<version>[^\s;]+)[^#]*(?:#\s*via (?P<via>.*))?"
 )
-
-
-def requirements_text(packages: Iterable[LockedPackage]) -> str:
-    """Requirement lines with hashes, as ``pip install --require-hashes --no-deps`` reads them; sorted by name.
-
-    An sdist is named with the hash of its archive: give such packages to ``pip wheel``, not to ``pip install``.
-    The pins are ``===``: to uv 0.13, ``torch==2.13.0`` is ``2.13.0+cpu`` where an index has both, whatever the hash.
-    """
-    return "".join(
-        f"{p.name}==={p.version} --hash=sha256:{p.sha256}\n" for p in sorted(packages, key=lambda each: each.name)
-    )
 
 
 def lock_line(line: Mapping[str, Any]) -> Lock:
