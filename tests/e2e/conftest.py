@@ -25,13 +25,16 @@ from tests.doubles.bridge import bridge
 from tests.doubles.tokens import HALF_A_DAY
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.errors import EngineError
-from trainwright.core.paths import images_dir, locked, templates_dir
+from trainwright.core.paths import images_dir, locked, state_dir, templates_dir
 from trainwright.engine.engine import connect, find_client
 
 # A plugin of some test modules, that import from it first: what its assertions compare is told as in the modules.
 pytest.register_assert_rewrite("tests.support.push_fixtures")
 
 ROOT = Path(__file__).resolve().parents[2]
+CPU_LINE = ("--framework", "pytorch", "--cuda", "cpu")
+PROVEN = "trainwright-test/proven"
+TORCH_JOBS = "torch.distributed.run, mpi4py.MPI, sagemaker_pytorch_container.training, sagemaker_training.cli.train"
 SMALL_LINE = """\
 framework: pytorch
 version: 2.13.0
@@ -49,9 +52,9 @@ evidence: [{source: this test, date: "2026-11-21", says: small}]
 # one at a time, are apart: estimator_proof and base_images, faults, mirror. test_smoke takes a CPU image of another's.
 LONGEST = (
     "test_build_cuda",
+    "test_pipeline",
     "test_estimator_proof",
     "test_builders",
-    "test_pipeline",
     "test_rehearse_failures",
     "test_example",
     "test_build_cpu",
@@ -65,12 +68,16 @@ LONGEST = (
     "test_estimator_sdk",
     "test_mirror",
 )
+# One worker runs these, so that they share an emulated AWS: the layers of the CPU image are compressed and sent once.
+PUSHING = ("test_pipeline", "test_estimator_proof", "test_push", "test_push_failures", "test_doubles")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(item.path).is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.engine)
+        stem = item.path.stem
+        item.add_marker(pytest.mark.xdist_group("pushing" if stem in PUSHING else stem))
     # Stable, so that the tests of a module stay in their order.
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
@@ -143,14 +150,65 @@ def docker() -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def cpu_image(program: Callable[..., Finished], docker: Callable[..., str]) -> Iterator[str]:
-    """The CPU image under a name of this test run: whole, so that jobs can be run in it."""
-    done = program("build", "--framework", "pytorch", "--cuda", "cpu", "--json", "--progress", "plain")
-    assert done.code == 0, done.err[-4000:]
-    name = f"trainwright-test/cpu:{os.getpid()}"
-    docker("tag", done.json["image_id"], name)
-    yield name
-    docker("rmi", name, check=False)
+def proven(
+    program: Callable[..., Finished], docker: Callable[..., str], state: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """The CPU line: the documents of its build (``build``) and smoke run (``smoke``), the name that it keeps until the
+    last test (``kept``), and that of a copy to run jobs in (``used``).
+
+    The first worker that asks makes it for all of a test run; its record is in the state folder of each.
+    """
+    mine = tmp_path_factory.getbasetemp()
+    shared = (mine.parent if "PYTEST_XDIST_WORKER" in os.environ else mine) / "proven"
+    told = shared / "documents.json"
+    with locked(shared):
+        if not told.is_file():
+            kept, own = f"{PROVEN}:{_run()}", {"TRAINWRIGHT_STATE": str(shared)}
+            built = program("build", *CPU_LINE, "--tag", kept, "--json", "--progress", "plain", **own)
+            assert built.code == 0, built.err[-4000:]
+            smoked = program("smoke", "--image", kept, "--json", **own)
+            assert smoked.code == 0, smoked.err[-4000:]
+            used = imported_once(docker, kept, TORCH_JOBS, f"{kept}-used")
+            told.write_text(json.dumps({"build": built.json, "smoke": smoked.json, "kept": kept, "used": used}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRAINWRIGHT_STATE", str(state))
+        shutil.copytree(shared / "images", state_dir() / "images", dirs_exist_ok=True)
+    documents: dict[str, Any] = json.loads(told.read_text())
+    return documents
+
+
+def imported_once(docker: Callable[..., str], image: str, modules: str, name: str) -> str:
+    """The image under another name, with the bytecode of some modules: else every container of a job compiles them.
+
+    Args:
+        docker: the engine's client.
+        image: its name.
+        modules: separated by commas.
+        name: of the new image.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainwright-") as context:
+        Path(context, "Dockerfile").write_text(f"FROM {image}\nRUN python -c 'import {modules}'\n")
+        docker("build", "--quiet", "--network", "none", "--tag", name, context)
+    return name
+
+
+def _run() -> int:
+    """The process id of the test run that this worker, if it is one, belongs to."""
+    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the names that the workers of a run share, once the last has ended."""
+    if not hasattr(session.config, "workerinput"):
+        with contextlib.suppress(EngineError):
+            names = [f"{PROVEN}:{os.getpid()}", f"{PROVEN}:{os.getpid()}-used"]
+            subprocess.run([find_client().path, "rmi", *names], capture_output=True, check=False)
+
+
+@pytest.fixture(scope="session")
+def cpu_image(proven: dict[str, Any]) -> str:
+    """The CPU image, to run jobs in; what they import is compiled in it."""
+    return str(proven["used"])
 
 
 @pytest.fixture(scope="session")
@@ -179,24 +237,27 @@ def small_catalog(tmp_path: Path) -> Catalog:
     return load_catalog(images, tmp_path / "catalog" / "templates")
 
 
-@pytest.fixture(scope="module")
-def aws_of_module(request: pytest.FixtureRequest) -> Iterator[EmulatedAws]:
-    """An emulated AWS in two regions. Its account is the module's own: test runs side by side do not wait for it."""
+@pytest.fixture(scope="session")
+def cloud() -> Iterator[EmulatedAws]:
+    """An emulated AWS in two regions, for all tests of a worker: what one module has pushed, another mounts.
+
+    Its account is the worker's own: those side by side do not wait for one another.
+    """
     if reason := why_not():
         pytest.skip(reason)
-    account = f"{int(sha256(request.module.__name__.encode()).hexdigest(), 16) % 10**12:012}"
+    account = f"{int(sha256(str(os.getpid()).encode()).hexdigest(), 16) % 10**12:012}"
     with emulated_aws(account, ("us-west-2", "eu-central-1")) as aws:
         yield aws
 
 
 @pytest.fixture
-def aws(aws_of_module: EmulatedAws) -> Iterator[EmulatedAws]:
-    """The module's emulated AWS, without what an earlier test armed and asked; repositories stay."""
-    aws_of_module.requests.clear()
-    aws_of_module.calls.clear()
-    aws_of_module.token_seconds = HALF_A_DAY
-    yield aws_of_module
-    aws_of_module.release()
+def aws(cloud: EmulatedAws) -> Iterator[EmulatedAws]:
+    """The emulated AWS without what an earlier test armed and asked; repositories stay."""
+    cloud.requests.clear()
+    cloud.calls.clear()
+    cloud.token_seconds = HALF_A_DAY
+    yield cloud
+    cloud.release()
 
 
 BRIDGE = "twtest0"

@@ -7,24 +7,19 @@ train in local mode, on one host and on two. They pull into a second engine, whi
 from __future__ import annotations
 
 import json
-import os
 import tarfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 import docker as docker_sdk
 import pytest
 
-from tests.doubles.aws import EmulatedAws, emulated_aws, why_not
 from tests.doubles.sagemaker_sdk import SDK2, SDK3, Sdk, interpreter_with, programs
 from tests.e2e.conftest import SpareEngine
 from trainwright.engine.engine import find_client
 
-ACCOUNT = f"{int(sha256(__name__.encode()).hexdigest(), 16) % 10**12:012}"
 REPOSITORY = "trainwright/proof"
-ROLE = f"arn:aws:iam::{ACCOUNT}:role/none"
 PULLED = 300_000_000  # bytes at least, compressed: all of the image
 BUILD = ("build", "--framework", "pytorch", "--cuda", "cpu", "--smoke", "--json", "--progress", "plain")
 
@@ -99,28 +94,9 @@ class Shipped:
 
 
 @pytest.fixture(scope="module")
-def cloud() -> Iterator[EmulatedAws]:
-    if reason := why_not():
-        pytest.skip(reason)
-    with emulated_aws(ACCOUNT) as aws:
-        yield aws
-
-
-@pytest.fixture(scope="module")
-def image(program, docker) -> Iterator[str]:
-    """The id of a smoke-tested image, with a name of this test: other runs may move those that the build gave it."""
-    built = program(*BUILD)
-    assert built.code == 0, built.err[-4000:]
-    assert built.json["smoke"]["failed"] == 0
-    name = f"trainwright-test/proof:{os.getpid()}"
-    docker("tag", built.json["image_id"], name)
-    yield str(built.json["image_id"])
-    docker("rmi", name, check=False)
-
-
-@pytest.fixture(scope="module")
-def shipped(program, image, cloud) -> Shipped:
+def shipped(program, proven, cloud) -> Shipped:
     """Built again, which changes nothing, and sent by the one command that does it all."""
+    image = proven["build"]["image_id"]
     cloud.client("ecr").create_repository(repositoryName=REPOSITORY)
     built = program(*BUILD, "--push", REPOSITORY, **cloud.environment)
     assert built.code == 0, built.err[-4000:]
@@ -149,7 +125,8 @@ def train(cloud, shipped, machine, tmp_path_factory) -> Callable[..., list[dict]
             (work / name).mkdir(parents=True)
         (work / "src" / "train.py").write_text(TRAIN)
         (work / "data" / "line.json").write_text("[2, 1]")
-        sdk.run(script, shipped.uri, ROLE, str(work), str(hosts), folder=work)
+        role = f"arn:aws:iam::{cloud.account}:role/none"
+        sdk.run(script, shipped.uri, role, str(work), str(hosts), folder=work)
         with tarfile.open(work / model) as archive:
             file = archive.extractfile("seen.json")
             assert file is not None

@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.conftest import imported_once
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+JOBS = "tensorflow, sagemaker_tensorflow_container.training, sagemaker_training.cli.train"
 MWMS = ("--distribution", "multi_worker_mirrored_strategy")
 RAISES_ON_WORKER_1 = """
 import tensorflow as tf
@@ -25,12 +28,11 @@ print(strategy.reduce("SUM", one, axis=None), flush=True)
 
 @pytest.fixture(scope="module")
 def tensorflow_image(program: Callable[..., Any], docker: Callable[..., str]) -> Iterator[str]:
-    """The CPU image of TensorFlow under a name of this test run."""
+    """The CPU image of TensorFlow under a name of this test run; what jobs import is compiled in it."""
     done = program("build", "--framework", "tensorflow", "--cuda", "cpu", "--json", "--progress", "plain")
     assert done.code == 0, done.err[-4000:]
     name = f"trainwright-test/tensorflow:{os.getpid()}"
-    docker("tag", done.json["image_id"], name)
-    yield name
+    yield imported_once(docker, done.json["image_id"], JOBS, name)
     docker("rmi", name, check=False)
 
 

@@ -47,8 +47,13 @@ def environment(environ: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     return {**environ, **certificates, **proxy, **told}, flags
 
 
-def main(uv: str, requirements: str) -> None:
+def main(uv: str, requirements: str, *words: str) -> None:
     """Become uv, installing a requirements file; every package needs a hash.
+
+    Args:
+        uv: its path.
+        requirements: the file.
+        words: further options of ``uv pip install``.
 
     Exits with :data:`PIP_IS_NEEDED` where pip is configured in a way that uv cannot be told.
     """
@@ -56,8 +61,8 @@ def main(uv: str, requirements: str) -> None:
         print(f"pip's configuration has {', '.join(names)}, which uv cannot be told")
         raise SystemExit(PIP_IS_NEEDED)
     environ, flags = environment(os.environ)
-    words = ["--no-config", "pip", "install", "--python", sys.executable, "--require-hashes", "--compile-bytecode"]
-    os.execve(uv, [uv, *words, *flags, "-r", requirements], environ)  # noqa: S606
+    install = [uv, "--no-config", "pip", "install", "--python", sys.executable, "--require-hashes"]
+    os.execve(uv, [*install, *words, *flags, "-r", requirements], environ)  # noqa: S606
 
 
 if __name__ == "__main__":
