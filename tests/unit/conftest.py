@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests.support import tries as hostile
+from tests.support.catalogs import read_once
 from tests.support.loopback import Loopback, loopback
 from tests.support.tries import Tried, Try
+
+read_once()
 
 # What `test --fast` leaves out, with all tests of hypothesis: more than half of the time of the unit tests.
 SLOW = (

@@ -1,4 +1,4 @@
-"""The front door with a real uv, Python, venv and pip; a wheel stands in for the packages. No network."""
+"""The front door with a real uv and pip, and copies of a venv; a wheel stands in for the packages. No network."""
 
 from __future__ import annotations
 
@@ -11,16 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import ROOT, Checkout
+from tests.support.front_door import ROOT, Checkout, python_with_venv
 from trainwright.site.uv_install import environment, only_pip_reads
 
 UV = Path(sys.executable).with_name("uv")
 
 
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return python_with_venv(tmp_path_factory.mktemp("python"))
+
+
 @pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
+def checkout(tmp_path: Path, python: Path) -> Checkout:
     """A checkout whose one pin is a wheel in the folder ``wheels``, which pip's configuration alone names."""
     made = Checkout(tmp_path)
+    made.python = python
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     wheel = wheels / "invoke-3.0.3-py3-none-any.whl"
@@ -45,7 +51,7 @@ def settings(checkout: Checkout, **more: str) -> dict[str, str]:
     own = {name: "" for name in os.environ if name.startswith(("PIP_", "UV_"))}
     return {
         **own,
-        "TRAINWRIGHT_PYTHON": sys.executable,
+        "TRAINWRIGHT_PYTHON": str(checkout.python),
         "TRAINWRIGHT_UV": str(UV),
         "PIP_CONFIG_FILE": str(checkout.folder / "pip.conf"),
         "UV_CACHE_DIR": str(checkout.folder / "cache"),

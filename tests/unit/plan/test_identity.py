@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devtools.variants import shipped_dockerfiles
-from tests.support.dockerfiles import CATALOG, LINES
+from tests.support.dockerfiles import CATALOG, LINES, rendered
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core import paths
 from trainwright.core.paths import cache_dir, data_root
@@ -190,17 +189,18 @@ def test_what_a_user_bakes_in_changes_the_id(tmp_path: Path) -> None:
 
 def test_no_two_lines_share_an_id_and_no_dockerfile_names_one() -> None:
     seen: dict[str, str] = {}
-    for entry, text, variants in shipped_dockerfiles()[1]:
+    for name, entry in LINES.items():
+        text, variants = rendered(name)
         line, catalog = entry.line, Catalog([entry], CATALOG.components, CATALOG.rules)
         texts = {"": text, **{each.option: each.text for each in variants if not each.base}}
-        for option, rendered in texts.items():
+        for option, dockerfile in texts.items():
             words = {"framework": line.framework, "cuda": line.cuda, "version": line.version}
             plan = resolve(make_request(**words, with_=option or None), catalog)  # type: ignore[arg-type]
             assert plan.id not in seen, f"{entry.file} {option} and {seen[plan.id]}"
             seen[plan.id] = f"{entry.file} {option}"
             assert plan.labels[PLAN_LABEL] == plan.id
-            assert plan.id[:12] not in rendered
-            assert PLAN_LABEL not in rendered
+            assert plan.id[:12] not in dockerfile
+            assert PLAN_LABEL not in dockerfile
     assert len(seen) > len(LINES)
 
 
