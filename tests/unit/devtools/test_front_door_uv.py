@@ -11,22 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.front_door import ROOT, Checkout, python_with_venv
+from tests.support.front_door import ROOT, Checkout
 from trainwright.site.uv_install import environment, only_pip_reads
 
 UV = Path(sys.executable).with_name("uv")
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return python_with_venv(tmp_path_factory.mktemp("python"))
-
-
 @pytest.fixture
-def checkout(tmp_path: Path, python: Path) -> Checkout:
+def checkout(tmp_path: Path, copying_python: Path) -> Checkout:
     """A checkout whose one pin is a wheel in the folder ``wheels``, which pip's configuration alone names."""
     made = Checkout(tmp_path)
-    made.python = python
+    made.python = copying_python
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     wheel = wheels / "invoke-3.0.3-py3-none-any.whl"
