@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.examples import some
 from trainwright.core.masking import forget
 
 # A shell starts what it runs in the background with SIGINT ignored, and every child would inherit that: the tests that
@@ -18,7 +19,9 @@ from trainwright.core.masking import forget
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Speed belongs in bench/: an example that is slow on a busy machine is no failure.
-settings.register_profile("trainwright", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "trainwright", deadline=None, max_examples=some(160), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("trainwright")
 
 # Collecting makes a million objects that stay; looking through them over and over takes a fifth of its time.

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
+from trainwright.catalog import catalog as reading
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.checks import line_names
 from trainwright.catalog.image_line import ImageLine
+from trainwright.core.data_files import parse_yaml, read_text
+from trainwright.core.errors import RequestError
+from trainwright.core.paths import images_dir, templates_dir
 from trainwright.core.records import parse_record
+
+T = TypeVar("T")
 
 HELLO = """\
 name: hello
@@ -28,6 +35,30 @@ probe:
   - run: hello --version
     match: {version: ' ([0-9.]+)$'}
 """
+
+
+def read_once() -> None:
+    """From here on this process reads no line and no component twice, as hundreds of tests load the catalog.
+
+    What is shipped does not change, and its records are frozen: they are kept by their path. What a test has copied or
+    written is looked at each time, and parsed where its text is new. The readers themselves are their ``__wrapped__``.
+    """
+    roots = (images_dir(), templates_dir())
+    parsed = functools.cache(lambda text: parse_yaml(text, "kept"))
+
+    def once(read: Callable[[Path], T]) -> Callable[[Path], T]:
+        kept = functools.cache(read)
+        return functools.wraps(read)(lambda file: (kept if any(r in file.parents for r in roots) else read)(file))
+
+    def read_yaml(file: Path) -> Any:
+        try:
+            return parsed(read_text(file))
+        except RequestError:
+            return parse_yaml(read_text(file), str(file))
+
+    for name in ("_read_line", "_read_component"):
+        setattr(reading, name, once(getattr(reading, name)))
+    reading.read_yaml = functools.wraps(reading.read_yaml)(read_yaml)
 
 
 def packages_only() -> Catalog:

@@ -18,7 +18,6 @@ import hashlib
 import io
 import json
 import os
-import signal
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.in_process import one_process
 from trainwright.__main__ import run
 
 LIMIT = 2.0  # seconds of processor time
@@ -178,7 +178,7 @@ def attempt(
     words = [_placed(word, places) for word in row.argv]
     monkeypatch.setattr(sys, "argv", ["trainwright", *words])
     capfd.readouterr()
-    with _one_process(), WATCH.watching() as written:
+    with one_process(), WATCH.watching() as written:
         began = time.process_time()
         code = run(words)
         spent = time.process_time() - began
@@ -257,20 +257,6 @@ def _environment(row: Try, places: Mapping[str, Path], monkeypatch: pytest.Monke
     monkeypatch.chdir(places["work"])
     given = row.stdin if isinstance(row.stdin, bytes) else row.stdin.encode()
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(given)))
-
-
-@contextmanager
-def _one_process() -> Iterator[None]:
-    """Put back what a process that ends soon may change."""
-    environment, bytecode, handler = dict(os.environ), sys.dont_write_bytecode, signal.getsignal(signal.SIGTERM)
-    sys.dont_write_bytecode = True
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(environment)
-        sys.dont_write_bytecode = bytecode
-        signal.signal(signal.SIGTERM, handler)
 
 
 def _inside(path: str, folders: tuple[str, ...]) -> bool:

@@ -8,16 +8,22 @@ from pathlib import Path
 import pytest
 
 from tests.support import tries as hostile
+from tests.support.catalogs import read_once
 from tests.support.loopback import Loopback, loopback
 from tests.support.tries import Tried, Try
 
-# What `test --fast` leaves out, with all tests of hypothesis: more than half of the time of the unit tests.
+read_once()
+
+# What `test --fast` leaves out, with all tests of hypothesis: two thirds of the time of the unit tests.
 SLOW = (
     "cli/test_hostile_*.py",
     "cli/test_parser.py",
     "cli/test_tries.py",
     "core/test_owned.py",
     "core/test_patterns.py",
+    "devtools/test_front_door*.py",
+    "devtools/test_infra.py",
+    "plan/test_identity.py",
     "prove/test_image_testing.py",
     "verbs/test_documents.py",
 )

@@ -243,9 +243,13 @@ def _read_component(file: Path) -> ComponentFolder:
     return ComponentFolder(component=component.model_copy(update={"providers": providers}), path=file.parent)
 
 
+def _read_line(file: Path) -> Line:
+    return Line(line=parse_record(ImageLine, read_yaml(file), str(file)), path=file)
+
+
 def _read_lines(files: Iterable[Path]) -> list[Line]:
     """The image lines of one framework."""
-    lines = [Line(line=parse_record(ImageLine, read_yaml(path), str(path)), path=path) for path in files]
+    lines = [_read_line(file) for file in files]
     check_lines(lines)
     return sorted(lines, key=_order)
 

@@ -7,9 +7,11 @@ that it could follow from; where that has not changed, nothing is rendered and j
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -91,9 +93,20 @@ def _sources_of_render(plan: Plan, catalog: Catalog) -> Iterable[Path]:
 def _bytes_of(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
-        content = file.read_bytes() if file.is_file() else b""
+        try:
+            now = file.stat()
+        except OSError:
+            content = b""
+        else:
+            content = _content(file, now.st_mtime_ns, now.st_size) if stat.S_ISREG(now.st_mode) else b""
         digest.update(f"{file.parent.name}/{file.name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
+
+
+@functools.lru_cache(maxsize=256)
+def _content(file: Path, *_changed: int) -> bytes:
+    """A file's content, read once while it stays as it is: the offers of a conflict are plans of the same templates."""
+    return file.read_bytes()
 
 
 def _digest(data: object) -> str:

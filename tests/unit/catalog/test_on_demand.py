@@ -18,7 +18,9 @@ from trainwright.plan.resolve import resolve
 def read(monkeypatch):
     """The files that are read, by folder and name."""
     files = []
-    real = module.read_yaml
+    real = module.read_yaml.__wrapped__
+    for name in ("_read_line", "_read_component"):
+        monkeypatch.setattr(module, name, getattr(module, name).__wrapped__)
     monkeypatch.setattr(module, "read_yaml", lambda path: files.append("/".join(path.parts[-3:])) or real(path))
     return files
 

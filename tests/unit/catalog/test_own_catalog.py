@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from tests.support.catalogs import write_hello
+from tests.support.in_process import call
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import images_dir, templates_dir
@@ -92,17 +90,7 @@ def test_the_flag_does_what_the_variable_does(own, monkeypatch):
     monkeypatch.delenv("TRAINWRIGHT_CATALOG")
     words = ["plan", "--framework", "pytorch", "--cuda", "cpu", "--python", "3.12", "--json"]
 
-    def run(*more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words, *more],
-            cwd=own,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-
-    assert run().returncode == 3
-    done = run("--catalog", str(own))
+    assert call(*words, cwd=own).returncode == 3
+    done = call(*words, "--catalog", str(own), cwd=own)
     assert done.returncode == 0, done.stderr
     assert "hello" in [component["name"] for component in json.loads(done.stdout)["components"]]

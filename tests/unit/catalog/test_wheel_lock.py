@@ -164,17 +164,6 @@ def test_tools_of_an_unknown_python_are_an_error_that_says_which_are_known() -> 
         tools.tools_lock("3.5")
 
 
-def test_the_front_door_s_requirements_are_pinned_by_hash() -> None:
-    path = images_dir().parent / "requirements.txt"
-    if not path.exists():
-        pytest.skip("an installed package has no requirements.txt")
-    lines = [each for each in path.read_text().splitlines() if each and not each.startswith("#")]
-    heads = [each for each in lines if not each.startswith(" ")]
-    assert all("==" in each and each.endswith("\\") for each in heads)
-    assert all(each.strip().startswith("--hash=sha256:") for each in lines if each.startswith(" "))
-    assert "://" not in path.read_text()
-
-
 def test_every_evidence_has_a_source_and_a_date() -> None:
     for path in LINES:
         line, _ = shipped(path)

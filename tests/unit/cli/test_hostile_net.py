@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import some
 from tests.support.loopback import Loopback, loopback, status
 from trainwright.core.errors import SourceError
 from trainwright.site.site import Site
@@ -312,7 +313,7 @@ WORDS = [b"HTTP/1.1 ", b"200", b"302", b" OK", b"\r\n", b"\n", b"-", b"12", b"\x
 WORDS += [b"Content-Length: ", b"Location: /", b"Transfer-Encoding: chunked"]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=some(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.sampled_from(WORDS) | st.binary(max_size=9)))
 def test_whatever_a_server_says_is_an_answer_or_a_reason(bad: Loopback, pieces: list[bytes]) -> None:
     bad.pages = {"/bad": lambda handler: handler.wfile.write(b"".join(pieces))}

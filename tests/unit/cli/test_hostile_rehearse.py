@@ -11,6 +11,7 @@ from docker.errors import DockerException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import some
 from tests.support.rehearsal_jobs import job
 from tests.support.tries import Try
 from trainwright.core.errors import RequestError
@@ -171,7 +172,7 @@ def test_the_limits_are_those_of_the_service():
     assert instance_groups.member.members["InstanceGroupName"].metadata["max"] == job_limits.LONGEST_GROUP
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(200), deadline=None)
 @given(st.text(max_size=80))
 def test_the_engine_s_own_parser_takes_every_image_that_is_taken(text):
     """docker-py's split of a reference loses nothing of what the pattern takes, and none begins like an option."""
@@ -184,7 +185,7 @@ def test_the_engine_s_own_parser_takes_every_image_that_is_taken(text):
         assert text in (repository, f"{repository}:{tag}", f"{repository}@{tag}")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 @given(st.from_regex(job_limits.IMAGE, fullmatch=True))
 def test_what_the_pattern_makes_is_what_docker_py_splits(text):
     from docker.utils import parse_repository_tag
@@ -193,7 +194,7 @@ def test_what_the_pattern_makes_is_what_docker_py_splits(text):
     assert text in (repository, f"{repository}:{tag}", f"{repository}@{tag}")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(200), deadline=None)
 @given(st.from_regex(r"[0-9]{1,9}[bkmg]?b?", fullmatch=True))
 def test_the_engine_reads_a_size_as_the_same_bytes(text):
     from docker.utils import parse_bytes

@@ -10,21 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.in_process import call
 from trainwright.cli.flags import JsonFlag, verb
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def invoke(*words: str, cwd: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
 
 
 def program(*words: str) -> subprocess.CompletedProcess[str]:
@@ -93,7 +82,7 @@ def test_the_installed_program_is_the_same():
     ],
 )
 def test_a_failure_with_json_is_one_document(words, code, error):
-    done = invoke("plan", *words, "--json")
+    done = call("plan", *words, "--json")
     assert done.returncode == code
     document = json.loads(done.stdout)
     assert document["error"] == error
@@ -103,7 +92,7 @@ def test_a_failure_with_json_is_one_document(words, code, error):
 
 
 def test_a_conflict_offers_command_lines():
-    done = invoke("build", "--framework", "pytorch", "--cuda", "cu999", "--json")
+    done = call("build", "--framework", "pytorch", "--cuda", "cu999", "--json")
     document = json.loads(done.stdout)
     assert done.returncode == 3
     assert set(document) >= {"schema", "error", "message", "rows", "offers"}
@@ -112,7 +101,7 @@ def test_a_conflict_offers_command_lines():
 
 
 def test_plan_json_has_the_documented_keys():
-    document = json.loads(invoke("plan", "--framework", "pytorch", "--cuda", "cu124", "--json").stdout)
+    document = json.loads(call("plan", "--framework", "pytorch", "--cuda", "cu124", "--json").stdout)
     documented = {"schema", "id", "framework", "version", "cuda", "python", "base", "components"}
     documented |= {"environment", "labels", "tags", "notices"}
     assert documented <= set(document)
@@ -125,7 +114,7 @@ def test_plan_json_has_the_documented_keys():
 
 
 def test_list_json_has_the_documented_keys():
-    document = json.loads(invoke("list", "--json").stdout)
+    document = json.loads(call("list", "--json").stdout)
     keys = {"framework", "version", "cuda", "python", "base", "status", "needs", "components"}
     assert document["lines"]
     for row in document["lines"]:
@@ -134,7 +123,7 @@ def test_list_json_has_the_documented_keys():
 
 
 def test_list_built_is_empty_in_a_new_folder(tmp_path):
-    document = json.loads(invoke("list", "--built", "--json", cwd=tmp_path).stdout)
+    document = json.loads(call("list", "--built", "--json", cwd=tmp_path).stdout)
     assert document["images"] == []
 
 
@@ -159,35 +148,35 @@ def test_quick_verbs_import_nothing_heavy(words):
 @pytest.mark.parametrize("verb", ["plan", "explain", "render"])
 def test_a_pin_of_what_the_line_has_changes_nothing(verb):
     words = (verb, "--framework", "pytorch", "--cuda", "cu124", "--version", "2.6.0")
-    plain, pinned = invoke(*words), invoke(*words, "--set", "nccl=2.21.5", "--set=openmpi=4.1.4")
+    plain, pinned = call(*words), call(*words, "--set", "nccl=2.21.5", "--set=openmpi=4.1.4")
     assert pinned.returncode == 0, pinned.stderr
     assert pinned.stdout == plain.stdout
 
 
 def test_plan_tries_an_unproven_version_without_an_index(tmp_path):
     words = ("plan", "--framework", "pytorch", "--version", "2.99.0", "--allow-unproven", "--json")
-    done = invoke(*words, cwd=tmp_path, UV_OFFLINE="1")
+    done = call(*words, cwd=tmp_path, UV_OFFLINE="1")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["labels"]["io.trainwright.unproven"] == "pytorch 2.99.0"
-    refused = invoke("build", *words[1:], cwd=tmp_path, UV_OFFLINE="1")
+    refused = call("build", *words[1:], cwd=tmp_path, UV_OFFLINE="1")
     assert refused.returncode in (3, 8), "the lock comes before the engine"
 
 
 def test_render_writes_a_context_only_into_a_folder_of_its_own(tmp_path):
     (tmp_path / "precious.txt").write_text("keep me")
-    done = invoke("render", "--framework", "pytorch", "--cuda", "cpu", "--output", str(tmp_path))
+    done = call("render", "--framework", "pytorch", "--cuda", "cpu", "--output", str(tmp_path))
     assert done.returncode == 2
     assert (tmp_path / "precious.txt").read_text() == "keep me"
 
 
 def test_render_prints_the_dockerfile():
-    done = invoke("render", "--framework", "pytorch", "--cuda", "cu124")
+    done = call("render", "--framework", "pytorch", "--cuda", "cu124")
     assert done.returncode == 0
     assert "FROM os AS final" in done.stdout
 
 
 def test_an_engine_that_is_stopped_ends_with_4_and_the_command(tmp_path):
-    done = invoke(
+    done = call(
         "build", "--framework", "pytorch", "--cuda", "cpu", "--json",
         cwd=tmp_path, DOCKER_HOST=f"unix://{tmp_path}/none.sock", TRAINWRIGHT_ENGINE_SETUP="never",
     )  # fmt: skip
@@ -201,14 +190,14 @@ def test_tags_may_be_repeated(tmp_path):
     """A good tag gets as far as the engine; the second is looked at as well."""
     words = ("build", "--framework", "pytorch", "--cuda", "cpu", "--tag", "team/trainer:nightly")
     silent = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "TRAINWRIGHT_ENGINE_SETUP": "never"}
-    assert invoke(*words, cwd=tmp_path, **silent).returncode == 4
-    refused = invoke(*words, "--tag", "Not A Tag", cwd=tmp_path, **silent)
+    assert call(*words, cwd=tmp_path, **silent).returncode == 4
+    refused = call(*words, "--tag", "Not A Tag", cwd=tmp_path, **silent)
     assert refused.returncode == 2
     assert "--tag Not A Tag: not an image name" in refused.stderr
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    done = invoke("list", "--built", "--json", cwd=tmp_path, TRAINWRIGHT_STATE="/proc/trainwright")
+    done = call("list", "--built", "--json", cwd=tmp_path, TRAINWRIGHT_STATE="/proc/trainwright")
     assert done.returncode == 2
     assert "/proc/trainwright" in json.loads(done.stdout)["message"]
     assert "Traceback" not in done.stderr
@@ -231,7 +220,7 @@ def test_a_full_disk_is_told_as_such(monkeypatch, capsys):
 
 @pytest.mark.parametrize("words", [["--tag", "Not A Tag"], ["--progress", "loud"]])
 def test_build_options_are_checked_before_anything_is_done(words, tmp_path):
-    done = invoke("build", "--framework", "pytorch", "--cuda", "cpu", "--json", *words, cwd=tmp_path)
+    done = call("build", "--framework", "pytorch", "--cuda", "cpu", "--json", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"] == "request"
 
@@ -239,7 +228,7 @@ def test_build_options_are_checked_before_anything_is_done(words, tmp_path):
 def test_locked_without_a_lock_is_refused_before_anything_is_asked(tmp_path):
     silent = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "TRAINWRIGHT_ENGINE_SETUP": "never"}
     words = ("--framework", "pytorch", "--cuda", "cpu")
-    done = invoke("build", *words, "--locked", "--json", cwd=tmp_path, **silent)
+    done = call("build", *words, "--locked", "--json", cwd=tmp_path, **silent)
     document = json.loads(done.stdout)
     assert (done.returncode, document["error"]) == (2, "request")
     assert document["remedy"] == "./invoke lock --framework pytorch --cuda cpu"
@@ -249,7 +238,7 @@ def test_locked_without_a_lock_is_refused_before_anything_is_asked(tmp_path):
 def test_the_command_that_locks_names_the_users_files_as_they_were_given(tmp_path):
     (tmp_path / "my reqs.txt").write_text("toolz\n")
     words = ("--framework", "pytorch", "--cuda", "cpu", "--with-requirements", "my reqs.txt")
-    done = invoke("build", *words, "--locked", "--json", cwd=tmp_path)
+    done = call("build", *words, "--locked", "--json", cwd=tmp_path)
     remedy = json.loads(done.stdout)["remedy"]
     assert remedy == "./invoke lock --framework pytorch --cuda cpu --with-requirements 'my reqs.txt'"
 
@@ -265,7 +254,7 @@ def test_the_command_that_locks_names_the_users_files_as_they_were_given(tmp_pat
     ],
 )
 def test_mistakes_of_lock_and_mirror(words, said, tmp_path):
-    done = invoke(*words, "--json", cwd=tmp_path)
+    done = call(*words, "--json", cwd=tmp_path)
     assert done.returncode == 2, done.stderr
     assert said in json.loads(done.stdout)["message"]
 
@@ -279,13 +268,13 @@ def test_mirror_wants_to_know_what_to_do(entry):
 
 def test_a_lock_that_is_not_there_is_named_before_an_engine_is_asked(tmp_path):
     silent = {"DOCKER_HOST": f"unix://{tmp_path}/none.sock", "TRAINWRIGHT_ENGINE_SETUP": "never"}
-    done = invoke("mirror", "pull", "--lock", "none.json", "--to", "m", "--json", cwd=tmp_path, **silent)
+    done = call("mirror", "pull", "--lock", "none.json", "--to", "m", "--json", cwd=tmp_path, **silent)
     assert done.returncode == 2
     assert "none.json" in json.loads(done.stdout)["message"]
 
 
-def test_the_locks_of_the_lines_are_the_developers_business():
-    done = invoke("lock-lines", "--framework", "pytorch", "--cuda", "cu124", "--check")
+def test_the_locks_of_the_lines_are_the_developers_business(entry):
+    done = script(entry, "lock-lines", "--framework", "pytorch", "--cuda", "cu124", "--check")
     assert done.returncode == 0, done.stderr
     assert "lock-lines" not in program("--list").stdout
     assert "mirror" in program("--list").stdout
@@ -293,16 +282,16 @@ def test_the_locks_of_the_lines_are_the_developers_business():
 
 def test_a_repository_that_ecr_would_not_take_is_refused_before_the_build(tmp_path):
     words = ("build", "--framework", "pytorch", "--cuda", "cpu", "--json", "--push")
-    wrong = invoke(*words, "Team/Training", cwd=tmp_path, AWS_REGION="us-west-2")
+    wrong = call(*words, "Team/Training", cwd=tmp_path, AWS_REGION="us-west-2")
     assert wrong.returncode == 2
     assert "team/training" in json.loads(wrong.stdout)["remedy"]
-    nowhere = invoke(*words, "team/training", cwd=tmp_path, AWS_REGION="", AWS_DEFAULT_REGION="")
+    nowhere = call(*words, "team/training", cwd=tmp_path, AWS_REGION="", AWS_DEFAULT_REGION="")
     assert nowhere.returncode == 2
     assert "region" in json.loads(nowhere.stdout)["message"]
 
 
 @pytest.mark.parametrize("words", [[], ["--progress", "loud"], ["--stall", "0"], ["--revision", "0"], ["--tag", "a b"]])
 def test_words_of_push_are_checked_before_anybody_is_asked(tmp_path, words):
-    done = invoke("push", "--repository", "team/x", "--region", "us-west-2", *words, "--json", cwd=tmp_path)
+    done = call("push", "--repository", "team/x", "--region", "us-west-2", *words, "--json", cwd=tmp_path)
     assert done.returncode == 2
     assert json.loads(done.stdout)["remedy"] or words

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import some
 from tests.support.tries import contents
 from trainwright.core import owned
 from trainwright.core.errors import BuildFailed, RequestError
@@ -225,7 +226,7 @@ def test_a_full_disk_leaves_nothing_and_says_so(tmp_path):
 NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map("/".join)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=some(120), deadline=None)
 @given(
     runs=st.lists(st.dictionaries(NAMES, st.text("xy", max_size=2), max_size=4), min_size=1, max_size=4),
     own=st.dictionaries(NAMES.map(lambda name: f"{name}.mine"), st.text("uv", max_size=2), max_size=3),

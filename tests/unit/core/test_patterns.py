@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import trainwright
+from tests.support.examples import some
 from tests.support.regex_steps import TooManySteps, accepts, attempt, nodes, parse, steps
 from trainwright.core import fields
+from trainwright.core.data_files import read_yaml
 from trainwright.core.text import fits
 
 PACKAGE = Path(trainwright.__file__).parent
@@ -52,25 +53,27 @@ class Pattern(NamedTuple):
 def in_source(path: Path) -> Iterator[Pattern]:
     """The patterns that a module gives to ``re`` or ``fits`` as literals."""
     source = path.read_text()
-    for call in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call) and node.args):
-        name = ast.unparse(call.func)
+    found = list(ast.walk(ast.parse(source)))
+    matched = set(re.findall(r"(\w+)\.fullmatch\(", source))
+    values = [node for node in found if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)]
+    assigned = {node.value: ast.unparse(node.targets[0]) for node in values}
+    for call in (node for node in found if isinstance(node, ast.Call) and node.args):
         pattern = call.args[0]
         if not (isinstance(pattern, ast.Constant) and isinstance(pattern.value, str)):
             continue
+        name = ast.unparse(call.func)
         if name != "fits" and not (name.startswith("re.") and name.removeprefix("re.") in FUNCTIONS):
             continue
         named = {node.attr for node in ast.walk(call) if isinstance(node, ast.Attribute)}
         flags = sum(getattr(re, flag) for flag in ("MULTILINE", "DOTALL", "IGNORECASE", "ASCII") if flag in named)
         flags |= re.IGNORECASE if "I" in named else 0
         flags |= re.ASCII if name == "fits" else 0
-        literal = re.escape(ast.get_source_segment(source, pattern) or "")
-        assigned = re.search(rf"(\w+) = re\.compile\(\s*{literal}", source)
-        whole = name in {"fits", "re.fullmatch"} or bool(assigned and f"{assigned[1]}.fullmatch(" in source)
+        whole = name in {"fits", "re.fullmatch"} or assigned.get(call, "") in matched
         yield Pattern(f"{path.relative_to(PACKAGE)}:{call.lineno}", pattern.value, int(flags), whole)
 
 
 IN_SOURCE = [pattern for path in sorted(PACKAGE.rglob("*.py")) for pattern in in_source(path)]
-BOOK = yaml.safe_load(next(PACKAGE.rglob("causes.yaml")).read_text())
+BOOK = read_yaml(next(PACKAGE.rglob("causes.yaml")))
 IN_DATA = [
     Pattern(f"causes.yaml: {cause['id']}", text, 0, False) for cause in BOOK["causes"] for text in cause["patterns"]
 ]
@@ -170,7 +173,7 @@ def test_the_old_pattern_of_versions_would_be_found() -> None:
 
 
 @given(st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=some(150), deadline=None)
 def test_no_text_of_a_patterns_own_characters_takes_longer(data: st.DataObject) -> None:
     pattern = data.draw(st.sampled_from(PATTERNS), label="pattern")
     tree, _ = parse(pattern.text, pattern.flags)

@@ -214,7 +214,7 @@ def test_a_failed_apt_shows_its_words(checkout: Checkout) -> None:
     assert not (checkout.root / ".venv" / ".set-up").exists()
 
 
-def test_the_real_thing_without_a_network(checkout: Checkout, tmp_path: Path) -> None:
+def test_the_real_thing_without_a_network(checkout: Checkout, copying_python: Path, tmp_path: Path) -> None:
     """A real Python, venv and pip, and a wheel that stands in for invoke."""
     wheels = tmp_path / "wheels"
     wheels.mkdir()
@@ -246,7 +246,8 @@ def test_the_real_thing_without_a_network(checkout: Checkout, tmp_path: Path) ->
     (elsewhere / "venv.py").write_text("raise SystemExit('the caller has a module of this name')\n")
 
     checkout.pins(f"invoke==3.0.3 --hash=sha256:{'0' * 64}\n")
-    assert checkout.run(env=settings, cwd=elsewhere).returncode == 8
+    copied = {"TRAINWRIGHT_PYTHON": str(copying_python)}
+    assert checkout.run(env=settings | copied, cwd=elsewhere).returncode == 8
     checkout.pins(f"invoke==3.0.3 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
     done = checkout.run("--list", env=settings, cwd=elsewhere)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The front door with a real uv, Python, venv and pip; a wheel stands in for the packages. No network."""
+"""The front door with a real uv and pip, and copies of a venv; a wheel stands in for the packages. No network."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ UV = Path(sys.executable).with_name("uv")
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Checkout:
+def checkout(tmp_path: Path, copying_python: Path) -> Checkout:
     """A checkout whose one pin is a wheel in the folder ``wheels``, which pip's configuration alone names."""
     made = Checkout(tmp_path)
+    made.python = copying_python
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     wheel = wheels / "invoke-3.0.3-py3-none-any.whl"
@@ -45,7 +46,7 @@ def settings(checkout: Checkout, **more: str) -> dict[str, str]:
     own = {name: "" for name in os.environ if name.startswith(("PIP_", "UV_"))}
     return {
         **own,
-        "TRAINWRIGHT_PYTHON": sys.executable,
+        "TRAINWRIGHT_PYTHON": str(checkout.python),
         "TRAINWRIGHT_UV": str(UV),
         "PIP_CONFIG_FILE": str(checkout.folder / "pip.conf"),
         "UV_CACHE_DIR": str(checkout.folder / "cache"),

@@ -13,7 +13,6 @@ from typing import Any
 
 import boto3
 import botocore.session
-import cfnlint.decode
 import pytest
 from botocore import xform_name
 
@@ -114,6 +113,8 @@ def stack(aws: Aws) -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def template() -> dict[str, Any]:
+    import cfnlint.decode  # takes half a second, which every process that collects tests would wait
+
     decoded, faults = cfnlint.decode.decode(str(TEMPLATE))
     assert not faults
     return dict(decoded)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import some
 from trainwright.engine.buildkit_log import BuildProgress, LogFormat
 
 DATA = Path(__file__).parent / "buildkit"
@@ -106,7 +107,7 @@ def test_one_object_per_line_reads_as_pretty_printed_ones(name: str) -> None:
     assert facts(read(compact(text))) == facts(read(text))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=some(100), deadline=None)
 @given(st.sampled_from(FORMATS), st.sampled_from(["cold", "fail"]), st.lists(st.integers(1, 4000), max_size=30))
 def test_any_chunking_gives_the_same_build(kind: LogFormat, name: str, cuts: list[int]) -> None:
     text = sample(name, kind)
@@ -137,7 +138,7 @@ _WORDS = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=some(300), deadline=None)
 @given(
     st.sampled_from(["auto", "plain", "rawjson"]),
     st.one_of(st.text(), st.lists(st.one_of(st.sampled_from(_WORDS), st.text(max_size=5))).map("".join)),
@@ -158,7 +159,7 @@ _ROW = st.dictionaries(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=some(200), deadline=None)
 @given(
     st.dictionaries(
         st.sampled_from(["vertexes", "statuses", "logs", "warnings"]), st.one_of(_JSON, st.lists(_ROW, max_size=3))

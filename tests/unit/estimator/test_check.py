@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.estimator_jobs import IMAGE, ON, ROLE, ROOT, facts, subject
+from tests.support.examples import some
 from trainwright.core.errors import RequestError
 from trainwright.estimator import rules_distribution
 from trainwright.estimator.check import check
@@ -50,7 +51,7 @@ tables = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=300)  # the first call reads the model of the API
+@settings(deadline=None, max_examples=some(300))  # the first call reads the model of the API
 @given(
     distribution=st.dictionaries(st.sampled_from([*STRATEGIES, "torchxla"]), tables, max_size=4),
     sdk=st.sampled_from([2, 3]),

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from tests.support.estimator_jobs import IMAGE, ROOT
+from tests.support.in_process import call
 from trainwright.estimator.service_limits import violations
 
 JOB = """\
@@ -27,15 +26,7 @@ distribution: {torch_distributed: {enabled: true}}
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "estimator", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return call("estimator", *words, cwd=folder)
 
 
 @pytest.fixture

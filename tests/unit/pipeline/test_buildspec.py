@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
@@ -16,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.doubles.codebuild import Job, run_batch
+from tests.support.in_process import call
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
 from trainwright.pipeline.batch import identifier
@@ -209,29 +208,24 @@ def made(words: str, kind: str) -> dict:
             os.chdir(before)
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("invoke")), "--search-root", str(ROOT), "pipeline", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "TRAINWRIGHT_STATE": str(folder / "state")},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """The verb in a folder of its own."""
+    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
+    return lambda *words: call("pipeline", *words, cwd=tmp_path)
 
 
-def test_the_verb_writes_and_checks(tmp_path):
-    assert run(tmp_path, "--check").returncode == 2
-    written = run(tmp_path, "--json")
+def test_the_verb_writes_and_checks(tmp_path, run):
+    assert run("--check").returncode == 2
+    written = run("--json")
     assert written.returncode == 0, written.stderr
     document = json.loads(written.stdout)
     assert document["files"] == ["buildspec.yml", "buildspec-stages.yml"]
     assert (tmp_path / "buildspec.yml").read_text() == (ROOT / "buildspec.yml").read_text()
-    assert run(tmp_path, "--check").returncode == 0
+    assert run("--check").returncode == 0
     with (tmp_path / "buildspec-stages.yml").open("a") as file:
         file.write("# by hand\n")
-    stale = run(tmp_path, "--check")
+    stale = run("--check")
     assert stale.returncode == 2
     assert "by hand" in stale.stderr
     assert (tmp_path / "buildspec-stages.yml").read_text().endswith("# by hand\n"), "--check writes nothing"
@@ -247,23 +241,23 @@ def test_the_verb_writes_and_checks(tmp_path):
         (("--output", "../b.yml"), "working folder"),
     ],
 )
-def test_bad_words_end_with_2_and_write_nothing(tmp_path, words, near):
-    done = run(tmp_path, *words)
+def test_bad_words_end_with_2_and_write_nothing(tmp_path, run, words, near):
+    done = run(*words)
     assert done.returncode == 2
     assert near in done.stderr
     assert not list(tmp_path.rglob("*.yml"))
 
 
-def test_a_catalog_of_ones_own_is_named_in_the_buildspec(tmp_path):
+def test_a_catalog_of_ones_own_is_named_in_the_buildspec(tmp_path, run):
     shutil.copytree(ROOT / "images" / "pytorch" / "cpu", tmp_path / "mine" / "images" / "pytorch" / "cpu")
-    done = run(tmp_path, "--catalog", "mine", "--images", "pytorch:cpu")
+    done = run("--catalog", "mine", "--images", "pytorch:cpu")
     assert done.returncode == 0, done.stderr
     spec = yaml.safe_load((tmp_path / "buildspec.yml").read_text())
     assert spec["env"]["variables"]["TRAINWRIGHT_CATALOG"] == "mine"
     assert [node["identifier"] for node in spec["batch"]["build-graph"]] == ["pytorch_2_13_0_cpu_debian"]
 
 
-def test_the_document_has_its_schema(tmp_path):
+def test_the_document_has_its_schema(run):
     shape = json.loads((ROOT / "trainwright/schemas/pipeline.schema.json").read_text())
-    document = json.loads(run(tmp_path, "--json", "--images", "pytorch:cpu").stdout)
+    document = json.loads(run("--json", "--images", "pytorch:cpu").stdout)
     jsonschema.Draft202012Validator(shape).validate(document)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.catalogs import packages_only
+from tests.support.examples import some
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, Failure, RequestError
@@ -261,7 +262,7 @@ def without_word(words: dict, constraint: str) -> dict:
     return {**words, key: left}
 
 
-@settings(deadline=None, max_examples=250)
+@settings(deadline=None, max_examples=some(250))
 @given(words=st.fixed_dictionaries(WORDS))
 def test_any_request_gives_a_sound_plan_or_the_smallest_reasons(words):
     result = outcome(words)

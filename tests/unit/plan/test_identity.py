@@ -10,16 +10,19 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
+import jinja2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jinja2.bccache import Bucket
 
-from devtools.variants import shipped_dockerfiles
-from tests.support.dockerfiles import CATALOG, LINES
+from tests.support.dockerfiles import CATALOG, LINES, rendered
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core import paths
 from trainwright.core.paths import cache_dir, data_root
+from trainwright.plan import render
 from trainwright.plan.dockerfile import instructions
 from trainwright.plan.identity import tool_files
 from trainwright.plan.plan import PLAN_LABEL, Plan
@@ -34,16 +37,41 @@ SKELETON, MACROS, METIS = "templates/Dockerfile.j2", "templates/macros.j2", "tem
 pytestmark = pytest.mark.usefixtures("own_places")
 
 
+class Compiled(jinja2.BytecodeCache):
+    """Compiled templates by their name and text: each test has copies in a folder of its own, and compiling is slow."""
+
+    kept: ClassVar[dict[str, bytes]] = {}
+
+    def get_bucket(self, environment, name, filename, source) -> Bucket:  # noqa: ARG002
+        checksum = self.get_source_checksum(source)
+        bucket = Bucket(environment, f"{name} {checksum}", checksum)
+        self.load_bytecode(bucket)
+        return bucket
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if bucket.key in self.kept:
+            bucket.bytecode_from_string(self.kept[bucket.key])
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self.kept[bucket.key] = bucket.bytecode_to_string()
+
+
 @pytest.fixture
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of what is shipped, of few lines, that stands for it."""
-    root = tmp_path / "shipped"
+    root, real = tmp_path / "shipped", render._environment
     shutil.copytree(data_root() / "templates", root / "templates")
     for folder in (WHEELS, ARCHIVES, "images/tools"):
         shutil.copytree(data_root() / folder, root / folder)
     shutil.copy(data_root() / "images" / "tools.yaml", root / "images")
     monkeypatch.setattr(paths, "data_root", lambda: root)
+    monkeypatch.setattr(render, "_environment", lambda search: _compiled(real(search)))
     return root
+
+
+def _compiled(environment: jinja2.Environment) -> jinja2.Environment:
+    environment.bytecode_cache = Compiled()
+    return environment
 
 
 def plans() -> dict[str, Plan]:
@@ -190,17 +218,18 @@ def test_what_a_user_bakes_in_changes_the_id(tmp_path: Path) -> None:
 
 def test_no_two_lines_share_an_id_and_no_dockerfile_names_one() -> None:
     seen: dict[str, str] = {}
-    for entry, text, variants in shipped_dockerfiles()[1]:
+    for name, entry in LINES.items():
+        text, variants = rendered(name)
         line, catalog = entry.line, Catalog([entry], CATALOG.components, CATALOG.rules)
         texts = {"": text, **{each.option: each.text for each in variants if not each.base}}
-        for option, rendered in texts.items():
+        for option, dockerfile in texts.items():
             words = {"framework": line.framework, "cuda": line.cuda, "version": line.version}
             plan = resolve(make_request(**words, with_=option or None), catalog)  # type: ignore[arg-type]
             assert plan.id not in seen, f"{entry.file} {option} and {seen[plan.id]}"
             seen[plan.id] = f"{entry.file} {option}"
             assert plan.labels[PLAN_LABEL] == plan.id
-            assert plan.id[:12] not in rendered
-            assert PLAN_LABEL not in rendered
+            assert plan.id[:12] not in dockerfile
+            assert PLAN_LABEL not in dockerfile
     assert len(seen) > len(LINES)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import json
-import os
-import subprocess
 import sys
 import sysconfig
 from pathlib import Path
@@ -15,6 +13,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import some
+from tests.support.in_process import call
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule, document, findings_text, table
 from trainwright.core.records import parse_record
@@ -159,7 +159,7 @@ def statements(draw: st.DrawFn, depth: int = 3, indent: str = "") -> str:
     }[kind]
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=40)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=some(100))
 @given(st.lists(statements(), min_size=1, max_size=6).map("".join))
 def test_no_python_stops_the_rules(text):
     try:
@@ -442,25 +442,12 @@ def test_processes_per_host():
 # ---- the verb --------------------------------------------------------------------------------------------------------
 
 
-def invoke(*words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        input=stdin,
-        check=False,
-        timeout=60,
-    )
-
-
 def test_verb(tmp_path):
     entry = write(tmp_path, train="import os\nos.environ['N'] = 4\n")
-    done = invoke("preflight", "--entry-point", str(entry))
+    done = call("preflight", "--entry-point", str(entry))
     assert done.returncode == 2
     assert "train.py:2: error TW160" in done.stdout and "fix:" in done.stdout
-    done = invoke("preflight", "--entry-point", str(entry), "--json")
+    done = call("preflight", "--entry-point", str(entry), "--json")
     assert done.returncode == 2
     found = json.loads(done.stdout)
     check("findings", found)
@@ -469,8 +456,8 @@ def test_verb(tmp_path):
 
 def test_warnings_end_well_unless_strict(tmp_path):
     entry = write(tmp_path, train="import torch\ntorch.save(state, 'model.pt')\n")
-    assert invoke("preflight", "--entry-point", str(entry)).returncode == 0
-    assert invoke("preflight", "--entry-point", str(entry), "--strict").returncode == 2
+    assert call("preflight", "--entry-point", str(entry)).returncode == 0
+    assert call("preflight", "--entry-point", str(entry), "--strict").returncode == 2
 
 
 def test_the_job_file_names_the_script(tmp_path):
@@ -479,7 +466,7 @@ def test_the_job_file_names_the_script(tmp_path):
         train="import argparse\np = argparse.ArgumentParser()\np.parse_args()\np.add_argument('--e')\n",
     )
     job = job_file(tmp_path, WHOLE)
-    done = invoke("preflight", "--job", str(job), "--json")
+    done = call("preflight", "--job", str(job), "--json")
     assert done.returncode == 2, done.stderr
     found = json.loads(done.stdout)
     assert found["facts"]["launcher"] == "torchrun" and found["facts"]["processes_per_host"] == 8
@@ -488,7 +475,7 @@ def test_the_job_file_names_the_script(tmp_path):
 
 def test_a_wrong_job_file_is_a_failure_document(tmp_path):
     entry = write(tmp_path, train="")
-    done = invoke("preflight", "--entry-point", str(entry), "--job", str(job_file(tmp_path, "spott: true")), "--json")
+    done = call("preflight", "--entry-point", str(entry), "--job", str(job_file(tmp_path, "spott: true")), "--json")
     assert done.returncode == 2
     found = json.loads(done.stdout)
     check("failure", found)

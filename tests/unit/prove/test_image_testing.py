@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,13 +135,16 @@ def plan_of(framework: str, *components: tuple[str, str]) -> dict[str, object]:
 
 
 def run_fixtures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plan: dict[str, object], test: str) -> int:
-    """Runs one test under the plugin, in a process of its own; its exit status."""
+    """Runs one test under the plugin; its exit status."""
     (tmp_path / "data.json").write_text(json.dumps({**DATA, "plan": plan}))
-    (tmp_path / "test_it.py").write_text(test)
+    name = f"{tmp_path.name}.py"  # one of its own, as modules stay
+    (tmp_path / name).write_text(test)
     monkeypatch.setenv(DATA_VARIABLE, str(tmp_path / "data.json"))
-    argv = [sys.executable, "-m", "pytest", "-q", "-p", "trainwright.prove.image_testing", "-p", "no:cacheprovider"]
-    done = subprocess.run([*argv, "--rootdir", str(tmp_path), "test_it.py"], cwd=tmp_path, check=False)
-    return done.returncode
+    monkeypatch.chdir(tmp_path)
+    own = ["-p", "trainwright.prove.image_testing", "--import-mode=importlib", "--rootdir", str(tmp_path)]
+    return pytest.main(
+        ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:faulthandler", "-c", os.devnull, *own, name]
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.support.in_process import call
 from trainwright.core.errors import RequestError
 from trainwright.sagemaker import diagnosis
 from trainwright.sagemaker.diagnosis import (
@@ -274,20 +275,17 @@ def test_own_causes():
 # ---- the verb --------------------------------------------------------------------------------------------------------
 
 
-def invoke(*words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words],
+def test_verb_reads_standard_input():
+    """In a process of its own: a pipe, and plain ``invoke``, which finds tasks.py for itself."""
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "diagnose", "-", "--json"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
-        input=stdin,
+        input=b"\xff\xfe noise\nMissing XLA configuration\n",
         check=False,
         timeout=60,
     )
-
-
-def test_verb_reads_standard_input():
-    done = invoke("diagnose", "-", "--json", stdin=b"\xff\xfe noise\nMissing XLA configuration\n")
     assert done.returncode == 0
     found = json.loads(done.stdout)
     check(found)
@@ -297,9 +295,9 @@ def test_verb_reads_standard_input():
 def test_verb_reads_a_file(tmp_path):
     log = tmp_path / "job.log"
     log.write_text("CUDA out of memory\n")
-    done = invoke("diagnose", str(log))
+    done = call("diagnose", str(log))
     assert done.returncode == 0
-    assert b"gpu-memory" in done.stdout and b"fix:" in done.stdout
+    assert "gpu-memory" in done.stdout and "fix:" in done.stdout
 
 
 @pytest.mark.parametrize("content", [None, ""])
@@ -307,7 +305,7 @@ def test_no_log_is_refused(tmp_path, content):
     log = tmp_path / "job.log"
     if content is not None:
         log.write_text(content)
-    done = invoke("diagnose", str(log), "--json")
+    done = call("diagnose", str(log), "--json")
     assert done.returncode == 2
     assert json.loads(done.stdout)["error"] == "request"
 

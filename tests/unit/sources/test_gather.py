@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import trainwright
+from tests.support.examples import some
 from trainwright.build.context import write_context
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError, SourceError
@@ -327,7 +328,7 @@ def test_a_site_without_a_network_has_to_have_every_file(tmp_path):
 LAYOUTS = st.sampled_from(["missing", "right", "wrong", "empty", "a folder"])
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=some(100), deadline=None)
 @given(first=LAYOUTS, second=LAYOUTS)
 def test_of_any_folder_only_the_right_bytes_are_taken(tmp_path_factory, first, second):
     folder = tmp_path_factory.mktemp("folder")

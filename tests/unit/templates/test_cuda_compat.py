@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import some
 from trainwright.core.paths import templates_dir
 
 FOLDER = templates_dir() / "components" / "cuda"
@@ -123,7 +124,7 @@ def test_newest_of_several_libraries_counts(image):
 _VERSION = st.lists(st.integers(0, 999), min_size=2, max_size=3)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=some(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(driver=_VERSION, library=_VERSION)
 def test_order_of_versions(tmp_path_factory, driver, library):
     image = Image(tmp_path_factory.mktemp("image"))

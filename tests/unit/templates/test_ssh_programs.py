@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import some
 from trainwright.core.paths import templates_dir
 
 SSH = templates_dir() / "components" / "ssh"
@@ -135,7 +136,7 @@ def test_nothing_else_lets_anybody_in(answer, content):
     assert answer(content) == NOBODY
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=some(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=200), st.lists(st.text(max_size=20), max_size=5).map(lambda x: resources(*x))))
 @example(resources("algo-1\n"))
 def test_the_answer_is_one_line_of_known_addresses(answer, content):

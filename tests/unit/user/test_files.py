@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.examples import some
 from trainwright.build.context import write_context
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
@@ -327,7 +328,7 @@ WORDS = st.sampled_from(["a", "b.py", ".env", "id_rsa", "x.pem", "sub", "train.p
 ENTRIES = st.lists(st.tuples(st.lists(WORDS, min_size=1, max_size=3), st.sampled_from(["file", "link", "pipe"]), WORDS))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=some(150), deadline=None)
 @given(entries=ENTRIES, ignored=st.lists(WORDS, max_size=2))
 def test_of_any_tree_only_its_own_files_are_taken(tmp_path_factory, entries, ignored):
     root = tmp_path_factory.mktemp("tree")

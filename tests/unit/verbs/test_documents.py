@@ -12,6 +12,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from tests.support.in_process import call
+
 ROOT = Path(__file__).resolve().parents[3]
 SCHEMAS = ROOT / "trainwright" / "schemas"
 
@@ -22,17 +24,8 @@ def check(name: str, document: object) -> None:
     jsonschema.Draft202012Validator(schema).validate(document)
 
 
-def printed(*words: str, cwd: Path = ROOT) -> dict:
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words, "--json"],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    return json.loads(done.stdout)
+def printed(*words: str) -> dict:
+    return json.loads(call(*words, "--json").stdout)
 
 
 @pytest.mark.parametrize(
