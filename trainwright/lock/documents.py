@@ -1,4 +1,4 @@
-"""What ``lock --json`` and ``mirror pull --json`` print."""
+"""What ``lock`` and ``mirror pull`` show."""
 
 from __future__ import annotations
 
@@ -8,15 +8,23 @@ from pydantic import Field
 
 from trainwright.core.records import Document
 
+Kind = Literal["lock", "base", "archive", "package", "python", "tool", "insecure host"]
+Change = Literal["new", "changed", "removed", "missing", "gone", "differs", "newer", "unknown"]
+
 
 class LockRow(Document):
     """One entry of a lock that is new, or differs. ``locked`` and ``now`` are versions, checksums or digests."""
 
-    kind: Literal["lock", "base", "archive", "package", "python", "tool", "insecure host"]
+    kind: Kind
     name: str
     locked: str | None
     now: str | None
-    state: Literal["new", "changed", "removed", "missing", "gone", "differs", "newer", "unknown"]
+    state: Change
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether the lock cannot be built from because of it; the other states are news."""
+        return self.state in ("missing", "gone", "differs")
 
 
 class LockDocument(Document):

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.hashes import KnownHashes
@@ -25,6 +24,7 @@ from trainwright.core.paths import locked
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.lock.apt_packages import fetch_packages
+from trainwright.lock.documents import MirrorDocument
 from trainwright.lock.make import start_of
 from trainwright.lock.python_files import addresses, local_path, tool_addresses
 from trainwright.plan.plan_lock import PlanLock, save_lock
@@ -53,7 +53,7 @@ image_folder = "images"
 """
 
 
-def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) -> dict[str, Any]:
+def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) -> MirrorDocument:
     """Fetch every locked byte into a folder.
 
     Args:
@@ -64,7 +64,7 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
         say: progress callback.
 
     Returns:
-        The document of ``mirror --json``.
+        What the mirror holds.
 
     Raises:
         RequestError: the lock is not whole, what it locks cannot be mirrored, or the folder holds something else.
@@ -93,15 +93,15 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
         save_lock(lock, folder / "locks" / f"{lock.plan}.lock.json")
         write_atomically(folder / "trainwright.toml", SITE_TEXT.format(path=folder))
     files = [path for path in folder.rglob("*") if path.is_file() and not _internal(path, folder)]
-    return {
-        "schema": "trainwright/mirror/1",
-        "plan": lock.plan,
-        "folder": str(folder),
-        "site": str(folder / "trainwright.toml"),
-        "files": len(files),
-        "bytes": sum(path.stat().st_size for path in files),
-        "kinds": counts,
-    }
+    return MirrorDocument(
+        schema="trainwright/mirror/1",
+        plan=lock.plan,
+        folder=str(folder),
+        site=str(folder / "trainwright.toml"),
+        files=len(files),
+        bytes=sum(path.stat().st_size for path in files),
+        kinds=counts,
+    )
 
 
 def _internal(path: Path, folder: Path) -> bool:

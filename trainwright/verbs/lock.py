@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -18,7 +17,7 @@ from trainwright.verbs.way import known, run, upto
 
 if TYPE_CHECKING:
     from trainwright.catalog.catalog import Catalog
-    from trainwright.lock.documents import LockDocument
+    from trainwright.lock.documents import LockDocument, LockRow
     from trainwright.plan.plan import Plan
     from trainwright.site.site import Site
 
@@ -42,8 +41,6 @@ class LockFlags(RequestFlags):
 @verb
 def lock(flags: LockFlags) -> None:
     """Pin every input of a plan: base digest, archives, Python files, the distribution's packages."""
-    from trainwright.lock.documents import LockDocument
-
     if flags.check and flags.upgrade:
         raise RequestError("--check changes nothing, and --upgrade does", remedy="Give one of them.")
     state = run(upto("resolve"), begin(flags))
@@ -57,7 +54,7 @@ def lock(flags: LockFlags) -> None:
         check=flags.check,
         say=say,
     )
-    emit(LockDocument.model_validate(document), lock_text, as_json=flags.json_)
+    emit(document, lock_text, as_json=flags.json_)
 
 
 def lock_plan(
@@ -70,8 +67,8 @@ def lock_plan(
     upgrade: tuple[str, ...],
     check: bool,
     say: Say,
-) -> dict[str, Any]:
-    """Write the lock of a plan, or (``check``) say how it differs from what there is; the document of ``lock --json``.
+) -> LockDocument:
+    """Write the lock of a plan, or (``check``) compare it with what its sources have today.
 
     Raises:
         RequestError: ``check`` found that the lock cannot be built from any more, or that it is not whole; the
@@ -93,12 +90,12 @@ def lock_plan(
     engine = connect(say=say)
     if check:
         document = diff.document(plan, path, diff.compare(inputs, engine, say=say))
-        if document["faults"]:
+        if document.faults:
             raise RequestError(
-                f"{path}: {document['faults']} entries are missing, gone or different",
+                f"{path}: {document.faults} entries are missing, gone or different",
                 remedy=f"./invoke lock {flags}   # with --upgrade NAME for what is gone",
-                rows=[{"constraint": f"{r['kind']} {r['name']}", "evidence": show_row(r)} for r in document["rows"]],
-                check=document,
+                rows=[{"constraint": f"{row.kind} {row.name}", "evidence": show_row(row)} for row in document.rows],
+                check=document.as_json(),
             )
         return document
     if plan.base.image is None:
@@ -108,10 +105,9 @@ def lock_plan(
     return diff.document(plan, path, diff.changes(old, made))
 
 
-def show_row(row: Mapping[str, Any]) -> str:
+def show_row(row: LockRow) -> str:
     """One line of a comparison of locks, for people."""
-    was, now = row["locked"], row["now"]
-    return f"{row['state']}" + (f", locked {was}" if was else "") + (f", now {now}" if now else "")
+    return row.state + (f", locked {row.locked}" if row.locked else "") + (f", now {row.now}" if row.now else "")
 
 
 def lock_text(document: LockDocument) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -31,7 +31,6 @@ class MirrorFlags(SiteFlag, JsonFlag):
 @verb
 def mirror(flags: MirrorFlags) -> None:
     """Fill a folder from which a locked plan is built without any network: mirror pull --lock FILE --to DIR."""
-    from trainwright.lock.documents import MirrorDocument
     from trainwright.site.site import load_site
 
     example = "For example: ./invoke mirror pull --lock locks/ID.lock.json --to mirror"
@@ -43,11 +42,11 @@ def mirror(flags: MirrorFlags) -> None:
         raise RequestError(f"mirror pull: {missing} is missing", remedy=example)
     site = load_site(Path(flags.site) if flags.site else None)
     document = pull_mirror(Path(flags.lock), Path(flags.to), site, say=say)
-    emit(MirrorDocument.model_validate(document), mirror_text, as_json=flags.json_)
+    emit(document, mirror_text, as_json=flags.json_)
 
 
-def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Say) -> dict[str, Any]:
-    """Fetch what a lock names into a folder; the document of ``mirror pull --json``.
+def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Say) -> MirrorDocument:
+    """Fetch what a lock names into a folder.
 
     Raises:
         Failure: as :func:`trainwright.lock.mirror.pull`.

@@ -418,7 +418,7 @@ def test_the_lock_of_a_plan_names_them_too_and_lock_says_so(install: Install, mo
     install(FakeTools(config="global.trusted-host='now.example'\n"))
     made = make._with_insecure_hosts(before, Site(), said.append)
     assert made.insecure_hosts == ("earlier.example", "now.example")
-    assert [row["name"] for row in changes(before, made)] == ["now.example"]
+    assert [row.name for row in changes(before, made)] == ["now.example"]
     assert len(said) == 1 and "now.example" in said[0] and "earlier.example" not in said[0]
     install(FakeTools())
     assert make._with_insecure_hosts(before, Site(), said.append) == before
