@@ -1,4 +1,4 @@
-"""How two locks differ, and how a lock differs from what there is today."""
+"""How two locks differ, and how a lock differs from what its sources have today."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def document(plan: Plan, path: Path, rows: Sequence[LockRow]) -> LockDocument:
 
 
 def compare(inputs: Inputs, engine: Engine, *, say: Say) -> list[LockRow]:
-    """What differs between a lock and what its sources have today; changes nothing.
+    """How a lock differs from what its sources have today. Nothing is changed.
 
     Raises:
         SourceError: the distribution's archive or an index does not answer at all.
@@ -92,7 +92,7 @@ def _images(images: Iterable[BaseImage], engine: Engine) -> Iterable[LockRow]:
         try:
             data = sdk(engine).images.get_registry_data(image.reference)
             now = str(data.attrs["Descriptor"]["digest"])
-        except Exception as failed:  # the SDK's own kinds are many, and each means that there is no answer
+        except Exception as failed:  # the SDK has many kinds, and each means that there is no answer
             why = mask(str(getattr(failed, "explanation", None) or failed).strip())[:200]
             yield row("base", image.name, image.digest, why, "unknown")
             continue
@@ -146,7 +146,7 @@ def _python(lock: PlanLock, inputs: Inputs, say: Say) -> Iterable[LockRow]:
 
 
 def _newest(lock: PlanLock, inputs: Inputs) -> list[LockedPython]:
-    """What would be resolved today; nothing where today's packages do not hold together."""
+    """What would be resolved today; empty if today's packages conflict."""
     found: list[LockedPython] = []
     try:
         if lock.python:

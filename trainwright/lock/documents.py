@@ -23,14 +23,14 @@ class LockRow(Document):
 
     @property
     def is_fault(self) -> bool:
-        """Whether the lock cannot be built from because of it; the other states are news."""
+        """Whether it makes a build from the lock impossible."""
         return self.state in ("missing", "gone", "differs")
 
 
 class LockDocument(Document):
-    """``lock --json``: what changed in the lock, or with ``--check`` how it differs from what there is.
+    """``lock --json``: what changed in the lock, or with ``--check`` how it differs from what its sources have today.
 
-    ``faults`` counts what keeps the lock from being built from: what is missing, gone or different.
+    ``faults`` counts the rows that make a build from the lock impossible: missing, gone or different.
     """
 
     schema_: Literal["trainwright/locked/1"] = Field(alias="schema")
@@ -41,7 +41,7 @@ class LockDocument(Document):
 
 
 class MirrorDocument(Document):
-    """``mirror pull --json``. ``kinds``: how many files of the lock there are of each kind."""
+    """``mirror pull --json``. ``kinds``: the number of files of each kind."""
 
     schema_: Literal["trainwright/mirror/1"] = Field(alias="schema")
     plan: str

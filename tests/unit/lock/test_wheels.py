@@ -178,7 +178,7 @@ def test_what_uv_is_told_itself_goes_first(install: Install, monkeypatch: pytest
             "error: No solution found when resolving dependencies\n  cause: Because there is no version of six==99\n"
             "and you require six==99, we can conclude that your requirements are unsatisfiable.",
             Conflict,
-            "do not hold together",
+            "packages conflict",
         ),
         (
             "error: Failed to fetch: https://u:hunter2@h.example/x/\n  cause: Connection refused",
@@ -272,7 +272,7 @@ def test_an_old_base_takes_wheels_for_an_old_c_library(install: Install, base: o
 @pytest.mark.parametrize("name", ["", "../a", "-r", "a b"])
 def test_a_component_s_name_is_a_word(install: Install, name: str) -> None:
     install(FakeTools())
-    with pytest.raises(RequestError, match="no name for a component"):
+    with pytest.raises(RequestError, match="not a valid component name"):
         resolve_lock({name: ["six"]})
 
 
