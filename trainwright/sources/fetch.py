@@ -73,7 +73,9 @@ def fetch_base(inputs: Inputs, *, fresh: bool = False, say: Say) -> Inputs:
     if rootfs.sha256 is None:
         made = make_base(DEBIAN_SUITES[inputs.plan.base.os], inputs.site, say=say, refresh=fresh)
         if made.stale:
-            say(f"the base file system was made on {made.created[:10]}; --fresh-base makes it anew")
+            say(
+                f"the base file system is from {made.created[:10]}; for a new one: ./invoke build {inputs.flags} --fresh-base"
+            )
         path = made.path
     elif fresh:
         remedy = f"./invoke lock {inputs.lock.request if inputs.lock is not None else inputs.flags} --upgrade base"
