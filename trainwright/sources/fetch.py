@@ -73,9 +73,8 @@ def fetch_base(inputs: Inputs, *, fresh: bool = False, say: Say) -> Inputs:
     if rootfs.sha256 is None:
         made = make_base(DEBIAN_SUITES[inputs.plan.base.os], inputs.site, say=say, refresh=fresh)
         if made.stale:
-            say(
-                f"the base file system is from {made.created[:10]}; for a new one: ./invoke build {inputs.flags} --fresh-base"
-            )
+            again = f"./invoke build {inputs.flags} --fresh-base"  # render, which has no such flag, comes here as well
+            say(f"the base file system is from {made.created[:10]}; for a new one: {again}")
         path = made.path
     elif fresh:
         remedy = f"./invoke lock {inputs.lock.request if inputs.lock is not None else inputs.flags} --upgrade base"
