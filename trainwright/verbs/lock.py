@@ -1,4 +1,4 @@
-"""``lock``: every input of a plan pinned, or a lock held against what there is today."""
+"""``lock``: pins every input of a plan, or compares its lock with what the sources have today."""
 
 from __future__ import annotations
 
@@ -30,11 +30,10 @@ class LockFlags(RequestFlags):
     )
     check: bool = Field(
         default=False,
-        description="change nothing; say what differs or is newer, and fail where the lock cannot be built from "
-        "any more",
+        description="change nothing; report what differs or is newer, and fail if the lock can no longer be built from",
     )
     upgrade: tuple[str, ...] = Field(
-        default=(), description="take it anew: base, apt, tools, a component or a Python package (may be repeated)"
+        default=(), description="update one thing: base, apt, tools, a component or a Python package (may be repeated)"
     )
 
 
@@ -42,7 +41,7 @@ class LockFlags(RequestFlags):
 def lock(flags: LockFlags) -> None:
     """Pin every input of a plan: base digest, archives, Python files, the distribution's packages."""
     if flags.check and flags.upgrade:
-        raise RequestError("--check changes nothing, and --upgrade does", remedy="Give one of them.")
+        raise RequestError("--check changes nothing, --upgrade does", remedy="Use one of them.")
     state = run(upto("resolve"), begin(flags))
     document = lock_plan(
         known(state.plan),
@@ -71,8 +70,8 @@ def lock_plan(
     """Write the lock of a plan, or (``check``) compare it with what its sources have today.
 
     Raises:
-        RequestError: ``check`` found that the lock cannot be built from any more, or that it is not whole; the
-            document is among the details.
+        RequestError: ``check`` found that the lock is incomplete or can no longer be built from; the document is among
+            the details.
         Failure: as :func:`trainwright.lock.make.make_lock`.
     """
     from trainwright.engine.engine import connect
@@ -83,9 +82,9 @@ def lock_plan(
     from trainwright.sources.gather import gather
 
     path = output or lock_path(plan, site)
-    # A file that is no lock is refused as it is read, so none of somebody else's is replaced.
+    # A file that is not a lock is refused here, so it is never overwritten.
     old = PlanLock.load(path) if path.exists() else None
-    # A lock of another plan is refused before anything is asked.
+    # A lock of another plan is refused before any source is asked.
     inputs = gather(plan, catalog, site, old, flags=flags)
     engine = connect(say=say)
     if check:
@@ -113,7 +112,7 @@ def show_row(row: LockRow) -> str:
 def lock_text(document: LockDocument) -> str:
     """What changed, or with ``--check`` what differs."""
     rows = [(row.state, row.kind, row.name, row.locked or "-", row.now or "-") for row in document.rows]
-    # The first lock of a plan is all news; the file itself is the better thing to read.
+    # In the first lock of a plan everything is new; the file itself is easier to read.
     few = rows if len(rows) <= 60 else [*rows[:20], ("...", f"{len(rows) - 20} more", "", "", "")]
     lines = [table([("state", "kind", "name", "locked", "now"), *few]), ""] if rows else []
     return "\n".join([*lines, f"lock    {document.path}", *([] if rows else ["nothing differs"])])

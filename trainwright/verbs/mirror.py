@@ -1,4 +1,4 @@
-"""``mirror``: a folder from which a locked plan is built without any network."""
+"""``mirror``: fills a folder from which a locked plan is built without network access."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 class MirrorFlags(SiteFlag, JsonFlag):
     """The flags of ``mirror``."""
 
-    action: str = Field(description="pull: fetch every byte that a lock names")
-    lock: str | None = Field(default=None, description="the lock of a plan, a file")
+    action: str = Field(description="pull: fetch everything that a lock pins")
+    lock: str | None = Field(default=None, description="the lock file of a plan")
     to: str | None = Field(
-        default=None, description="the folder to fill (made when missing; may hold mirrors of other locks)"
+        default=None, description="the folder to fill (created if missing; may contain mirrors of other locks)"
     )
 
 
 @verb
 def mirror(flags: MirrorFlags) -> None:
-    """Fill a folder from which a locked plan is built without any network: mirror pull --lock FILE --to DIR."""
+    """Fill a folder from which a locked plan is built without network access: mirror pull --lock FILE --to DIR."""
     from trainwright.site.site import load_site
 
     example = "For example: ./invoke mirror pull --lock locks/ID.lock.json --to mirror"
@@ -46,7 +46,7 @@ def mirror(flags: MirrorFlags) -> None:
 
 
 def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Say) -> MirrorDocument:
-    """Fetch what a lock names into a folder.
+    """Fetch what a lock pins into a folder.
 
     Raises:
         Failure: as :func:`trainwright.lock.mirror.pull`.

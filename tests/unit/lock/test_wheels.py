@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from trainwright.core import runner
 from trainwright.core.errors import Conflict, RequestError, SourceError
-from trainwright.core.paths import images_dir
 from trainwright.core.runner import Completed
 from trainwright.lock import make
 from trainwright.lock import wheels as resolver
@@ -24,7 +23,6 @@ from trainwright.site.site import Site
 
 SHA = "ab" * 32
 SECRET_INDEX = "https://someone:hunter2@index.example/simple"
-LINES = sorted(images_dir().glob("*/*/line.yaml"))
 
 
 def wheel(file: str, sha: str = SHA, base: str = "https://files.example/a") -> str:
