@@ -35,7 +35,7 @@ def test(flags: TestFlags) -> None:
 
 @verb
 def generate(flags: CheckFlag) -> None:
-    """Make the generated files anew: Dockerfiles, JSON schemas, the pipeline."""
+    """Write the generated files again: Dockerfiles, JSON schemas, the pipeline."""
     from devtools.generated import generate as make
 
     make(check=flags.check)
@@ -107,7 +107,7 @@ class RefreshDlcFlags(CheckFlag):
 
 @verb
 def refresh_dlc(flags: RefreshDlcFlags) -> None:
-    """Make the table of AWS's Deep Learning Containers anew (needs the package index)."""
+    """Update the table of AWS's Deep Learning Containers (needs the package index)."""
     from pathlib import Path
 
     from devtools.refresh_dlc import refresh_dlc as make

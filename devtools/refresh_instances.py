@@ -7,43 +7,40 @@ value). If two differ in a fact, the refresh stops and lists them, until a perso
 
 from __future__ import annotations
 
-import ast
 import difflib
-import gzip
 import hashlib
-import json
-import re
 import sys
 import tarfile
 import tempfile
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
 
 from packaging.utils import parse_sdist_filename, parse_wheel_filename
 
+from devtools.instance_claims import (
+    Facts,
+    claims_of_core,
+    claims_of_hyperpod,
+    claims_of_moto,
+    claims_of_toolkit,
+    valid_types,
+)
+from devtools.instance_merge import merge, table_text
 from trainwright.cli.program import say
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.owned import write_atomically
-from trainwright.core.records import parse_record
 from trainwright.core.runner import run
 from trainwright.sagemaker.instances import (
     PATH,
-    SCHEMA,
-    Instance,
     InstanceCorrection,
     InstanceProvenance,
     PublishedFile,
     read_table,
 )
-
-Fact = int | float | str | bool
-Facts = dict[str, Fact]
-Claims = Mapping[str, Mapping[str, Facts]]  # source → instance type → facts
 
 MAX_BYTES = 100_000
 DEVICES = ("gpus", "gpu", "gpu_memory_gib", "neuron_devices", "neuron_cores")
@@ -89,224 +86,6 @@ CORRECTIONS = (
         why=_GRACE,
     ),
 )
-
-
-# --- what each package says -----------------------------------------------------------------------------------------
-
-
-def valid_types(service_model: bytes) -> list[str]:
-    """The training instance types that SageMaker's API accepts, from botocore's ``service-2.json.gz``."""
-    names: list[str] = json.loads(gzip.decompress(service_model))["shapes"]["TrainingInstanceType"]["enum"]
-    return names
-
-
-def claims_of_core(table: bytes) -> dict[str, Facts]:
-    """GPU count and memory from sagemaker-core's ``instance_gpu_info.json``.
-
-    Raises:
-        RequestError: two regions of the table differ about one type.
-    """
-    claims: dict[str, Facts] = {}
-    for region, types in json.loads(table).items():
-        for name, said in types.items():
-            count = said["Count"]
-            facts: Facts = {"gpus": count, "gpu_memory_gib": _gib(said["TotalGpuMemoryInMiB"] / count)}
-            if claims.setdefault(name, facts) != facts:
-                raise RequestError(f"sagemaker-core: {name} differs between regions: {facts} in {region}")
-    return claims
-
-
-def claims_of_hyperpod(module: bytes) -> dict[str, Facts]:
-    """Counts, vCPUs and memory from the constant ``INSTANCE_RESOURCES`` of sagemaker-hyperpod."""
-    return {
-        name: {
-            "gpus": said["gpu"],
-            "neuron_devices": said["trainium"],
-            "efa": said["efa"],
-            "vcpus": said["cpu"],
-            "memory_gib": said["memory"],
-        }
-        for name, said in constant(module, "INSTANCE_RESOURCES").items()
-    }
-
-
-def claims_of_moto(table: bytes) -> dict[str, Facts]:
-    """Everything that EC2's DescribeInstanceTypes answered when moto took its ``instance_types.json.gz``."""
-    return {f"ml.{name}": _from_ec2(said) for name, said in json.loads(gzip.decompress(table)).items()}
-
-
-def claims_of_toolkit(module: bytes) -> dict[str, Facts]:
-    """Which types get EFA variables from sagemaker-training by itself (the two lists in its ``__init__.py``)."""
-    rdma = set(constant(module, "SM_EFA_RDMA_INSTANCES"))
-    efa = set(constant(module, "SM_EFA_NCCL_INSTANCES"))
-    return {name: {"toolkit_efa": name in efa, "toolkit_rdma": name in rdma} for name in sorted(efa | rdma)}
-
-
-def constant(module: bytes, name: str) -> Any:
-    """The literal that a Python module assigns to ``name``; the module is parsed, not run.
-
-    Raises:
-        RequestError: there is no such assignment, or not of a literal.
-    """
-    for statement in ast.parse(module).body:
-        if isinstance(statement, ast.Assign) and any(
-            isinstance(t, ast.Name) and t.id == name for t in statement.targets
-        ):
-            try:
-                return ast.literal_eval(statement.value)
-            except ValueError:
-                raise RequestError(f"{name} is no literal any more") from None
-    raise RequestError(f"there is no constant {name}")
-
-
-def _from_ec2(said: Mapping[str, Any]) -> Facts:
-    network = said["NetworkInfo"]
-    facts: Facts = {
-        "gpus": 0,
-        "neuron_devices": 0,
-        "neuron_cores": 0,
-        "efa": network.get("EfaInfo", {}).get("MaximumEfaInterfaces", 0),
-        "vcpus": said["VCpuInfo"]["DefaultVCpus"],
-        "memory_gib": _gib(said["MemoryInfo"]["SizeInMiB"]),
-        "architecture": said["ProcessorInfo"]["SupportedArchitectures"][-1],  # i386 comes before x86_64
-    }
-    if "GpuInfo" in said:
-        gpus = said["GpuInfo"]["Gpus"]
-        facts["gpus"] = sum(each["Count"] for each in gpus)
-        facts["gpu"] = gpus[0]["Name"]
-        facts["gpu_memory_gib"] = _gib(gpus[0]["MemoryInfo"]["SizeInMiB"])
-    if "NeuronInfo" in said:
-        devices = said["NeuronInfo"]["NeuronDevices"]
-        facts["neuron_devices"] = sum(each["Count"] for each in devices)
-        facts["neuron_cores"] = sum(each["Count"] * each["CoreInfo"]["Count"] for each in devices)
-    return facts
-
-
-def _gib(mib: float) -> int | float:
-    gib = round(mib / 1024, 2)
-    return int(gib) if gib == int(gib) else gib
-
-
-# --- from claims to the table ---------------------------------------------------------------------------------------
-
-
-def merge(
-    valid: Sequence[str],
-    claims: Claims,
-    corrections: Sequence[InstanceCorrection] = (),
-    *,
-    training_only: Sequence[str] = (),
-) -> dict[str, Instance]:
-    """One record per valid training instance type, in the order of names (numbers by value).
-
-    Args:
-        valid: the types that SageMaker accepts.
-        claims: source → instance type → facts; types that are not valid are passed over.
-        corrections: applied to the claims first.
-        training_only: sources that name training types alone: another name in them is an error (a typing error there).
-
-    Raises:
-        RequestError: sources contradict each other, a type's facts are incomplete, or a correction does not apply any
-            more; every such case is listed, also in ``details["faults"]``.
-    """
-    faults: list[str] = []
-    corrected = _corrected(claims, corrections, faults)
-    for source in training_only:
-        strangers = sorted(set(corrected.get(source, {})) - set(valid))
-        faults += [f"{source} names {name}, which is no training instance type" for name in strangers]
-    table: dict[str, Instance] = {}
-    for name in sorted(valid, key=_natural):
-        said = {source: types[name] for source, types in corrected.items() if name in types}
-        facts: Facts = {"neuron_devices": 0, "toolkit_efa": False, "toolkit_rdma": False}
-        complete = len(faults)
-        for field in Instance.model_fields:
-            values = {source: each[field] for source, each in said.items() if field in each}
-            if len(set(values.values())) > 1:
-                listed = ", ".join(f"{value!r} ({source})" for source, value in values.items())
-                faults.append(f"{name}: {field} is {listed}")
-            if values:
-                facts[field] = next(iter(values.values()))
-        faults += [f"{name}: {fault}" for fault in _implausible(facts)]
-        if len(faults) == complete:
-            table[name] = parse_record(
-                Instance,
-                {"gpu": None, "gpu_memory_gib": None, "neuron_cores": 0, **facts, "name": name, "sources": tuple(said)},
-                name,
-            )
-    if faults:
-        raise RequestError(
-            "the sources do not make a table:\n  " + "\n  ".join(faults),
-            remedy="Find out which is right, and say so in CORRECTIONS (devtools/refresh_instances.py).",
-            faults=faults,
-        )
-    return table
-
-
-def _corrected(
-    claims: Claims, corrections: Sequence[InstanceCorrection], faults: list[str]
-) -> dict[str, dict[str, Facts]]:
-    """A copy of the claims with the corrections made; one whose wrong value is gone is a fault."""
-    copy = {source: {name: dict(facts) for name, facts in types.items()} for source, types in claims.items()}
-    for each in corrections:
-        types = copy.get(each.source, {})
-        for name in each.instances:
-            facts = types.get(name)
-            if facts is None or (each.field != "name" and facts.get(each.field) != each.says):
-                now = "it is not there" if facts is None else f"it says {facts.get(each.field)!r}"
-                faults.append(f"a correction has nothing to correct: {each.source}, {name}, {each.field}: {now}")
-            elif each.field != "name":
-                facts[each.field] = each.taken
-            elif each.taken in types:
-                faults.append(f"a correction must go: {each.source} has {each.taken} besides {name}")
-            else:
-                types[str(each.taken)] = types.pop(name)
-    return copy
-
-
-def _implausible(facts: Facts) -> Iterator[str]:
-    """What is missing or cannot be true of one type."""
-    for field in ("gpus", "efa", "vcpus", "memory_gib", "architecture"):
-        if field not in facts:
-            yield f"no source says {field}"
-    if facts["neuron_devices"] and not facts.get("neuron_cores"):
-        yield "no source says neuron_cores"
-    if facts["toolkit_efa"] and facts.get("efa") == 0:
-        yield "efa is 0, but sagemaker-training treats it as an EFA type"
-    if facts["toolkit_rdma"] and not facts["toolkit_efa"]:
-        yield "sagemaker-training sets RDMA for it, but not EFA"
-
-
-def _natural(name: str) -> tuple[str | int, ...]:
-    parts = re.split(r"(\d+)", name)
-    return tuple(int(part) if place % 2 else part for place, part in enumerate(parts))
-
-
-def table_text(table: Mapping[str, Instance], provenance: InstanceProvenance) -> str:
-    """The content of ``instances.json``: a line per record, so that a change reads well in a review."""
-    known = provenance.model_dump(mode="json")
-    sources = [f"{json.dumps(name)}: {json.dumps(source)}" for name, source in known["sources"].items()]
-    corrections = [json.dumps(each) for each in known["corrections"]]
-    rows = [f"{json.dumps(name)}: {json.dumps(_row(each))}" for name, each in table.items()]
-    return "\n".join(
-        [
-            "{",
-            f'"schema": {json.dumps(SCHEMA)},',
-            f'"provenance": {{"made_by": {json.dumps(known["made_by"])}, "sources": {{',
-            ",\n".join(sources),
-            '}, "corrections": [',
-            ",\n".join(corrections),
-            "]},",
-            '"instances": {',
-            ",\n".join(rows),
-            "}",
-            "}\n",
-        ]
-    )
-
-
-def _row(each: Instance) -> dict[str, Any]:
-    row = each.model_dump(mode="json", exclude={"name"})
-    return {key: int(value) if isinstance(value, float) and value.is_integer() else value for key, value in row.items()}
 
 
 # --- where the claims come from -------------------------------------------------------------------------------------

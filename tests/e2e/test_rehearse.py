@@ -22,7 +22,6 @@ from trainwright.rehearse.artifacts import foreign, hand_over
 from trainwright.rehearse.network import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[2]
-PREFIX = "trainwright-rehearsal-"
 LABEL = "io.trainwright.rehearsal"
 
 DDP = """

@@ -133,3 +133,10 @@ class BareMachine:
 
 
 Docker = Callable[..., Path]
+
+
+def consenting_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BareMachine:
+    """A bare machine whose user agreed to the installation of an engine."""
+    made = BareMachine(tmp_path, monkeypatch)
+    monkeypatch.setenv("TRAINWRIGHT_ENGINE_SETUP", "auto")
+    return made

@@ -1,7 +1,7 @@
 """What can be built: image lines (``images/``) and components (``templates/components/``), as typed data.
 
-Reading the catalog imports neither jinja2 nor docker nor boto3; ``plan`` and ``list`` are answered from here. They read
-only what they ask for (:func:`open_catalog`): a plan the lines of its framework and the components that it considers.
+Reading the catalog imports neither jinja2 nor docker nor boto3, so ``plan`` and ``list`` start fast. They read
+only what they need (:func:`open_catalog`): a plan reads the lines of its framework and the components it considers.
 Whatever changes or publishes the catalog reads and checks all of it (:func:`load_catalog`).
 """
 
@@ -20,11 +20,11 @@ from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir, own_catalog, templates_dir
 from trainwright.core.records import parse_record
 
-# The provider that every component has: nothing is installed, as the base image holds it.
+# A provider of every component: the base image contains it, so nothing is installed.
 BASE = "base"
 IN_BASE = Provider(
-    about="the base image already holds it",
-    unchecked="its version is the one that the publisher of the base image names",
+    about="the base image already contains it",
+    unchecked="the publisher of the base image states its version",
 )
 
 
@@ -32,7 +32,7 @@ V = TypeVar("V")
 
 
 class _OnDemand(Mapping[str, V], Generic[V]):
-    """A mapping with known keys whose values are read when they are first asked for."""
+    """A mapping with known keys whose values are read on first access."""
 
     def __init__(self, names: Iterable[str], read: Callable[[str], V]) -> None:
         self._values: dict[str, V | None] = dict.fromkeys(names)
@@ -45,7 +45,7 @@ class _OnDemand(Mapping[str, V], Generic[V]):
         return value
 
     def __contains__(self, name: object) -> bool:
-        return name in self._values  # Mapping's own would read the value
+        return name in self._values  # the method of Mapping would read the value
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -55,13 +55,13 @@ class _OnDemand(Mapping[str, V], Generic[V]):
 
 
 class Catalog:
-    """All lines, components and rules; asks for a name that does not exist are errors with the nearest one.
+    """All lines, components and rules. An unknown name is an error that suggests the nearest one.
 
     Args:
         lines: the image lines, or those of each framework under its name.
         components: by name.
-        rules: what does not go together.
-        component_roots: the folders that hold the components' folders (default: those of ``components``).
+        rules: known incompatibilities.
+        component_roots: the parent folders of the components' folders (default: those of ``components``).
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class Catalog:
 
     @property
     def lines(self) -> list[Line]:
-        """Every image line, by framework and then the oldest first."""
+        """Every image line, sorted by framework, oldest first."""
         return [entry for framework in self.frameworks() for entry in self._lines[framework]]
 
     def lines_of(self, framework: str) -> Sequence[Line]:
-        """The image lines of a framework, the oldest first; none where the catalog does not know it."""
+        """The image lines of a framework, oldest first; empty if the framework is unknown."""
         return self._lines.get(framework, ())
 
     def component(self, name: str, where: str) -> ComponentFolder:
@@ -104,7 +104,7 @@ class Catalog:
         return self.components[name]
 
     def from_packages(self, entry: Line) -> bool:
-        """Whether package registries alone are enough for an image line: a base of Debian's packages, no archives."""
+        """Whether an image line needs nothing but package registries: a Debian base and no archives."""
         chosen = entry.line.components if entry.line.base.kind == "debian" else {}
         self.check_references(entry, chosen)
         providers = [(self.components[name].component.providers[s.provider], s.version) for name, s in chosen.items()]
@@ -112,7 +112,7 @@ class Catalog:
         return bool(chosen) and all(source.package for source in sources)
 
     def template_folders(self) -> list[Path]:
-        """Where templates are looked for: a user's own components first, as they may stand for shipped ones."""
+        """The search path of templates; a user's components come first because they may replace shipped ones."""
         shipped = templates_dir() / "components"
         roots = self._component_roots
         if roots is None:
@@ -124,14 +124,14 @@ class Catalog:
         return sorted(self._lines)
 
     def check_references(self, entry: Line, chosen: Mapping[str, Selection]) -> None:
-        """Hold components that a line names to what there is.
+        """Check that the components of a line exist.
 
         Args:
             entry: the line.
-            chosen: the components; of others only the names are looked at, as their files may not have been read.
+            chosen: the components to check in full; of all others only the name is checked, and no file is read.
 
         Raises:
-            RequestError: a component, provider or version does not exist, or is not made for such an image.
+            RequestError: a component, provider or version does not exist, or does not support such an image.
         """
         for name in (*entry.line.components, *entry.line.options):
             if name not in self.components:
@@ -153,20 +153,20 @@ class Catalog:
             if provider.sources_for(selection.version, target_of(entry.line)) is None:
                 made = ", ".join(build.made_for for build in versions[selection.version].builds)
                 what = f"{name} {selection.version} ({selection.provider})"
-                raise RequestError(f"{entry.path}: {what} is made for {made} alone")
+                raise RequestError(f"{entry.path}: {what} supports only {made}")
 
 
 def load_catalog(images: Path | None = None, templates: Path | None = None) -> Catalog:
     """Read every image line, component and rule, and check all of it.
 
     Args:
-        images: the folder of image lines alone; by default the shipped one and the user's.
-        templates: the folder that holds ``components/`` and ``rules.yaml`` alone; by default the shipped one and the
+        images: the only folder of image lines to read; by default the shipped one and the user's.
+        templates: the only folder with ``components/`` and ``rules.yaml`` to read; by default the shipped one and the
             user's.
 
     Raises:
         RequestError: a file is malformed, or names a component, provider or version that does not exist; a component
-            cannot be proven; two lines mean the same, or a folder's name says something else than its line.
+            cannot be proven; two lines are equivalent, or a folder's name does not match its line.
     """
     catalog, _ = _open(images, templates)
     _check(catalog)
@@ -180,12 +180,12 @@ def _check(catalog: Catalog) -> None:
 
 
 def open_catalog() -> Catalog:
-    """The catalog, of which only the rules are read; lines and components follow when they are asked for.
+    """The catalog with its rules; lines and components are read on first access.
 
-    A user's own folder (``--catalog``) is what people are at work on, so with one everything is read and checked.
+    A user's own folder (``--catalog``) is work in progress, so if there is one, everything is read and checked.
 
     Returns:
-        A catalog that raises RequestError where a file that is asked for is malformed, as :func:`load_catalog` does.
+        A catalog that raises RequestError when it reads a malformed file, as :func:`load_catalog` does.
 
     Raises:
         RequestError: the rules are malformed, or the user's folder is not a catalog.
@@ -197,18 +197,18 @@ def open_catalog() -> Catalog:
 
 
 def _open(images: Path | None, templates: Path | None) -> tuple[Catalog, bool]:
-    """The catalog that reads on demand, and whether a folder of the user's is part of it.
+    """The catalog that reads on demand, and whether it includes a folder of the user's.
 
-    What the user's own folder (:func:`trainwright.core.paths.own_catalog`) holds comes on top of what is shipped; a
-    line, component or rule file with the path of a shipped one takes its place.
+    The user's folder (:func:`trainwright.core.paths.own_catalog`) is an overlay on what is shipped: a line, component
+    or rule file replaces the shipped one of the same path.
     """
     image_roots, template_roots = [images or images_dir()], [templates or templates_dir()]
     own = own_catalog() if images is None and templates is None else None
     if own is not None:
         if not (own / "images").is_dir() and not (own / "templates" / "components").is_dir():
             raise RequestError(
-                f"{own}: holds neither images/ nor templates/components/",
-                remedy="CONTRIBUTING.md says what a folder of your own image lines and components holds.",
+                f"{own}: contains neither images/ nor templates/components/",
+                remedy="CONTRIBUTING.md describes the layout of a folder with your own image lines and components.",
             )
         image_roots.append(own / "images")
         template_roots.append(own / "templates")
@@ -261,7 +261,7 @@ def _order(entry: Line) -> tuple[bool, tuple[int, ...]]:
 
 
 def target_of(line: ImageLine, version: str | None = None) -> BuildTarget:
-    """What an image of a line is made for (``version``: of another version of the framework)."""
+    """What an image of a line is built for (``version``: for another version of the framework)."""
     return BuildTarget(line.framework, version or line.version, line.cuda, line.python)
 
 
@@ -274,7 +274,7 @@ def _check_rules(catalog: Catalog, file: Path) -> None:
 
 
 def _check_requirements(catalog: Catalog) -> None:
-    """Hold what every component requires to what there is."""
+    """Check that everything that a component requires exists."""
     parts = [folder.component for folder in catalog.components.values()]
     provided = {*catalog.components, *(name for part in parts for name in part.provides)}
     for folder in catalog.components.values():

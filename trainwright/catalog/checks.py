@@ -1,7 +1,7 @@
-"""What a component and a set of image lines must have before anything is made of them.
+"""What a component and a set of image lines must have before they are used.
 
-The promise of the project is that the probe finds in an image what its plan names. It holds for everything in a catalog
-only if a component that cannot be probed, or that no image test looks at, is refused where it is read.
+The project promises that the probe finds in an image what its plan says. This is true of a whole catalog only if a
+component that has no probe or no image test is rejected when it is read.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _GUIDE = 'CONTRIBUTING.md, "Add a component", has an example.'
 
 
 def check_provable(component: Component, file: Path) -> None:
-    """Refuse a component of which an image could not be proven to hold what the plan says.
+    """Refuse a component whose presence in an image could not be proven.
 
     Args:
-        component: as its file says.
-        file: that file; the image tests lie beside it.
+        component: as read from its file.
+        file: that file; the image tests are beside it.
 
     Raises:
         RequestError: a provider lacks an expectation or the probe for it, or the image test is missing.
@@ -33,10 +33,10 @@ def check_provable(component: Component, file: Path) -> None:
     try:
         if re.search(r"^\s*def test_\w", tests.read_text(errors="replace"), re.MULTILINE):
             return
-        wrong = f"{tests}: holds no test"
+        wrong = f"{tests}: contains no test"
     except OSError:
-        wrong = f"{tests}: no such file, so no image test looks at {component.name}"
-    raise RequestError(wrong, remedy=f"Add a function test_... to {tests} that holds inside the image. {_GUIDE}")
+        wrong = f"{tests}: no such file, so {component.name} has no image test"
+    raise RequestError(wrong, remedy=f"Add a function test_... to {tests} that passes inside the image. {_GUIDE}")
 
 
 def test_file(name: str) -> str:
@@ -47,24 +47,24 @@ def test_file(name: str) -> str:
 def _check_provider(where: str, provider: Provider, probe: tuple[ProbeStep, ...]) -> None:
     if provider.unchecked:
         if provider.expect:
-            raise RequestError(f"{where}: has both expect and unchecked", remedy="Leave one of them out.")
+            raise RequestError(f"{where}: has both expect and unchecked", remedy="Remove one of them.")
         return
     if not any("{" in value for value in provider.expect.values()):
-        what = "expects nothing that follows from its version" if provider.expect else "expect is missing"
+        what = "no expectation follows from its version" if provider.expect else "expect is missing"
         raise RequestError(
-            f"{where}: {what}, so no image could be held to its plan",
+            f"{where}: {what}, so an image could not be checked against its plan",
             remedy=f'Add what the probe must find, for example expect: {{version: "{{version}}"}}. {_GUIDE}',
         )
     if lost := [fact for fact in provider.expect if not any(_learns(step, fact) for step in probe)]:
-        what = "probe is missing" if not probe else "no step of its probe learns this"
+        what = "probe is missing" if not probe else "no step of its probe reports them"
         raise RequestError(
             f"{where}: {what}, but expect names {', '.join(lost)}",
-            remedy=f"Add a step under probe: that learns it, or take it out of expect. {_GUIDE}",
+            remedy=f"Add a step under probe: that reports them, or remove them from expect. {_GUIDE}",
         )
 
 
 def _learns(step: ProbeStep, fact: str) -> bool:
-    """Whether a step can give a fact; a script that gives it has the fact's name somewhere."""
+    """Whether a step can report a fact; a script that does contains the fact's name."""
     return fact in step.match or bool(step.python and re.search(rf"\b{re.escape(fact)}\b", step.python))
 
 
@@ -72,7 +72,7 @@ def _learns(step: ProbeStep, fact: str) -> bool:
 
 
 def check_lines(entries: Iterable[Line]) -> None:
-    """Refuse lines that nothing tells apart, and folders whose name says something else than the line in them.
+    """Refuse equivalent lines, and folders whose name does not match the line in them.
 
     Raises:
         RequestError: naming the files and what to do.
@@ -88,21 +88,21 @@ def check_lines(entries: Iterable[Line]) -> None:
             )
         if entry.name not in (names := line_names(line)):
             raise RequestError(
-                f"{path}: the folder's name does not say what is in it: {names[0]}",
+                f"{path}: the folder's name does not match the line in it, which is {names[0]}",
                 remedy=f"Rename {folder} to {folder.with_name(names[0])}, or correct the line in it.",
             )
         key = (line.framework, line.version, line.cuda, line.python, line.base.kind, line.base.os, line.variant)
         if other := seen.get(key):
             raise RequestError(
-                f"{path}: means the same as {other}: {' '.join(filter(None, key))}",
-                remedy="Remove one of the two, or add variant: with what sets it apart. A line of your own catalog "
-                f"takes the place of a shipped one of the same path: images/{line.framework}/{other.parent.name}.",
+                f"{path}: is equivalent to {other}: {' '.join(filter(None, key))}",
+                remedy="Remove one of the two, or add variant: with what distinguishes it. A line of your own catalog "
+                f"replaces a shipped one with the same path: images/{line.framework}/{other.parent.name}.",
             )
         seen[key] = path
 
 
 def refuse_old_layout(images: Path) -> None:
-    """Refuse lines that are files of their own, as they were before each had a folder.
+    """Refuse lines in the old layout, where each was a file instead of a folder.
 
     Raises:
         RequestError: naming the first and the commands that move it.
@@ -112,16 +112,16 @@ def refuse_old_layout(images: Path) -> None:
         moves = [f"mkdir -p {folder}", f"mv {path} {folder / LINE_FILE}"]
         moves += [f"mv {lock} {folder / LOCK_FILE}"] if lock.is_file() else []
         raise RequestError(
-            f"{path}: an image line has a folder of its own now: {folder / LINE_FILE}",
+            f"{path}: image lines now have a folder each: {folder / LINE_FILE}",
             remedy=f"Move it: {' && '.join(moves)}",
         )
 
 
 def line_names(line: ImageLine) -> list[str]:
-    """What the folder of a line may be called; the usual name is first.
+    """The valid names of a line's folder; the usual one comes first.
 
-    Version, CUDA (as AWS calls it) and variant, which may stand before the CUDA version; lines that need packages alone
-    may leave the version out. The Python version may be added where it alone tells two lines apart.
+    Version, CUDA (in AWS's spelling) and variant, which may come before the CUDA version; lines that need only packages
+    may omit the version. The Python version may be added if nothing else distinguishes two lines.
     """
     version, cuda = line.version.partition("+")[0], line.published_cuda or line.cuda_tag
     shapes = [(version, cuda, line.variant), (version, line.variant, cuda)]

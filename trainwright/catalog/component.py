@@ -30,10 +30,10 @@ from trainwright.user.files import component_files
 
 
 class SourceFile(Record):
-    """One downloaded input of a build stage: an archive (``url``, ``mirrors``: further places of the same bytes, tried
+    """One downloaded input of a build stage: an archive (``url``, ``mirrors``: further URLs of the same bytes, tried
     in this order) or a file of a Debian source package (``package``: apt knows where).
 
-    An archive without a ``sha256`` is one for which nobody publishes any: the first use records it (``lock``). A file
+    An archive without a ``sha256`` is one whose checksum nobody publishes: the first use records it (``lock``). A file
     that ends in ``.whl`` is a Python wheel; it is installed without its dependencies.
     """
 
@@ -46,15 +46,15 @@ class SourceFile(Record):
     @model_validator(mode="after")
     def _comes_from_somewhere(self) -> SourceFile:
         if bool(self.package) == bool(self.url or self.mirrors):
-            raise ValueError(f"{self.file}: name where it comes from: either package, or url and mirrors")
+            raise ValueError(f"{self.file}: give its source: either package, or url and mirrors")
         if self.package and self.sha256 is None:
             raise ValueError(f"{self.file}: a file of a Debian source package needs its sha256")
         return self
 
 
 class ArchiveTemplate(Record):
-    """Where the archive of a version lies that names its checksum alone; ``{version}`` and the provider's values are
-    filled in."""
+    """Where to find the archive of a version that states only its checksum; ``{version}`` and the provider's values
+    are filled in."""
 
     file: FilledFileName
     url: Url
@@ -62,7 +62,7 @@ class ArchiveTemplate(Record):
 
 
 class BuildTarget(NamedTuple):
-    """What an image is made for; the words by which the files of a version are told apart."""
+    """What an image is built for: the properties that select between the files of a version."""
 
     framework: str
     framework_version: str
@@ -71,7 +71,7 @@ class BuildTarget(NamedTuple):
 
 
 class Build(Record):
-    """The files of a version for images of one kind: what is named must be equal, or the image's begin with it."""
+    """The files of a version for images of one kind: each property must equal the image's, or be its beginning."""
 
     framework: Name | None = None
     framework_version: AnyVersion | None = None
@@ -94,8 +94,8 @@ class Build(Record):
 class VersionFiles(Record):
     """What a provider needs for one version of its component.
 
-    Either ``sha256`` of the archive that the provider's ``archive`` names (or of none, where there is no such), or
-    ``sources`` in full, or ``builds``: files by framework, CUDA and Python, where one version has several.
+    Either the ``sha256`` of the provider's ``archive`` (if it has one), or ``sources`` in full, or ``builds``: files by
+    framework, CUDA and Python, if a version has several.
     """
 
     sha256: Sha256 | None = None
@@ -106,12 +106,12 @@ class VersionFiles(Record):
     @model_validator(mode="after")
     def _one_way(self) -> VersionFiles:
         if sum(map(bool, (self.sha256, self.sources, self.builds))) > 1:
-            raise ValueError("name one of sha256, sources and builds")
+            raise ValueError("give one of sha256, sources and builds")
         return self
 
 
 class VersionRange(Record):
-    """What holds for a range of versions: ``values`` for the template, another ``archive``, further ``requires``."""
+    """What applies to a range of versions: ``values`` for the template, another ``archive``, further ``requires``."""
 
     versions: Range
     values: dict[VariableName, OneLine] = {}
@@ -128,7 +128,7 @@ class SystemPackages(Record):
 
 
 class ProbeStep(Record):
-    """How the probe learns facts of a component inside the image.
+    """How the probe finds facts about a component inside the image.
 
     Either ``python``: a script whose last line of output is a JSON object of facts; or ``run``: a shell command,
     with ``match``: fact name to a regular expression whose first group is the fact.
@@ -141,45 +141,45 @@ class ProbeStep(Record):
     @model_validator(mode="after")
     def _one_way(self) -> ProbeStep:
         if bool(self.python) == bool(self.run) or bool(self.run) != bool(self.match):
-            raise ValueError("name either python, or run and match")
+            raise ValueError("give either python, or run and match")
         for fact, pattern in self.match.items():
             try:
                 groups = re.compile(pattern).groups
             except re.error as wrong:
                 raise ValueError(f"match of {fact} is not a regular expression: {wrong}") from None
             if not groups:
-                raise ValueError(f"match of {fact} has no group: put what is the fact in brackets")
+                raise ValueError(f"match of {fact} has no group: put the fact in parentheses")
         return self
 
 
 class Tied(Record):
-    """A component whose version another one decides: it changes only together with that."""
+    """A component whose version follows from another one: it changes only together with that."""
 
     to: Name
     why: Prose
 
 
 class Provider(Record):
-    """One way to come by a component.
+    """One way to get a component.
 
     Attributes:
-        about: what a user should know of it, in a line.
-        versions: what is known; where it is empty any version that the line's lock holds will do.
-        archive: the archive of a version that names its checksum alone.
-        ranges: what holds for ranges of versions, in a real version order; later ones win.
+        about: what a user should know about it, in one line.
+        versions: the known versions; if empty, any version in the line's lock is valid.
+        archive: the archive of a version that states only its checksum.
+        ranges: what applies to ranges of versions, compared as versions; later ones win.
         values: for the template, for every version.
-        requires: components (or what they provide) that this provider needs beside those of the component.
+        requires: components (or what they provide) that this provider needs in addition to those of the component.
         apt: packages of Debian and Ubuntu.
         dnf: packages of Amazon Linux.
         compile_memory_gb: of one compile job.
         environment: of the image; ``{version}``, ``{cuda}``, ``{python}`` and values are filled in.
-        path: directories of programs, in front of ``PATH``.
-        expect: what the probe must find, by fact; filled in, too, and ``*`` at the end leaves the rest open. ``{code}``
-            is the digest of the user's code, or ``*`` where none is baked.
-        unchecked: why the probe does not look for its version, in place of ``expect``; plans say so.
-        probe: takes the place of the component's probe.
-        owns: patterns of the Python packages that its layer holds.
-        tied: the component that decides its version, where one does.
+        path: directories of programs, prepended to ``PATH``.
+        expect: what the probe must find, by fact; filled in as well; ``*`` at the end matches anything. ``{code}`` is
+            the digest of the user's code, or ``*`` if none is baked in.
+        unchecked: instead of ``expect``: why the probe does not check its version; shown in plans.
+        probe: replaces the component's probe.
+        owns: patterns of the Python packages in its layer.
+        tied: the component that decides its version, if any.
     """
 
     about: Prose
@@ -200,7 +200,7 @@ class Provider(Record):
     tied: Tied | None = None
 
     def values_for(self, version: str) -> dict[str, str]:
-        """The values of a version: the provider's, those of the ranges it lies in, its own."""
+        """The values of a version: the provider's, those of its ranges, and its own."""
         values = dict(self.values)
         for each in self._ranges_of(version):
             values |= each.values
@@ -208,11 +208,11 @@ class Provider(Record):
         return values | (known.values if known else {})
 
     def requires_for(self, version: str) -> tuple[str, ...]:
-        """The components that a version needs beside those that every one does."""
+        """The components that a version needs in addition to those that every version needs."""
         return (*self.requires, *(name for each in self._ranges_of(version) for name in each.requires))
 
     def sources_for(self, version: str, target: BuildTarget) -> tuple[SourceFile, ...] | None:
-        """What a version is made from in an image; ``None`` where it has files, but none for such an image."""
+        """What a version is made from in an image; ``None`` if it has files but none for such an image."""
         known = self.versions.get(version)
         if known is None:
             return ()
@@ -233,7 +233,7 @@ class Provider(Record):
 
 
 class Notice(Record):
-    """Something a user should know of a component; left out where the component ``unless`` is chosen as well."""
+    """Something a user should know about a component; omitted if the component ``unless`` is chosen as well."""
 
     says: Prose
     unless: Name | None = None
@@ -244,7 +244,7 @@ class Component(Record):
 
     name: Name
     summary: Prose
-    order: int = Field(description="place of its layers: what changes least comes first")
+    order: int = Field(description="position of its layers: what changes least comes first")
     providers: dict[Name, Provider]
     requires: tuple[Name, ...] = ()
     excludes: tuple[Name, ...] = ()
@@ -254,19 +254,19 @@ class Component(Record):
 
 
 class ComponentFolder(Record):
-    """A component and the folder that holds its data, template and tests."""
+    """A component and the folder of its data, template and tests."""
 
     component: Component
     path: Path
 
     @cached_property
     def files(self) -> dict[str, str]:
-        """The files of the folder that a build context carries: mode and sha256 by name.
+        """The folder's files in a build context: mode and sha256 by name.
 
         Raises:
             RequestError: one cannot enter a context.
         """
-        found = component_files(self.path, allow_secrets=True)  # credentials are refused where a context is written
+        found = component_files(self.path, allow_secrets=True)  # write_context refuses credentials
         return {file.name: f"{'755' if file.executable else '644'} {file.sha256()}" for file in found}
 
 

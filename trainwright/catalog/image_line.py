@@ -1,4 +1,4 @@
-"""Image lines (``images/<framework>/<line>/line.yaml``): known-good sets and where the knowledge comes from."""
+"""Image lines (``images/<framework>/<line>/line.yaml``): known-good sets of versions, with their evidence."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from trainwright.site.apt_sources import DEBIAN_SUITES
 
 Status = Literal["supported", "unmaintained", "end-of-support"]
 BaseKind = Literal["debian", "nvidia", "dlc"]
-# In the folder of a line, images/<framework>/<line>; its rendered Dockerfile lies there as well.
+# In the folder of a line, images/<framework>/<line>, beside its rendered Dockerfile.
 LINE_FILE = "line.yaml"
 LOCK_FILE = "lock.json"
-# What an image is called in FROM: no digest, no tag named latest; a lock adds the digest.
+# An image reference for FROM: no digest and no tag latest; a lock adds the digest.
 _REFERENCE = r"^[a-z0-9][A-Za-z0-9_.-]*(:[0-9]+)?(/[A-Za-z0-9_.-]+)*:[A-Za-z0-9_][A-Za-z0-9_.-]*$"
 
 
 class Evidence(Record):
-    """How a row is known: where it was read or measured, when, and what it says."""
+    """Why a row is correct: where it was read or measured, when, and what it says."""
 
     source: Prose = Field(min_length=1)
     date: Prose = Field(min_length=1)
@@ -60,10 +60,10 @@ class LineBase(Record):
     """What an image starts from.
 
     Attributes:
-        kind: ``debian`` (a root file system made on the spot; CUDA comes with the wheels), ``nvidia`` (``nvidia/cuda``)
-            or ``dlc`` (an AWS Deep Learning Container that is extended).
+        kind: ``debian`` (a root file system made locally; CUDA comes with the wheels), ``nvidia`` (``nvidia/cuda``)
+            or ``dlc`` (an AWS Deep Learning Container to extend).
         os: distribution and release, such as ``ubuntu-20.04``.
-        image: what the image itself starts from; nothing where it is made on the spot.
+        image: what the image itself starts from; None if it is made locally.
         build_image: what build stages start from, of the same distribution; by default ``image``.
     """
 
@@ -75,7 +75,7 @@ class LineBase(Record):
     @model_validator(mode="after")
     def _can_be_made(self) -> LineBase:
         if self.image is None and self.kind != "debian":
-            raise ValueError(f"key 'image' is missing: a base of kind {self.kind} is an image")
+            raise ValueError(f"key 'image' is missing: a base of kind {self.kind} needs one")
         if self.image is None:
             known_suite(self.os)
         return self
@@ -85,20 +85,20 @@ class ImageLine(Record):
     """A known-good set for one framework version and one CUDA version.
 
     Attributes:
-        variant: what sets it apart from other lines of the same framework version and CUDA; part of the image's tags.
-        component: the component whose version the framework's is; by default the one of the framework's name.
+        variant: what distinguishes it from lines of the same framework version and CUDA; part of the image's tags.
+        component: the component that provides the framework's version; by default the one named like the framework.
         base: a record, or ``debian-12`` for a Debian root file system.
-        released: whether anybody published an image of this set; the resolver takes one that was not only when it is
-            asked for by its version.
-        preferred: of several lines for one framework version and CUDA, the one to take where nothing tells them apart.
-        published_cuda: the CUDA version in the name of AWS's container, where it is not the one of the framework.
+        released: whether anybody published an image of this set; if not, the resolver uses it only if its version is
+            asked for.
+        preferred: the one to use of several lines for one framework version and CUDA that differ in nothing else.
+        published_cuda: the CUDA version in the name of AWS's container, if it differs from the framework's.
         architectures: compute capabilities of the GPUs that native code is compiled for, such as ``8.0``.
         options: components that ``--with`` adds.
-        constraints: bounds for Python packages that nobody names.
-        excluded: Python packages that something depends on and that no package index brings here: the base image or a
-            component's archive holds them, so the lock leaves them out.
-        as_of: a day; packages that nobody pins are locked as the index had them then, so that they stay near those of a
-            base image of that time.
+        constraints: bounds for Python packages that no component lists.
+        excluded: Python packages that others depend on but that come from the base image or a component's archive
+            instead of a package index; they are not locked.
+        as_of: a date; unpinned packages are locked as the index had them then, so that they fit a base image of that
+            time.
     """
 
     framework: Name
@@ -137,7 +137,7 @@ class ImageLine(Record):
         return cuda_tag(self.cuda)
 
     def goes_by_cuda(self, tag: str) -> bool:
-        """Whether somebody who asks for that CUDA version may mean this line, which AWS may call by another."""
+        """Whether a request for that CUDA version may mean this line, whose AWS tag may state another."""
         return tag in (self.cuda_tag, self.published_cuda)
 
 
@@ -149,12 +149,12 @@ class Line(Record):
 
     @property
     def name(self) -> str:
-        """What sets the line apart from others of its framework, such as ``2.6.0-cu126``."""
+        """What distinguishes the line from others of its framework, such as ``2.6.0-cu126``."""
         return self.path.parent.name
 
     @property
     def file(self) -> str:
-        """The line's file, as people name it."""
+        """The line's file, as shown to users."""
         return f"images/{self.path.parent.parent.name}/{self.name}/{LINE_FILE}"
 
     @property
@@ -167,10 +167,10 @@ def known_suite(os: str) -> str:
     """The suite of Debian's archive that a root file system is made from.
 
     Raises:
-        ValueError: of that distribution none is made.
+        ValueError: the distribution has no such suite.
     """
     if os not in DEBIAN_SUITES:
-        raise ValueError(f"no root file system of {os} can be made. {did_you_mean(os, DEBIAN_SUITES)}")
+        raise ValueError(f"there is no root file system for {os}. {did_you_mean(os, DEBIAN_SUITES)}")
     return DEBIAN_SUITES[os]
 
 
@@ -180,7 +180,7 @@ def cuda_tag(cuda: str) -> str:
 
 
 def version_key(version: str) -> tuple[int, ...]:
-    """The numbers of a version, for an order that knows 1.9 from 1.10; ``cpu`` and other words give nothing."""
+    """The numbers of a version, as a sort key (1.9 before 1.10); empty for ``cpu`` and other words."""
     numbers = []
     for part in version.split("+", maxsplit=1)[0].split("."):
         if not part.isdigit():
@@ -190,6 +190,6 @@ def version_key(version: str) -> tuple[int, ...]:
 
 
 def begins(version: str, prefix: str) -> bool:
-    """Whether a version is, or begins with, the parts of another: 2.6.0 begins with 2.6, not with 2.60."""
+    """Whether a version equals or starts with another, part by part: 2.6.0 starts with 2.6, not with 2.60."""
     plain = version.split("+", maxsplit=1)[0]
     return prefix in (version, plain) or plain.startswith(prefix + ".")

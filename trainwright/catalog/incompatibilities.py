@@ -1,6 +1,6 @@
-"""What does not go together beyond single lines: ``templates/rules.yaml`` as typed data, and held against an image.
+"""Incompatibilities beyond single lines: ``templates/rules.yaml`` as typed data, and which rules apply to an image.
 
-``packaging`` is imported only where a rule has a range to compare.
+``packaging`` is imported only if a rule has a range to compare.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from trainwright.core.records import Record
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
-# A version range in pip's words, such as ">=2.1, <3". Checked by its form here; read only where a rule needs it.
+# A version range in pip's syntax, such as ">=2.1, <3". Only its form is checked here.
 _RANGE = r"(==|!=|<=|>=|<|>|~=) ?\d+(\.\d+)*(\.\*)?"
 Range = Annotated[str, StringConstraints(pattern=rf"^{_RANGE}( ?, ?{_RANGE})*$")]
 
 
 class Match(Record):
-    """A component of an image: there at all, and where named of this provider and in this range of versions."""
+    """A component that the image must have; if given, from this provider and in this range of versions."""
 
     version: Range | None = None
     provider: str | None = None
 
 
 class When(Record):
-    """The conditions of a rule; all that are named must hold. ``cuda`` is a range or ``cpu``; ``os`` holds patterns;
-    ``packages`` are Python packages that the line or a component pins."""
+    """The conditions of a rule; all that are given must hold. ``cuda`` is a range or ``cpu``; ``os`` is a list of
+    patterns; ``packages`` are Python packages that the line or a component pins."""
 
     framework: str | None = None
     version: Range | None = None
@@ -46,12 +46,12 @@ class When(Record):
     @model_validator(mode="after")
     def _not_empty(self) -> When:
         if not self.model_fields_set:
-            raise ValueError("a rule without conditions would hold for every image")
+            raise ValueError("a rule without conditions would apply to every image")
         return self
 
 
 class Incompatibility(Record):
-    """An incompatibility that holds beyond single lines: what it refuses, or what it has a user know, and why."""
+    """An incompatibility beyond single lines: what it refuses, or the notice it gives, and why."""
 
     name: str
     when: When
@@ -68,8 +68,8 @@ class Incompatibility(Record):
 
 
 class RuleBook(Record):
-    """``templates/rules.yaml``. ``foreseen`` are frameworks and components that rules name and that have no line or
-    folder yet; any other unknown name in a rule is an error."""
+    """``templates/rules.yaml``. ``foreseen`` lists frameworks and components in rules that have no line or folder
+    yet; any other unknown name in a rule is an error."""
 
     foreseen: tuple[str, ...] = ()
     rules: tuple[Incompatibility, ...] = ()
@@ -77,9 +77,9 @@ class RuleBook(Record):
 
 @dataclass(frozen=True)
 class Fact:
-    """One thing that is true of an image, and the words of the request that make it so (none: the line does).
+    """A fact about an image, and the words of the request that cause it (none if the line does).
 
-    ``words`` make its version what it is, and without them it would be ``otherwise``; ``added`` make it be there.
+    ``words`` decide its version, which is ``otherwise`` without them; ``added`` are the words that add it.
     """
 
     value: str | None
@@ -91,7 +91,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class Composition:
-    """What an image would be made of; an unknown version is ``None`` and fits no range."""
+    """What an image would consist of; an unknown version is ``None`` and is in no range."""
 
     framework: Fact
     version: Fact
@@ -103,7 +103,7 @@ class Composition:
 
 
 def broken(rules: tuple[Incompatibility, ...], facts: Composition) -> Iterator[tuple[Incompatibility, frozenset[str]]]:
-    """The refusing rules that the facts break, each with the words of the request that play a part in it."""
+    """The refusing rules that the facts violate, each with the words of the request that contribute to it."""
     for rule in rules:
         words = applies(rule.when, facts) if rule.refuse else None
         if words is not None:
@@ -111,18 +111,18 @@ def broken(rules: tuple[Incompatibility, ...], facts: Composition) -> Iterator[t
 
 
 def notices(rules: tuple[Incompatibility, ...], facts: Composition) -> list[str]:
-    """What the rules have a user of the image know."""
+    """The notices of the rules for a user of the image."""
     return [rule.notice for rule in rules if rule.notice and applies(rule.when, facts) is not None]
 
 
 def applies(when: When, facts: Composition) -> frozenset[str] | None:
-    """The words of the request without which the conditions would not hold; ``None`` where they do not hold anyway."""
+    """The words of the request that make the conditions hold; ``None`` if they do not hold."""
     needed: set[str] = set()
     if when.framework is not None and when.framework != facts.framework.value:
         return None
     if when.os and not any(fnmatchcase(facts.os.value or "", pattern) for pattern in when.os):
         return None
-    # Names before ranges: most rules are decided without reading a single version.
+    # Names before ranges: most rules are decided without parsing a version.
     for name, match in when.components.items():
         there = facts.components.get(name)
         if there is None or (match.provider is not None and match.provider != there.provider):
@@ -143,7 +143,7 @@ def applies(when: When, facts: Composition) -> frozenset[str] | None:
 
 
 def within(version: str | None, wanted: str) -> bool:
-    """Whether a version lies in a range; ``cpu`` lies in no range but the word itself."""
+    """Whether a version is in a range; ``cpu`` matches only itself."""
     if version is None or not version[:1].isdigit() or not wanted.lstrip("=!<>~ ")[:1].isdigit():
         return version == wanted
     return bool(_range(wanted).contains(version, prereleases=True))

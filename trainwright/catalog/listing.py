@@ -1,4 +1,4 @@
-"""The documents of ``list``: the image lines and the components that there are."""
+"""The documents of ``list``: the image lines and the components."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What builds images and stays out of them: uv, pip and the build systems of source packages, by Python version.
+"""The tools that build images but are not part of them: uv, pip and build backends, by Python version.
 
-``images/tools.yaml`` says what, ``images/tools/<python>.lock.json`` holds the files.
+``images/tools.yaml`` lists them, ``images/tools/<python>.lock.json`` pins their files.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PLATFORM = "x86_64-manylinux_2_17"
 
 
 class ToolWheel(Record):
-    """A program that comes as a wheel: its requirement, and the oldest Python that its metadata admits."""
+    """A program that comes as a wheel: its requirement, and the oldest Python that its metadata allows."""
 
     package: str
     python: str
@@ -36,23 +36,23 @@ class Tools(Record):
         """The requirements for images with that Python (major and minor).
 
         Raises:
-            RequestError: there are none.
+            RequestError: no tools are listed for that Python.
         """
         if python not in self.packages:
             raise RequestError(
-                f"no tools are known for Python {python}. {did_you_mean(python, self.packages)}",
-                remedy="images/tools.yaml says which build tools run on which Python.",
+                f"there are no tools for Python {python}. {did_you_mean(python, self.packages)}",
+                remedy="images/tools.yaml lists the build tools of each Python.",
             )
         return (self.uv.package, *self.packages[python])
 
 
 def tools_file() -> Path:
-    """Where it is said what the tools are."""
+    """The file that lists the tools."""
     return images_dir() / "tools.yaml"
 
 
 def load_tools() -> Tools:
-    """What is shipped.
+    """The shipped list of tools.
 
     Raises:
         RequestError: the file is malformed.
@@ -62,7 +62,7 @@ def load_tools() -> Tools:
 
 
 def lock_path(python: str) -> Path:
-    """Where the lock of the tools for that Python lies."""
+    """The path of the lock of the tools for that Python."""
     return images_dir() / COMPONENT / f"{python}.lock.json"
 
 
@@ -70,7 +70,7 @@ def tools_lock(python: str) -> Lock:
     """The lock of the tools for images with that Python (major and minor).
 
     Raises:
-        RequestError: no tools are locked for that Python.
+        RequestError: there is no such lock.
     """
     path = lock_path(python)
     if not path.is_file():
@@ -83,7 +83,7 @@ def tools_lock(python: str) -> Lock:
 
 
 def stale_tools(tools: Tools, python: str) -> list[str]:
-    """The requirements that the lock does not hold, or why it cannot be read."""
+    """The requirements that are missing from the lock, or why it cannot be read."""
     try:
         held = {f"{p.name}=={p.version}" for p in tools_lock(python).packages}
     except RequestError as missing:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -24,12 +24,9 @@ from trainwright.core.fields import (
 )
 from trainwright.core.records import Record, parse_record
 
-if TYPE_CHECKING:
-    pass
-
 SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
-PLATFORM = "x86_64-manylinux_2_28"  # in uv's words; Debian 12 has glibc 2.36, the wheels we lock ask for 2.28 at most
-# Where the C library of the base is older than that: Ubuntu 18.04 has glibc 2.27, and uv knows 2.17 below 2.28.
+PLATFORM = "x86_64-manylinux_2_28"  # in uv's syntax; Debian 12 has glibc 2.36, our locked wheels need at most 2.28
+# For bases with an older C library: Ubuntu 18.04 has glibc 2.27, and uv's next platform below 2.28 is 2.17.
 _OLD_PLATFORMS = {"ubuntu-18.04": "x86_64-manylinux_2_17"}
 
 
@@ -41,8 +38,8 @@ def normalise(name: str) -> str:
 class LockedPackage(Record):
     """The one file of a Python package that an image installs.
 
-    ``size`` is in bytes (compressed), nothing where the index did not say. ``components`` are all components whose
-    dependencies, direct or not, hold the package.
+    ``size`` is in bytes (compressed), None if the index did not state it. ``components`` are all components that depend
+    on the package, directly or not.
     """
 
     name: Annotated[PackageName, AfterValidator(normalise)]
@@ -54,7 +51,7 @@ class LockedPackage(Record):
 
     @property
     def sdist(self) -> bool:
-        """Whether the file is source that has to be built first."""
+        """Whether the file is a source distribution."""
         return not self.file.endswith(".whl")
 
 
@@ -69,7 +66,7 @@ class Lock(Record):
     python: Python
     platform: Platform
     insecure_hosts: tuple[OneLine, ...] = Field(
-        default=(), description="whose certificates were not checked when the lock was made"
+        default=(), description="hosts whose certificates were not checked when the lock was made"
     )
     packages: Annotated[
         tuple[LockedPackage, ...], AfterValidator(each_once(lambda p: p.name, "package")), AfterValidator(_sorted)
@@ -80,9 +77,9 @@ class Lock(Record):
         """The lock in a file.
 
         Raises:
-            RequestError: the file is missing or is no lock.
+            RequestError: the file is missing or is not a lock.
         """
-        return parse_record(cls, read_json(path, remedy="./invoke lock-lines writes it anew."), str(path))
+        return parse_record(cls, read_json(path, remedy="./invoke lock-lines writes it again."), str(path))
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
@@ -94,7 +91,7 @@ def dump_rows(document: Mapping[str, Any]) -> str:
     """A document as JSON with one line for each entry of a list of records, so that a diff shows packages.
 
     Args:
-        document: JSON values; its keys are sorted, those of records in a list stay in their order.
+        document: JSON values; its keys are sorted, except those of records in a list.
     """
     return f"{_rows(document, ' ')}\n"
 
@@ -113,5 +110,5 @@ def _bracketed(begin: str, rows: Iterable[str], end: str, indent: str) -> str:
 
 
 def platform_of(os_name: str) -> str:
-    """The platform that wheels for images of a distribution are chosen for."""
+    """The platform of wheels for images of a distribution."""
     return _OLD_PLATFORMS.get(os_name, PLATFORM)

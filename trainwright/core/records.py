@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.lean import import_pydantic
-
-if TYPE_CHECKING:
-    pass
 
 import_pydantic()  # before the first record
 

@@ -88,7 +88,8 @@ def needs_buildx(engine: Engine, name: str) -> EngineError:
     """The failure if a builder is named but the client has no buildx."""
     return EngineError(
         f"the builder {name!r} is named, but {engine.client.path} has no buildx",
-        remedy="Install the docker-buildx plugin (0.13 or newer), or omit --builder (`builder` in the site file).",
+        remedy="Install the docker-buildx plugin (0.13 or newer), or use no builder (`builder` in the site file, "
+        "or ./invoke build --builder).",
     )
 
 

@@ -1,1 +1,1 @@
-"""Every input of a plan pinned: wheels, archives, base and apt packages; and mirrors filled from a lock."""
+"""Locks: pins every input of a plan (wheels, archives, base, apt packages), and fills mirrors from a lock."""

@@ -1,8 +1,8 @@
-"""What apt would install in a base image, and its packages: asked through the builder, as a build step would.
+"""What apt would install in a base image: asked in a build step of its own.
 
-A build of one step in the base image (``templates/apt/``) puts the question, with the site's mirrors, proxies and
-secrets; its answer comes back as files. So the answer is that of the image, of today's archive, and of the way in
-which this site reaches it; nothing has to be mounted into a container, and a remote engine will do.
+A one-step build in the base image (``templates/apt/``) asks apt, with the site's mirrors, proxies and secrets, and
+returns its answer as files. So the answer takes the image, today's archive and the site's settings into account;
+nothing is mounted into a container, and a remote engine works as well.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from trainwright.sources.apt_repository import context_files, gathered, locked_p
 
 SECONDS = 3600
 BASE = "base"
-# What a stage begins with, and the folder of the questions that are asked there.
+# What a stage starts from -> the folder of the questions that are asked there.
 _FOLDERS = {BASE: "runtime", "${BUILD_IMAGE}": "build"}
-# The names of templates/macros.j2's os_install.
+# As in the macro os_install of templates/macros.j2.
 _INSTALL = re.compile(r"/mnt/apt-install((?:\s+\\?\s*[a-z0-9][\w.+:-]*)+)")
 
 
 @dataclass(frozen=True)
 class Start:
-    """Where a question is asked: the base of a plan, the root file system it is made from (if it is), build arguments
-    that name its images here."""
+    """Where apt is asked: the base of a plan, its root file system (if it has one), and the build arguments that name
+    its images."""
 
     base: Base
     rootfs: Path | None = None
@@ -49,7 +49,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Answer:
-    """What apt said: packages to install, what the base images have, and by package the versions that there are."""
+    """What apt answered: packages to install, packages in the base images, and the available versions by package."""
 
     packages: tuple[LockedSystemPackage, ...]
     installed: tuple[SystemPackage, ...]
@@ -58,15 +58,15 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """Packages that a stage of a Dockerfile has apt install, those of the stages it is made from included, and where
-    that begins: ``base`` or ``${BUILD_IMAGE}``."""
+    """The packages that a stage of a Dockerfile installs with apt, including those of its parent stages, and what it
+    starts from: ``base`` or ``${BUILD_IMAGE}``."""
 
     start: str
     packages: tuple[str, ...]
 
 
 def questions(dockerfile: str) -> dict[str, Question]:
-    """What each stage that installs packages of the distribution asks apt for."""
+    """What each stage that installs distribution packages asks apt for."""
     parents = {stage.name: stage.parent for stage in stages(dockerfile)}
     own: dict[str, set[str]] = {}
     for step in steps(dockerfile):
@@ -97,10 +97,10 @@ def ask_apt(
         dockerfile: of the plan.
         start: the base.
         site: how the archive is reached.
-        engine: which asks.
-        also: packages that an installer had apt fetch in an earlier build, each with its version; those that the
-            archive does not have came with the installer.
-        say: told what goes on.
+        engine: runs the build that asks.
+        also: packages, with their versions, that an installer fetched with apt in an earlier build; those not in the
+            archive came with the installer.
+        say: progress callback.
 
     Raises:
         SourceError: the archive does not answer, or has no such package.
@@ -141,17 +141,17 @@ def fetch_packages(
 
     Args:
         packages: of the distribution.
-        pool: files that Debian's archive has under a package's name.
+        pool: files in the pool of Debian's archive, each under a package's name.
         start: the base.
         site: how the archive is reached.
-        engine: which asks.
-        target: the folder that gets the files; they are not compared with their checksums yet.
+        engine: runs the build that asks.
+        target: the folder for the files; their checksums are not checked yet.
 
     Returns:
-        What apt's index says of the packages.
+        The packages' entries in apt's index.
 
     Raises:
-        SourceError: the archive has one of them no longer.
+        SourceError: one of them is no longer in the archive.
     """
     pins = [
         f"{p.name}={p.version}" if p.architecture == "all" else f"{p.name}:{p.architecture}={p.version}"
@@ -192,7 +192,7 @@ def _not_there(failed: str, packages: tuple[LockedSystemPackage, ...], pool: tup
 
 
 def _build(start: Start, site: Site, engine: Engine, *, files: Mapping[str, str], target: Path) -> None:
-    """Put questions (``<start>/<question>/<file>``); the answers are in ``target/<start>/<question>`` afterwards."""
+    """Ask questions (``<start>/<question>/<file>``); the answers are written to ``target/<start>/<question>``."""
     base = start.base
     folder = state_dir() / "contexts" / "apt"
     used = {_FOLDERS[BASE], *(file.partition("/")[0] for file in files)}
@@ -220,7 +220,7 @@ def _failure(said: str) -> SourceError:
     why = [line for line in lines if " E: " in f" {line}"] or [line for line in lines if "error" in line.lower()]
     return SourceError(
         "\n".join(["os: apt in the base image gave no answer", *(f"  {line[:300]}" for line in (why or lines)[-6:])]),
-        remedy="See whether the distribution's archive answers, or name a mirror: apt_mirror in trainwright.toml.",
+        remedy="Check that the distribution's archive answers, or set a mirror: apt_mirror in trainwright.toml.",
         component="os",
         file=None,
         urls=[],

@@ -1,15 +1,15 @@
-"""How two locks differ, and how a lock differs from what there is today."""
+"""How two locks differ, and how a lock differs from what its sources have today."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from trainwright.core.errors import Conflict
 from trainwright.core.masking import mask
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine, sdk
+from trainwright.lock.documents import Change, Kind, LockDocument, LockRow
 from trainwright.lock.make import ask_today, resolve_user, upgraded
 from trainwright.lock.python_files import addresses, tool_addresses
 from trainwright.plan.plan import Plan
@@ -17,18 +17,14 @@ from trainwright.plan.plan_lock import LockedPython, PlanLock, unlocked
 from trainwright.site.web import ask_size
 from trainwright.sources.inputs import BaseImage, Inputs
 
-# What keeps a lock from being built again; the rest is news.
-FAULTS = ("missing", "gone", "differs")
-Row = dict[str, Any]
+
+def row(kind: Kind, name: str, locked: str | None, now: str | None, state: Change) -> LockRow:
+    """One line of a comparison."""
+    return LockRow(kind=kind, name=name, locked=locked, now=now, state=state)
 
 
-def row(kind: str, name: str, locked: str | None, now: str | None, state: str) -> Row:
-    """One line of a comparison. ``state``: new, changed, removed, missing, gone, differs, newer or unknown."""
-    return {"kind": kind, "name": name, "locked": locked, "now": now, "state": state}
-
-
-def changes(old: PlanLock | None, new: PlanLock) -> list[Row]:
-    """What a lock has that an earlier one had not, or had otherwise."""
+def changes(old: PlanLock | None, new: PlanLock) -> list[LockRow]:
+    """The entries added, changed or removed since ``old``."""
     before, after = entries(old), entries(new)
     rows = []
     for kind, name in sorted(before.keys() | after.keys()):
@@ -38,11 +34,11 @@ def changes(old: PlanLock | None, new: PlanLock) -> list[Row]:
     return rows
 
 
-def entries(lock: PlanLock | None) -> dict[tuple[str, str], str]:
+def entries(lock: PlanLock | None) -> dict[tuple[Kind, str], str]:
     """Everything that a lock pins, by kind and name."""
     if lock is None:
         return {}
-    found: dict[tuple[str, str], str] = {}
+    found: dict[tuple[Kind, str], str] = {}
     if lock.base is not None:
         base = lock.base
         for name, value in (
@@ -60,19 +56,19 @@ def entries(lock: PlanLock | None) -> dict[tuple[str, str], str]:
     return found
 
 
-def document(plan: Plan, path: Path, rows: Sequence[Row]) -> dict[str, Any]:
-    """The document of ``lock --json``."""
-    return {
-        "schema": "trainwright/locked/1",
-        "plan": plan.id,
-        "path": str(path),
-        "rows": list(rows),
-        "faults": sum(r["state"] in FAULTS for r in rows),
-    }
+def document(plan: Plan, path: Path, rows: Sequence[LockRow]) -> LockDocument:
+    """What ``lock`` shows of a comparison."""
+    return LockDocument(
+        schema="trainwright/locked/1",
+        plan=plan.id,
+        path=str(path),
+        rows=tuple(rows),
+        faults=sum(row.is_fault for row in rows),
+    )
 
 
-def compare(inputs: Inputs, engine: Engine, *, say: Say) -> list[Row]:
-    """What differs between a lock and what its sources have today; changes nothing.
+def compare(inputs: Inputs, engine: Engine, *, say: Say) -> list[LockRow]:
+    """How a lock differs from what its sources have today. Nothing is changed.
 
     Raises:
         SourceError: the distribution's archive or an index does not answer at all.
@@ -89,14 +85,14 @@ def compare(inputs: Inputs, engine: Engine, *, say: Say) -> list[Row]:
     return rows
 
 
-def _images(images: Iterable[BaseImage], engine: Engine) -> Iterable[Row]:
+def _images(images: Iterable[BaseImage], engine: Engine) -> Iterable[LockRow]:
     for image in images:
         if image.digest is None:
             continue
         try:
             data = sdk(engine).images.get_registry_data(image.reference)
             now = str(data.attrs["Descriptor"]["digest"])
-        except Exception as failed:  # the SDK's own kinds are many, and each means that there is no answer
+        except Exception as failed:  # the SDK has many kinds, and each means that there is no answer
             why = mask(str(getattr(failed, "explanation", None) or failed).strip())[:200]
             yield row("base", image.name, image.digest, why, "unknown")
             continue
@@ -104,7 +100,7 @@ def _images(images: Iterable[BaseImage], engine: Engine) -> Iterable[Row]:
             yield row("base", image.name, image.digest, now, "newer")
 
 
-def _system(lock: PlanLock, inputs: Inputs, engine: Engine, *, say: Say) -> Iterable[Row]:
+def _system(lock: PlanLock, inputs: Inputs, engine: Engine, *, say: Say) -> Iterable[LockRow]:
     answer = ask_today(lock, inputs, engine, say=say)
     if answer is None or lock.base is None:
         return
@@ -121,7 +117,7 @@ def _system(lock: PlanLock, inputs: Inputs, engine: Engine, *, say: Say) -> Iter
             yield row("base", held.name, held.version, known[0], "newer")
 
 
-def _archives(inputs: Inputs) -> Iterable[Row]:
+def _archives(inputs: Inputs) -> Iterable[LockRow]:
     for archive in inputs.archives:
         name, size = f"{archive.owner}/{archive.file}", archive.source.size
         answers = {url: ask_size(url, inputs.site) for url in archive.urls}
@@ -135,7 +131,7 @@ def _archives(inputs: Inputs) -> Iterable[Row]:
             yield row("archive", name, f"{size} bytes", f"{min(sizes)} bytes", "differs")
 
 
-def _python(lock: PlanLock, inputs: Inputs, say: Say) -> Iterable[Row]:
+def _python(lock: PlanLock, inputs: Inputs, say: Say) -> Iterable[LockRow]:
     files = [p for p in lock.python_files if p not in (lock.tools or ())]
     say("asking the index for the locked files, and for newer ones")
     offered = addresses(files, lock.python_version, lock.platform, inputs.site, lock.indexes)
@@ -150,7 +146,7 @@ def _python(lock: PlanLock, inputs: Inputs, say: Say) -> Iterable[Row]:
 
 
 def _newest(lock: PlanLock, inputs: Inputs) -> list[LockedPython]:
-    """What would be resolved today; nothing where today's packages do not hold together."""
+    """What would be resolved today; empty if today's packages conflict."""
     found: list[LockedPython] = []
     try:
         if lock.python:

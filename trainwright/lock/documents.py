@@ -1,4 +1,4 @@
-"""What ``lock --json`` and ``mirror pull --json`` print."""
+"""What ``lock`` and ``mirror pull`` show."""
 
 from __future__ import annotations
 
@@ -8,21 +8,29 @@ from pydantic import Field
 
 from trainwright.core.records import Document
 
+Kind = Literal["lock", "base", "archive", "package", "python", "tool", "insecure host"]
+Change = Literal["new", "changed", "removed", "missing", "gone", "differs", "newer", "unknown"]
+
 
 class LockRow(Document):
     """One entry of a lock that is new, or differs. ``locked`` and ``now`` are versions, checksums or digests."""
 
-    kind: Literal["lock", "base", "archive", "package", "python", "tool", "insecure host"]
+    kind: Kind
     name: str
     locked: str | None
     now: str | None
-    state: Literal["new", "changed", "removed", "missing", "gone", "differs", "newer", "unknown"]
+    state: Change
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether it makes a build from the lock impossible."""
+        return self.state in ("missing", "gone", "differs")
 
 
 class LockDocument(Document):
-    """``lock --json``: what changed in the lock, or with ``--check`` how it differs from what there is.
+    """``lock --json``: what changed in the lock, or with ``--check`` how it differs from what its sources have today.
 
-    ``faults`` counts what keeps the lock from being built from: what is missing, gone or different.
+    ``faults`` counts the rows that make a build from the lock impossible: missing, gone or different.
     """
 
     schema_: Literal["trainwright/locked/1"] = Field(alias="schema")
@@ -33,7 +41,7 @@ class LockDocument(Document):
 
 
 class MirrorDocument(Document):
-    """``mirror pull --json``. ``kinds``: how many files of the lock there are of each kind."""
+    """``mirror pull --json``. ``kinds``: the number of files of each kind."""
 
     schema_: Literal["trainwright/mirror/1"] = Field(alias="schema")
     plan: str

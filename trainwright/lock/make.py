@@ -1,4 +1,4 @@
-"""Lock a plan: ask registry, archive, index and distribution once, and write down what they have."""
+"""Lock a plan: ask the registry, the archives, the index and the distribution once, and record what they have."""
 
 from __future__ import annotations
 
@@ -25,41 +25,41 @@ from trainwright.sources.fetch import fetch_unchecked, locked_archive, new_lock,
 from trainwright.sources.gather import gather_base, with_lock
 from trainwright.sources.inputs import Inputs
 
-# A step of a Dockerfile in which a program calls apt by itself (run_installer in templates/macros.j2).
+# In a step in which an installer calls apt itself (run_installer in templates/macros.j2).
 OWN_APT = "/mnt/apt-run "
 BASE, APT, TOOLS, USER = "base", "apt", "tools", "user"
 
 
 def make_lock(inputs: Inputs, engine: Engine, *, upgrade: Sequence[str] = (), say: Say) -> PlanLock:
-    """The whole lock of a plan. What is locked stays as it is, but for what ``upgrade`` names.
+    """The complete lock of a plan. What is locked already stays, except what ``upgrade`` names.
 
     Args:
-        inputs: the plan, and the lock that is there.
+        inputs: the plan, and its lock if it has one.
         engine: pulls base images and asks apt.
         upgrade: ``base``, ``apt``, ``tools``, a component whose archives have no published checksum, or a Python
             package.
         say: progress callback.
 
     Raises:
-        RequestError: a name of ``upgrade`` is none, or is one that only the image line decides.
-        Conflict: Python packages do not hold together.
-        SourceError: a source does not answer, or has not what is needed.
+        RequestError: a name in ``upgrade`` is unknown, or its version follows from the image line.
+        Conflict: Python packages conflict.
+        SourceError: a source does not answer, or lacks something.
     """
     plan = inputs.resolved
     if plan.unlocked:
         raise RequestError(
-            f"plan {plan.id[:12]} names no Python packages yet", remedy="./invoke build makes their lock."
+            f"plan {plan.id[:12]} has no lock of its Python packages yet", remedy="./invoke build makes it."
         )
     old = inputs.lock or new_lock(plan, inputs.flags)
     names = {normalise(name) for name in upgrade}
     _check_names(names, plan, old)
     lock = old.model_copy(update={"request": inputs.flags})
-    # What there is beside the lock that is there already.
+    # What the sources have, whatever is locked already.
     today = with_lock(inputs, None)
     lock = _archives(lock, today, names, say)
     if lock.base is None or BASE in names:
         lock = lock.model_copy(update={"base": lock_base(today, engine, refresh=BASE in names, say=say)})
-    # Packages fit the base that they were chosen for.
+    # Packages are chosen for one base.
     if lock.system is None or {BASE, APT} & names or lock.base != old.base:
         lock = _system(lock, today, engine, say=say)
     if lock.tools is None or TOOLS in names:
@@ -75,13 +75,13 @@ def _check_names(names: set[str], plan: Plan, lock: PlanLock) -> None:
     for name in sorted(names - {BASE, APT, TOOLS, USER} - unpublished):
         if name in roots:
             raise RequestError(
-                f"--upgrade {name}: its version is the image line's ({roots[name]}), not the lock's",
-                remedy="./invoke list shows image lines with other versions; --set and --version ask for one.",
+                f"--upgrade {name}: its version is set by the image line ({roots[name]}), not by the lock",
+                remedy="./invoke list shows image lines with other versions; ask for one with --set or --version.",
             )
         if plan.component(name) is not None:
             raise RequestError(
-                f"--upgrade {name}: the checksums of its files are published, so there is nothing newer to take",
-                remedy="--set asks for another version of a component.",
+                f"--upgrade {name}: the checksums of its files are published, so there is nothing to upgrade",
+                remedy="Ask for another version of a component with --set.",
             )
         if name not in python:
             raise RequestError(
@@ -97,7 +97,7 @@ def _archives(lock: PlanLock, today: Inputs, names: set[str], say: Say) -> PlanL
 
 
 def lock_base(inputs: Inputs, engine: Engine, *, refresh: bool, say: Say) -> LockedBase:
-    """The base of a plan, resolved against its registry or archive today.
+    """The base of a plan, as its registry or archive has it today.
 
     Raises:
         SourceError: no registry has the image, or the root file system cannot be made.
@@ -118,7 +118,7 @@ def lock_base(inputs: Inputs, engine: Engine, *, refresh: bool, say: Say) -> Loc
 
 
 def start_of(lock: PlanLock, site: Site, engine: Engine, *, say: Say) -> Start:
-    """Where apt is asked for a lock: in its base, whatever the tags of today are.
+    """Where apt is asked for a lock: in the locked base, wherever its tags point today.
 
     Raises:
         SourceError: the base is no longer available.
@@ -131,20 +131,20 @@ def start_of(lock: PlanLock, site: Site, engine: Engine, *, say: Say) -> Start:
 
 
 def ask_today(lock: PlanLock, inputs: Inputs, engine: Engine, *, say: Say) -> Answer | None:
-    """What apt would install today; nothing where the distribution has another installer."""
+    """What apt would install today; None if the distribution has another package manager."""
     plan, site = inputs.resolved, inputs.site
     if plan.base.family != "apt":
         return None
     dockerfile = render_dockerfile(completed(plan, lock), inputs.catalog)
     also = _fetched_by_installers(plan, lock) if OWN_APT in dockerfile else {}
     if OWN_APT in dockerfile and not also:
-        say("an installer of this plan has apt fetch packages of its own; build once and lock again to pin those, too")
+        say("an installer of this plan fetches packages with apt; build once, then lock again to pin those as well")
     return ask_apt(dockerfile, start_of(lock, site, engine, say=say), site, engine, also=also, say=say)
 
 
 def _fetched_by_installers(plan: Plan, lock: PlanLock) -> dict[str, str]:
-    """What is in a finished image of the plan beside the packages of its base, with the versions; that of the lock
-    stays where it has the package."""
+    """The packages, with versions, that a finished image of the plan has in addition to its base; locked versions take
+    precedence."""
     built: Mapping[str, str] = next((r.probe.get("packages", {}) for r in all_records() if r.plan.id == plan.id), {})
     base = {p.name for p in lock.base.packages} if lock.base is not None else set()
     return {name: version for name, version in built.items() if name not in base} | {
@@ -167,12 +167,12 @@ def _system(lock: PlanLock, inputs: Inputs, engine: Engine, *, say: Say) -> Plan
 
 
 def plan_python(plan: Plan) -> tuple[LockedPython, ...]:
-    """The Python packages of a plan, as the lock of its image line has them."""
+    """The Python packages of a plan, as in the lock of its image line."""
     return _locked((c.name, s) for c in plan.components for s in c.sources if s.package and "==" in s.package)
 
 
 def _locked(packages: Iterable[tuple[str, PlannedSource]]) -> tuple[LockedPython, ...]:
-    """Python packages of a plan as a lock has them, each with its component."""
+    """Python packages of a plan in the form of a lock, each with its component."""
     found = [
         LockedPython(
             name=str(s.package).partition("==")[0],
@@ -191,7 +191,7 @@ def _python(lock: PlanLock, inputs: Inputs, names: set[str], *, say: Say) -> Pla
     plan, site = inputs.resolved, inputs.site
     python = lock.python if lock.python is not None else plan_python(plan)
     if mine := names & {p.name for p in python}:
-        say(f"resolving {', '.join(sorted(mine))} anew")
+        say(f"resolving {', '.join(sorted(mine))} again")
         python = upgraded(inputs, python, mine, lock=lock)
         lock = _with_insecure_hosts(lock, site, say)
     lock = lock.model_copy(update={"python": python})
@@ -207,8 +207,8 @@ def _python(lock: PlanLock, inputs: Inputs, names: set[str], *, say: Say) -> Pla
 
 
 def _with_insecure_hosts(lock: PlanLock, site: Site, say: Say) -> PlanLock:
-    """A lock for which uv was asked: it names the hosts whose certificates were not checked then, or earlier, as
-    packages of earlier answers may be left in it."""
+    """The lock with the hosts whose certificates were not checked by uv, now or earlier (packages of earlier runs may
+    still be in it)."""
     hosts = insecure_hosts(index_settings(lock.indexes, site)[0])
     if hosts:
         say(insecure_words(hosts))
@@ -218,14 +218,14 @@ def _with_insecure_hosts(lock: PlanLock, site: Site, say: Say) -> PlanLock:
 def upgraded(
     inputs: Inputs, python: Sequence[LockedPython], names: set[str], *, lock: PlanLock
 ) -> tuple[LockedPython, ...]:
-    """The Python packages of an image line with some in their newest versions that fit the rest, which stays.
+    """The Python packages of an image line, some upgraded to the newest versions that fit the others.
 
     Args:
-        names: of the packages to take anew; an empty set keeps only what the components name (for a look at what there
-            is).
+        names: the packages to upgrade; if empty, everything but the components' own pins is upgraded (to see what is
+            available).
 
     Raises:
-        Conflict: nothing newer fits.
+        Conflict: no newer version fits.
     """
     plan = inputs.resolved
     pins = [f"{p.name}==={p.version}" for p in python if names and p.name not in names]
@@ -242,21 +242,21 @@ def upgraded(
 
 
 def resolve_user(inputs: Inputs, lock: PlanLock, keep: Sequence[LockedPython] = ()) -> tuple[LockedPython, ...]:
-    """What a user's requirements add to the packages of a plan, all of it pinned.
+    """What a user's requirements add to the packages of a plan, pinned.
 
     Args:
-        keep: packages of an earlier resolution that stay in their versions.
+        keep: packages of an earlier resolution whose versions stay.
 
     Raises:
-        RequestError: the base image holds Python packages that nobody has listed.
-        Conflict: the requirements do not go with the plan.
+        RequestError: the base image contains Python packages that are not listed.
+        Conflict: the requirements conflict with the plan.
         SourceError: no index answers.
     """
     plan = inputs.resolved
     if plan.base.kind == "dlc":
         raise RequestError(
-            "--with-requirements cannot be locked on a Deep Learning Container: what that holds is in no lock",
-            remedy="Leave out --with-requirements and install the packages when the job starts, or build unlocked.",
+            "--with-requirements cannot be locked on a Deep Learning Container, whose own packages are not locked",
+            remedy="Remove --with-requirements and install the packages when the job starts, or build without a lock.",
         )
     own = lock.python or ()
     constraints = [f"{p.name}==={p.version}" for p in (*own, *keep)]
@@ -274,7 +274,7 @@ def _resolve(
     lock: PlanLock,
     site: Site,
 ) -> tuple[LockedPackage, ...]:
-    """uv's answer; the further indexes of the image line are asked where the site's own do not do."""
+    """uv's answer; the image line's further indexes are asked only if the site's own are not enough."""
     ask = partial(resolve_lock, roots, constraints, lock.python_version, lock.platform, excluded=excluded, site=site)
     try:
         return ask().packages
@@ -285,14 +285,14 @@ def _resolve(
 
 
 def _lines(inputs: Inputs) -> list[ImageLine]:
-    """The image lines of the plan's framework, version and CUDA; they know bounds that the plan does not name."""
+    """The image lines of the plan's framework, version and CUDA; they have bounds that are not in the plan."""
     plan = inputs.resolved
     lines = [e.line for e in inputs.catalog.lines if (e.line.framework, e.line.cuda) == (plan.framework, plan.cuda)]
     return [line for line in lines if line.version == plan.version] or lines
 
 
 def _elsewhere(plan: Plan, lines: Sequence[ImageLine]) -> list[str]:
-    """Python packages that an image has without a lock: as wheels by URL, or as the image line says of its base."""
+    """Python packages that an image has without a lock: wheels by URL, and what the image line says about its base."""
     wheels = {normalise(str(s.file).partition("-")[0]) for c in plan.components for s in c.wheel_archives}
     return sorted(wheels | {normalise(name) for line in lines for name in line.excluded})
 

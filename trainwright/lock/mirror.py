@@ -1,13 +1,13 @@
-"""A mirror of one or more locks in a folder: everything that a build without any network takes in.
+"""A mirror of one or more locks in a folder: everything that a build without network access needs.
 
-    DIR/trainwright.toml                            names the rest: build with --site DIR/trainwright.toml
+    DIR/trainwright.toml                            refers to the rest: build with --site DIR/trainwright.toml
     DIR/locks/<plan id>.lock.json                   the locks
     DIR/archives/<sha256[:2]>/<sha256>/<file>       archives, and the root file system of a Debian base
     DIR/wheels/<file>                               Python packages
     DIR/apt/dists, DIR/apt/pool                     the distribution's packages
     DIR/images/<image id>.tar                       base images
 
-Each file is held to its checksum before it gets its name; what is there already and right is not fetched again.
+The checksum of each file is verified before the file gets its name; correct files are not fetched again.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.hashes import KnownHashes
@@ -25,6 +24,7 @@ from trainwright.core.paths import locked
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.lock.apt_packages import fetch_packages
+from trainwright.lock.documents import MirrorDocument
 from trainwright.lock.make import start_of
 from trainwright.lock.python_files import addresses, local_path, tool_addresses
 from trainwright.plan.plan_lock import PlanLock, save_lock
@@ -38,11 +38,11 @@ from trainwright.sources.rootfs import put
 
 KIND = "mirror"  # of folder, as its manifest says
 SITE_TEXT = """\
-# A mirror that `./invoke mirror pull` made: all that the builds of the locks beside it take in.
+# Made by `./invoke mirror pull`: everything that builds of the locks in this folder need.
 #
 #     ./invoke build --site {path}/trainwright.toml --locked ...
 #
-# Paths start from this file, so the folder may be moved.
+# Paths are relative to this file, so the folder may be moved.
 no_index = true
 build_network = "none"
 locks = "locks"
@@ -53,33 +53,33 @@ image_folder = "images"
 """
 
 
-def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) -> dict[str, Any]:
+def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) -> MirrorDocument:
     """Fetch every locked byte into a folder.
 
     Args:
-        lock: a whole lock.
+        lock: a complete lock.
         folder: missing, empty, or a mirror that may hold other locks.
         site: where things come from here.
         engine: asks apt and saves base images.
         say: progress callback.
 
     Returns:
-        The document of ``mirror --json``.
+        What the mirror contains.
 
     Raises:
-        RequestError: the lock is not whole, what it locks cannot be mirrored, or the folder holds something else.
+        RequestError: the lock is incomplete, its packages cannot be mirrored, or the folder contains something else.
         SourceError: a file is missing, incomplete or has another checksum: its owner and the places tried.
     """
     base = lock.base
     if base is None or lock.python is None or lock.tools is None or lock.system is None:
         raise RequestError(
-            f"the lock of plan {lock.plan[:12]} is not whole: it was written by a first build",
+            f"the lock of plan {lock.plan[:12]} is incomplete: it was written by a first build",
             remedy=f"./invoke lock {lock.request}",
         )
     if base.as_base().family != "apt":
         raise RequestError(
             f"packages of {base.os} cannot be mirrored",
-            remedy="Its repositories answer by version, so a locked build needs them and nothing else of the kind.",
+            remedy="Its repositories are versioned, so a locked build uses them directly.",
         )
     claim(folder, KIND, f"--to {folder}", whole=True)
     named = gather_lock(lock, base, site)
@@ -93,15 +93,15 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
         save_lock(lock, folder / "locks" / f"{lock.plan}.lock.json")
         write_atomically(folder / "trainwright.toml", SITE_TEXT.format(path=folder))
     files = [path for path in folder.rglob("*") if path.is_file() and not _internal(path, folder)]
-    return {
-        "schema": "trainwright/mirror/1",
-        "plan": lock.plan,
-        "folder": str(folder),
-        "site": str(folder / "trainwright.toml"),
-        "files": len(files),
-        "bytes": sum(path.stat().st_size for path in files),
-        "kinds": counts,
-    }
+    return MirrorDocument(
+        schema="trainwright/mirror/1",
+        plan=lock.plan,
+        folder=str(folder),
+        site=str(folder / "trainwright.toml"),
+        files=len(files),
+        bytes=sum(path.stat().st_size for path in files),
+        kinds=counts,
+    )
 
 
 def _internal(path: Path, folder: Path) -> bool:
@@ -112,7 +112,7 @@ def _internal(path: Path, folder: Path) -> bool:
 
 
 def _archives(archives: Sequence[Input], folder: Path, site: Site, say: Say) -> int:
-    """Archives with a URL; the number of all archives. Those that apt brings come with the packages."""
+    """Fetch archives with a URL; those that apt fetches come with the packages. Returns the number of all archives."""
     store = Store(folder / "archives")
     wanted = [a for a in archives if a.source.package is None and not _take(a, store)]
     download.fetch_all([_wanted(a, a.urls) for a in wanted], site, store, say=say)
@@ -124,7 +124,7 @@ def _wanted(each: Input, urls: tuple[str, ...]) -> Wanted:
 
 
 def _take(each: Input, store: Store) -> bool:
-    """Put a file of this machine into the mirror, where it is not there yet; whether the mirror has it now."""
+    """Copy a file of this machine to the mirror if it is missing there; whether the mirror has it now."""
     target, known = store.path(each.file, str(each.sha256)), KnownHashes()
     if target.is_file() and known.sha256(target) == each.sha256:
         return True
@@ -135,7 +135,7 @@ def _take(each: Input, store: Store) -> bool:
 
 
 def _base(named: Materials, lock: PlanLock, folder: Path, site: Site, *, engine: Engine, say: Say) -> int:
-    """The root file system, or the images; returns their number."""
+    """Fetch the root file system or the images; returns their number."""
     assert lock.base is not None
     if named.rootfs is not None:
         path = rootfs.locked_rootfs(named.rootfs, lock.base.os, site, say=say)
@@ -145,7 +145,7 @@ def _base(named: Materials, lock: PlanLock, folder: Path, site: Site, *, engine:
     pinned = [(image, image.image_id) for image in named.images if image.image_id is not None]
     for image, image_id in pinned:
         if base_image.image_file(folder / "images", image_id).is_file():
-            continue  # an image that is loaded is held to its id, so no other can take its place
+            continue  # its id is checked when it is loaded
         if base_image.inspect(engine, image_id) is None:
             reference = arguments.get(image.argument) or image.pinned
             pulled = base_image.pull(engine, reference, say=say)
@@ -168,7 +168,7 @@ def _base(named: Materials, lock: PlanLock, folder: Path, site: Site, *, engine:
 
 
 def _wheels(packages: Sequence[Input], lock: PlanLock, folder: Path, site: Site, say: Say) -> int:
-    """Every file of a Python package; returns their number."""
+    """Fetch every file of a Python package; returns their number."""
     store = Store(folder / "wheels", flat=True)
     missing = {package.file: package for package in packages if not _take(package, store)}
     tools = [p for p in lock.tools or () if p.file in missing]
@@ -195,8 +195,8 @@ def _no_index_has(package: Input, site: Site, address: str | None) -> SourceErro
     urls = [address] if address else [str(site.describe().get("index_url") or "the default index")]
     return SourceError(
         f"{package.owner}: no index offers {package.file} with the sha256 {package.sha256}",
-        remedy="Name an index or a folder that has it (index_url, extra_index_urls, find_links in trainwright.toml), "
-        "or lock what there is today.",
+        remedy="Set an index or a folder that has it (index_url, extra_index_urls, find_links in trainwright.toml), "
+        "or lock again.",
         component=package.owner,
         file=package.file,
         expected=package.sha256,
@@ -208,7 +208,7 @@ def _no_index_has(package: Input, site: Site, address: str | None) -> SourceErro
 
 
 def _system(archives: Sequence[Input], lock: PlanLock, folder: Path, site: Site, *, engine: Engine, say: Say) -> int:
-    """Packages into the pool and its index, files of Debian's archive into the archives; returns their number."""
+    """Fetch packages into the pool and its index, and files of Debian's archive; returns the number of packages."""
     assert lock.base is not None and lock.system is not None
     repository, store = folder / "apt", Store(folder / "archives")
     taken = {(a.owner, a.file) for a in archives if a.source.package is not None and _take(a, store)}
@@ -243,13 +243,13 @@ def _system(archives: Sequence[Input], lock: PlanLock, folder: Path, site: Site,
 
 
 def _accept(path: Path, sha256: str, owner: str, target: Path) -> None:
-    """Move a fetched file to its place, if it is the right one."""
+    """Move a fetched file to its place if its checksum is right."""
     found = download.digest(path) if path.is_file() else None
     if found != sha256:
         raise SourceError(
             f"{owner}: {path.name} of the distribution's archive "
-            + (f"has the sha256 {found}, the lock {sha256}" if found else "did not come"),
-            remedy="Look at the mirror that apt uses (apt_mirror in trainwright.toml), or lock today's packages: "
+            + (f"has the sha256 {found}, the lock {sha256}" if found else "is missing"),
+            remedy="Check the mirror that apt uses (apt_mirror in trainwright.toml), or lock today's packages: "
             "./invoke lock … --upgrade apt",
             component=owner,
             file=path.name,

@@ -1,7 +1,7 @@
 """Where to find the locked files of Python packages: folders of the site, and addresses that an index lists.
 
-uv is asked, with the indexes and credentials that pip is configured for; its answer is used at once and kept nowhere,
-so no lock and no mirror names a host.
+uv is asked, with pip's indexes and credentials. Its answer is used at once and not stored, so no lock and no mirror
+contains a host name.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ from trainwright.site.site import Site
 def addresses(
     packages: Iterable[LockedPython], python: str, platform: str, site: Site, indexes: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The address of each file that an index (or a folder of the site) offers; by file name, with its own checksum
-    alone.
+    """The URL of each file that an index (or a folder of the site) offers with the locked checksum, by file name.
 
     Args:
         packages: of a lock.
         python: version of the image's Python.
         platform: of the lock.
         site: whose indexes are asked.
-        indexes: of the image line, asked where the site's own do not have everything.
+        indexes: of the image line, asked only if the site's own do not have everything.
 
     Raises:
         SourceError: no index answers.
@@ -39,11 +38,11 @@ def addresses(
     wanted = {package.file: package for package in packages}
     found = _ask(list(wanted.values()), python, platform, site)
     alone = {"extra_index_urls": (), "local_indexes": (), "find_links": (), "find_links_urls": ()}
-    # Of several indexes that have a version uv takes the files of one, and that may be a mirror of some files alone.
+    # If several indexes have a version, uv takes the files of one, which may mirror only some.
     for index in dict.fromkeys([site.index_url, *site.extra_index_urls, *indexes]):
         missing = [package for file, package in wanted.items() if file not in found]
         if missing and not site.no_index:
-            with contextlib.suppress(SourceError):  # what is missing in the end is told by its name
+            with contextlib.suppress(SourceError):  # a file that is missing in the end is reported by name
                 found |= _ask(missing, python, platform, site.model_copy(update={**alone, "index_url": index}))
     return found
 
@@ -51,7 +50,7 @@ def addresses(
 def tool_addresses(packages: Iterable[LockedPython], lock: PlanLock, site: Site) -> dict[str, str]:
     """The addresses of the files of build tools; see :func:`addresses`.
 
-    uv runs with any Python, and its metadata asks for a newer one than old images have.
+    uv runs with any Python, but its metadata requires a newer one than old images have.
 
     Raises:
         SourceError: no index answers.
@@ -63,7 +62,7 @@ def tool_addresses(packages: Iterable[LockedPython], lock: PlanLock, site: Site)
 
 
 def _ask(packages: list[LockedPython], python: str, platform: str, site: Site) -> dict[str, str]:
-    """One question; where a package of it cannot be had at all, two of half the size."""
+    """One query; if a package in it is not available at all, it is split into two of half the size."""
     if not packages:
         return {}
     pins = {p.name: p.version for p in packages}
@@ -88,6 +87,6 @@ def _ask(packages: list[LockedPython], python: str, platform: str, site: Site) -
 
 
 def local_path(address: str) -> Path | None:
-    """The path of an address that is a file of this machine."""
+    """The path of a URL that is a file of this machine."""
     parts = urlsplit(address)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None

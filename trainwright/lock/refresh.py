@@ -21,7 +21,7 @@ def roots(line: ImageLine) -> dict[str, tuple[str, ...]]:
 
 
 def stale(entry: Line) -> list[str]:
-    """What a line asks for that its lock does not hold: ``component: requirement``."""
+    """The requirements of a line that are missing from its lock: ``component: requirement``."""
     try:
         locked = Lock.load(entry.lock_path)
     except RequestError as missing:
@@ -38,20 +38,20 @@ def stale(entry: Line) -> list[str]:
 def refresh_locks(
     framework: str | None, cuda: str | None, version: str | None = None, *, check: bool, say: Say
 ) -> None:
-    """Write the locks of the chosen lines anew, or only compare them with what the lines ask for; with neither
-    framework, CUDA nor version named those of the tools as well.
+    """Write the locks of the chosen lines again, or only compare them with the lines' requirements; without framework,
+    CUDA and version, those of the tools as well.
 
     Args:
         framework: only lines of it.
         cuda: only lines of this CUDA version.
-        version: only lines whose framework has this version, or one that begins with it.
+        version: only lines whose framework version is or starts with it.
         check: write nothing.
         say: progress callback.
 
     Raises:
-        RequestError: no such line, or ``check`` found a lock that does not fit.
+        RequestError: no such line, or ``check`` found a stale lock.
         SourceError: the index does not answer.
-        Conflict: the requirements of a line do not hold together.
+        Conflict: the requirements of a line conflict.
     """
     lines = load_catalog().lines
     wanted = None if cuda is None else parse_cuda(cuda)
@@ -68,7 +68,7 @@ def refresh_locks(
         if check:
             found = stale(entry)
             faults += [f"{entry.lock_path} lacks {fault}" for fault in found]
-            say(f"{name}: {'stale' if found else 'fits'}")
+            say(f"{name}: {'stale' if found else 'up to date'}")
             continue
         say(f"{name}: resolving")
         made = lock_line(entry.line.model_dump())
@@ -76,17 +76,17 @@ def refresh_locks(
             say(insecure_words(made.insecure_hosts))
         write_atomically(entry.lock_path, made.dump())
     if faults:
-        raise RequestError("; ".join(faults), remedy="./invoke lock-lines writes the locks anew.")
+        raise RequestError("; ".join(faults), remedy="./invoke lock-lines writes the locks again.")
 
 
 def _refresh_tools(*, check: bool, say: Say) -> list[str]:
-    """The same for the tools of every Python; what ``check`` finds."""
+    """The same for the tools of every Python; returns what ``check`` found."""
     tools, faults = load_tools(), []
     for python in tools.packages:
         if check:
             found = stale_tools(tools, python)
             faults += [f"the tools' lock for Python {python} lacks {fault}" for fault in found]
-            say(f"tools, Python {python}: {'stale' if found else 'fits'}")
+            say(f"tools, Python {python}: {'stale' if found else 'up to date'}")
             continue
         say(f"tools, Python {python}: resolving")
         made = lock_tools(tools, python)
@@ -104,7 +104,7 @@ def _normal(requirement: str) -> str:
 def lock_tools(tools: Tools, python: str) -> Lock:
     """Resolve the tools for one Python.
 
-    uv is resolved apart: pip and the like have to run on that Python, uv only needs to know its version.
+    uv is resolved separately: pip and the others have to run on that Python, uv only supports it.
 
     Raises:
         RequestError, SourceError, Conflict: as :func:`trainwright.lock.wheels.resolve_lock`.

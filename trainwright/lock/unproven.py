@@ -1,7 +1,7 @@
-"""Locks of what no image line has (``--allow-unproven``): made when an image is to be built, kept and used again.
+"""Locks for ``--allow-unproven`` plans: made when an image is built, kept and reused.
 
-They lie in ``.trainwright/locks/``. The name of each is a digest of what it was made from, so a request that asks for
-something else gets a lock of its own; delete one to have it made anew.
+They are in ``.trainwright/locks/``. The name of each is a digest of what it was made from, so a different request gets
+a different lock. Delete one to have it made again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trainwright.site.uv_settings import insecure_words
 
 
 def stored_lock(draft: Draft) -> Lock | None:
-    """The lock of a draft, where one was made here before."""
+    """The lock of a draft, if it was made on this machine before."""
     path = _path(draft)
     return Lock.load(path) if path.is_file() else None
 
@@ -30,8 +30,8 @@ def stored_lock(draft: Draft) -> Lock | None:
 def make_lock(say: Say) -> Callable[[Draft], Lock]:
     """A function that returns the lock of a draft, and makes it with uv if it is missing.
 
-    It raises SourceError where the package index cannot be reached, and Conflict where the packages do not hold
-    together: the version that was tried may need another CUDA version, or not be out yet.
+    It raises SourceError if the package index cannot be reached, and Conflict if the packages conflict: the version may
+    need another CUDA version, or may not be released yet.
     """
 
     def make(draft: Draft) -> Lock:
@@ -57,7 +57,7 @@ def _needs(draft: Draft) -> dict[str, Any]:
 
 def _path(draft: Draft) -> Path:
     needs = _needs(draft)
-    # The version of a component without packages says nothing to a lock.
+    # The version of a component without packages does not affect a lock.
     needs["components"] = {
         n: {k: c[k] for k in ("packages", "index")} for n, c in needs["components"].items() if c["packages"]
     }

@@ -1,6 +1,6 @@
 """Makes the lock of an image line: uv's resolver, run once over all components together.
 
-It asks the package indexes that this machine's pip is configured for; no address of them ends up in the lock.
+It uses the package indexes of this machine's pip configuration; none of their URLs end up in the lock.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def lock_line(line: Mapping[str, Any]) -> Lock:
 
     Args:
         line: the content of an image line's file (``images/<framework>/<line>/line.yaml``). An ``index`` of a component
-            is asked only where this machine's own indexes have no answer, so a site without it can still lock.
+            is asked only if this machine's own indexes have no answer, so a site without it can still lock.
 
     Raises:
         SourceError: an index cannot be reached.
-        Conflict: the line's packages do not hold together.
+        Conflict: the line's packages conflict.
     """
     chosen = {**line.get("components", {}), **line.get("options", {})}
     roots = {name: tuple(entry["packages"]) for name, entry in chosen.items() if entry.get("packages")}
@@ -81,15 +81,14 @@ def resolve_lock(
         constraints: bounds for packages that may or may not be needed (``nvidia-nvjitlink-cu12==12.1.105``).
         python: CPython version of the image, major and minor.
         platform: as uv names it: machine, then manylinux with the glibc version.
-        excluded: packages that the image has from elsewhere; neither they nor what only they need is locked.
-        as_of: a day (``2022-10-05``); files that came later are not looked at. The index must name the times of its
-            files.
-        indexes: further package indexes, beside those that pip is configured for.
-        site: whose indexes and folders are asked instead of those of pip's configuration.
+        excluded: packages that the image gets elsewhere; neither they nor what only they need is locked.
+        as_of: a date (``2022-10-05``); later files are ignored. The index must state the times of its files.
+        indexes: package indexes in addition to those of pip's configuration.
+        site: its indexes and folders are used instead of those of pip's configuration.
 
     Raises:
         SourceError: uv is missing, an index cannot be reached, or a package has no file for the platform.
-        Conflict: no set of versions fulfils everything.
+        Conflict: no set of versions satisfies everything.
         RequestError: a requirement cannot be read.
     """
     from trainwright.site.site import load_site
@@ -107,7 +106,7 @@ def resolve_lock(
         files = compile_pins(pins, python, platform, indexes=indexes, site=site, bounds=bounds, folder=folder)
         found = _read_files(files, _tag_ranks(python, platform), folder)
         _check_same(pins, found)
-        # Without a site: what this machine says (there is no site file in that folder).
+        # Without a site: this machine's settings (there is no site file in that folder).
         _ask_sizes(found, site or load_site(cwd=folder))
     closures = _closures(needed_by, inputs)
     packages = (
@@ -133,12 +132,12 @@ def compile_pins(
     bounds: Sequence[str] = (),
     folder: Path,
 ) -> str:
-    """Every file of these packages, as a ``pylock.toml``; paths in it start from ``folder``.
+    """Every file of these packages, as a ``pylock.toml``; paths in it are relative to ``folder``.
 
     Args:
         pins: version by name.
         python, platform, indexes, site: as for :func:`resolve_lock`.
-        bounds: further arguments of uv's.
+        bounds: further arguments for uv.
         folder: where uv runs.
 
     Raises:
@@ -151,11 +150,11 @@ def compile_pins(
 
 
 def _bounds(constraints: Sequence[str], excluded: Sequence[str], as_of: str | None, folder: Path) -> list[str]:
-    """uv's arguments for what bounds a resolution, and the files that they name."""
+    """uv's arguments that bound a resolution; writes the files that they name."""
     (folder / "constraints.txt").write_text("\n".join(constraints) + "\n")
     bounds = ["--constraints", "constraints.txt"]
     if excluded:
-        # uv's way to leave a dependency out: an override whose marker holds nowhere.
+        # How to omit a dependency in uv: an override whose marker is never true.
         (folder / "overrides.txt").write_text("".join(f"{each} ; sys_platform == 'never'\n" for each in excluded))
         bounds += ["--overrides", "overrides.txt"]
     if as_of:
@@ -165,7 +164,7 @@ def _bounds(constraints: Sequence[str], excluded: Sequence[str], as_of: str | No
 
 def _root_file(component: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]*", component):
-        raise RequestError(f"{component!r} is no name for a component", remedy="Use letters, digits and - only.")
+        raise RequestError(f"{component!r} is not a valid component name", remedy="Use letters, digits and - only.")
     return f"{component}.in"
 
 
@@ -181,13 +180,13 @@ def _uv(arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) 
 
 
 def _failure(words: str) -> Failure:
-    """What the resolver said, as the failure it is; shortened, and without the secrets of an index."""
+    """The resolver's message as a failure; shortened, and without the secrets of an index."""
     said = mask(" ".join(words.split()))
     short = said if len(said) <= 900 else f"{said[:600]} ... {said[-280:]}"
     if "no solution found" in said.lower():
         return Conflict(
-            "the Python packages do not hold together",
-            remedy="Change the versions or the constraints of the image line as the reason says, then lock again.",
+            "the Python packages conflict",
+            remedy="Change the versions or constraints of the image line accordingly, then lock again.",
             rows=[{"constraint": "Python packages of the line", "evidence": re.sub(r"^.*? cause: ", "", short)}],
             offers=[],
         )
@@ -199,7 +198,7 @@ def _failure(words: str) -> Failure:
 
 
 def _read_graph(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Pins, and per package what asked for it: package names, or ``-r <component>.in`` for a root."""
+    """Pins, and per package what requires it: package names, or ``-r <component>.in`` for a root."""
     pins: dict[str, str] = {}
     needed_by: dict[str, list[str]] = {}
     for line in text.splitlines():
@@ -213,7 +212,7 @@ def _read_graph(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
 
 
 def _closures(needed_by: Mapping[str, Sequence[str]], inputs: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-    """Per package the components that reach it, sorted."""
+    """Per package the components that depend on it, sorted."""
     reached: dict[str, set[str]] = defaultdict(set)
     dependencies: dict[str, set[str]] = defaultdict(set)
     pending: list[tuple[str, str]] = []
@@ -232,7 +231,7 @@ def _closures(needed_by: Mapping[str, Sequence[str]], inputs: Mapping[str, str])
 
 
 def _read_files(text: str, ranks: Mapping[Tag, int], folder: Path) -> dict[str, dict[str, Any]]:
-    """Per package its version and its best file: name, sha256, size and address (``folder``: what paths start from).
+    """Per package its version and best file: name, sha256, size and URL (``folder``: what paths are relative to).
 
     Raises:
         SourceError: a package has no file for the platform, or no sha256.
@@ -250,13 +249,13 @@ def _read_files(text: str, ranks: Mapping[Tag, int], folder: Path) -> dict[str, 
             with local.open("rb") as file:
                 facts["sha256"] = facts["sha256"] or hashlib.file_digest(file, "sha256").hexdigest()
         if facts["sha256"] is None:
-            raise SourceError(f"{facts['file']}: the index names no sha256", remedy="Use an index that names it.")
+            raise SourceError(f"{facts['file']}: the index states no sha256", remedy="Use an index that does.")
         found[normalise(package["name"])] = facts
     return found
 
 
 def _best_file(package: Mapping[str, Any], ranks: Mapping[Tag, int]) -> Mapping[str, Any]:
-    """The wheel that fits best (a later build of it first), or the sdist where none fits."""
+    """The best compatible wheel (a later build first), or the sdist if there is none."""
     from packaging.utils import parse_wheel_filename
 
     offered = []
@@ -269,18 +268,18 @@ def _best_file(package: Mapping[str, Any], ranks: Mapping[Tag, int]) -> Mapping[
     if best is None:
         raise SourceError(
             f"{package['name']} {package['version']}: no wheel fits the platform and there is no sdist",
-            remedy="Choose another version of it, or constrain it in the image line.",
+            remedy="Choose another version, or constrain it in the image line.",
         )
     return best  # type: ignore[no-any-return]
 
 
 def file_name(entry: Mapping[str, Any]) -> str:
-    """The name of a file that a ``pylock.toml`` names by its address or path."""
+    """The name of a file in a ``pylock.toml``, which has its URL or path."""
     return str(entry.get("name") or unquote(urlsplit(entry.get("url") or entry["path"]).path.rsplit("/", 1)[-1]))
 
 
 def _tag_ranks(python: str, platform: str) -> dict[Tag, int]:
-    """The wheel tags that the image takes, best (0) first.
+    """The wheel tags that the image supports, best (0) first.
 
     Raises:
         RequestError: the platform is not of the form ``<machine>-manylinux_2_<n>``.
@@ -308,7 +307,7 @@ def _tag_ranks(python: str, platform: str) -> dict[Tag, int]:
 
 
 def _check_same(pins: Mapping[str, str], found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Both runs of the resolver must speak of the same set (an index may change in between)."""
+    """Check that both runs of the resolver agree (the index may change in between)."""
     from packaging.version import Version
 
     second = {name: facts["version"] for name, facts in found.items()}
@@ -322,7 +321,7 @@ def _check_same(pins: Mapping[str, str], found: Mapping[str, Mapping[str, Any]])
 
 
 def _ask_sizes(found: Mapping[str, dict[str, Any]], site: Site) -> None:
-    """Fill in the sizes that the index left out, where the server names them: a lock is whole without them."""
+    """Fill in sizes that the index omitted, if the server states them; a lock is complete without them."""
     from concurrent.futures import ThreadPoolExecutor
 
     from trainwright.site.web import ask_size

@@ -1,4 +1,4 @@
-"""Why a request does not hold together: the smallest set of reasons, and the nearest requests that do."""
+"""Explains why a request cannot be resolved: the smallest set of reasons, and the nearest requests that can be."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Attempt = Callable[[Request], Plan | None]
 
 
 def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Reason] | None:
-    """Words and facts that no draft escapes and of which none can be spared, found by leaving out one after the other.
+    """A minimal set of words and facts that rules out every draft, found by leaving out one after the other.
 
     Args:
         per_draft: the objections of each draft.
 
     Returns:
-        The set, in no order of meaning; ``None`` where a draft escapes all of them.
+        The set, in no particular order; ``None`` if a draft escapes all of them.
     """
     if not all(per_draft):
         return None
@@ -38,7 +38,7 @@ def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Reason] | N
     return sorted(kept, key=_order)
 
 
-# What a reader misses least is left out first, where there is a choice.
+# If there is a choice, the least informative is left out first.
 _ORDER = ["--framework", "--with", "--without", "--set", "--base", "--python", "--cuda", "--version"]
 
 
@@ -49,16 +49,16 @@ def _order(element: str | Reason) -> tuple[int, str]:
 
 
 def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attempt: Attempt) -> Conflict:
-    """The failure that tells why no draft answers the request, and what does hold together.
+    """The failure that explains why no draft answers the request, and offers what does resolve.
 
-    What holds beyond single lines (a rule, a requirement) is told where it alone decides, that is, where even an
-    image line that had all the words would be refused.
+    A rule or requirement beyond single lines is reported if it alone decides, that is, if even an image line with all
+    the words would be refused.
 
     Args:
         request: what was asked for.
-        catalog: where it was looked up.
+        catalog: that it was resolved against.
         drafts: every image line's draft for the request; each has an objection.
-        attempt: the plan of another request, or nothing.
+        attempt: returns the plan of another request, or None.
     """
     per_draft = [list(objections(request, catalog, draft)) for draft in drafts]
     open_ = smallest([[o for o in found if not o.closed] for found in per_draft])
@@ -74,7 +74,7 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     added = [word.partition(" ")[2] for word in words if _unlisted(word, catalog, own)]
     message = f"no image line for {request.flags()}"
     if open_ is not None:
-        # Where no line has a word anyway, the rule says why none can.
+        # If no line has a word anyway, the rule explains why none can.
         held = all(word.startswith("--without") or any(keeps(word, draft) for draft in own) for word in words)
         told = request.flags() if held else message
         message = f"{told}: {'; '.join(constraint for constraint, _ in facts)}"
@@ -82,7 +82,7 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
     if added and open_ is None:
         nearest = min(own, key=lambda draft: _distance(request, catalog, draft))
         remedy = "\n".join(
-            [*(unlisted.how_to_list(name, catalog, nearest) for name in added), "Or take one of the offers."]
+            [*(unlisted.how_to_list(name, catalog, nearest) for name in added), "Or use one of the commands above."]
         )
     return Conflict(
         message,
@@ -93,7 +93,7 @@ def conflict(request: Request, catalog: Catalog, drafts: Sequence[Draft], attemp
 
 
 def _why_not(words: list[str], found: list[tuple[Draft, list[Objection]]]) -> list[Reason]:
-    """What stands, beyond single lines, between a word and all lines that have the others: why there is no line."""
+    """The facts beyond single lines that keep a word apart from all lines with the others: why there is no line."""
     facts: list[Reason] = []
     for word in words:
         others = [other for other in words if other != word]
@@ -110,7 +110,7 @@ def _released(found: list[tuple[Draft, list[Objection]]]) -> bool:
 
 
 def _whole(fact: Reason, found: list[Objection]) -> Reason:
-    """A requirement together with all others that the same words break: fixing only one would not help."""
+    """A requirement together with all others that the same words violate: fixing only one would not help."""
     own = next((objection for objection in found if fact in objection.facts and objection.requiring), None)
     if own is None:
         return fact
@@ -120,7 +120,7 @@ def _whole(fact: Reason, found: list[Objection]) -> Reason:
 
 
 def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft]) -> str:
-    """What the image lines say to a word of the request."""
+    """What the image lines have for a word of the request."""
     flag, _, value = word.partition(" ")
     if flag == "--without":
         return "the request leaves it out"
@@ -135,7 +135,7 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
 
 
 def _unlisted(word: str, catalog: Catalog, drafts: list[Draft]) -> bool:
-    """Whether a word adds a component that there is, and that no line of the framework lists."""
+    """Whether a word adds a component that exists but that no line of the framework lists."""
     flag, _, name = word.partition(" ")
     return flag == "--with" and name in catalog.components and not any(keeps(word, draft) for draft in drafts)
 
@@ -161,7 +161,7 @@ def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft])
 
 
 def _own(word: str, draft: Draft) -> str:
-    """What a line has where the request has a word."""
+    """What a line has in place of a word of the request."""
     flag, _, value = word.partition(" ")
     line = draft.line
     if flag in ("--with", "--without", "--set"):
@@ -179,23 +179,23 @@ def _own(word: str, draft: Draft) -> str:
 
 def _remedy(request: Request, drafts: list[Draft], *, closed: bool, attempt: Attempt) -> str:
     if not closed:
-        return "Take one of the offers."
+        return "Use one of the commands above."
     if not request.allow_unproven:
         bold = request.model_copy(update={"allow_unproven": True})
         if attempt(bold) is not None:
             return (
-                "The data does not reach that far. Take one of the offers, or add an image line for it beside "
-                f"{_nearest(request, drafts).file} (CONTRIBUTING.md says how), or try it unproven: --allow-unproven"
+                "The catalog has nothing that new. Use one of the commands above, or add an image line beside "
+                f"{_nearest(request, drafts).file} (see CONTRIBUTING.md), or try it unproven: --allow-unproven"
             )
     folder = f"images/{request.framework}"
-    return f"Take one of the offers, or add an image line in {folder}/ (CONTRIBUTING.md says how)."
+    return f"Use one of the commands above, or add an image line in {folder}/ (see CONTRIBUTING.md)."
 
 
 # ---- offers ------------------------------------------------------------------------------------------------------
 
 
 def offers(request: Request, catalog: Catalog, drafts: list[Draft], attempt: Attempt) -> list[dict[str, str]]:
-    """The three nearest requests that do resolve, as complete command lines; each was resolved."""
+    """The three nearest requests that resolve, as complete command lines; each was tried."""
     found: dict[str, str] = {}
     for draft in sorted(drafts, key=lambda draft: _distance(request, catalog, draft)):
         for keep_required in (True, False):
@@ -209,14 +209,14 @@ def offers(request: Request, catalog: Catalog, drafts: list[Draft], attempt: Att
 
 
 def _nearest(request: Request, drafts: list[Draft]) -> Draft:
-    """The line that a new one would be copied from: of the asked CUDA version, or the newest."""
+    """The line to copy a new one from: of the requested CUDA version, or the newest."""
     cuda = [draft for draft in drafts if draft.line.cuda == request.cuda]
     return (cuda or [draft for draft in drafts if draft.line.cuda != "cpu"] or drafts)[-1]
 
 
 def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, int, bool, float, bool, int]:
-    """How far a line is from the request: words that it cannot keep (those of ``--set`` weigh more), that nobody
-    published it, how far apart CUDA and framework versions are; at last CUDA before the CPU and the newest first."""
+    """How far a line is from the request: by words that it cannot keep (``--set`` weighs more), by being unpublished,
+    by the distance of CUDA and framework versions; then CUDA before CPU, newest first."""
     line = draft.line
     lost = {word for objection in objections(request, catalog, draft) for word in objection.words}
     apart = 0.0
@@ -225,7 +225,7 @@ def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, in
         apart = abs((wanted[0] * 10 + wanted[1]) - (has[0] * 10 + has[1])) if wanted and has else 1000.0
     if request.version is not None:
         wanted, has = version_key(request.version), version_key(line.version)
-        # The first number that differs says how far; 1.10 is no nearer to 2.5 than 1.12 is.
+        # The first number that differs is the distance; 1.10 is no nearer to 2.5 than 1.12 is.
         places = enumerate(zip(wanted, has, strict=False))
         apart += next((abs(a - b) * 100.0 ** (1 - place) for place, (a, b) in places if a != b), 0.0)
     age = version_key(line.version)
@@ -235,13 +235,13 @@ def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, in
 
 
 def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: bool) -> Request | None:
-    """The nearest request that a line answers, or nothing where it cannot be had this way.
+    """The nearest request that a line answers, or None if there is none this way.
 
     Args:
         request: what was asked for.
         catalog: lines and components.
         entry: the line that is to answer.
-        keep_required: keep what a component requires; otherwise leave out what requires it.
+        keep_required: keep what a component requires; otherwise leave out the component.
     """
     line = entry.line
     offer = request.model_copy(
@@ -253,7 +253,7 @@ def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: b
             "allow_unproven": False,
         }
     )
-    # Each round takes words away or adds some to leave out, so there are no more rounds than words and components.
+    # Each round removes words or adds components to leave out, so there are at most as many rounds as these.
     for _ in range(len(words_of(request)) + len(catalog.components)):
         draft = make_draft(offer, catalog, entry)
         found = list(objections(offer, catalog, draft))
@@ -286,7 +286,7 @@ def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection]
 
 
 def _nearest_known(catalog: Catalog, draft: Draft, name: str, version: str) -> str | None:
-    """The listed version of a component nearest to the one asked for, where it is another than the line's."""
+    """The listed version of a component nearest to the requested one, if it differs from the line's."""
     own = draft.selections.get(name)
     if own is None or can_move(catalog, name, own, draft.line):
         return None

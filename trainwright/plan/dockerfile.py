@@ -1,7 +1,7 @@
-"""What a rendered Dockerfile says of itself: its stages, their steps, and the component each step belongs to.
+"""Reads a rendered Dockerfile: its stages, their steps, and the component of each step.
 
-The ledger (seconds and bytes per component) and the error messages are made from this, so they hold for any
-Dockerfile that was made by :mod:`trainwright.plan.render`, a committed one included.
+The ledger (seconds and bytes per component) and error messages are based on this, so they work for any Dockerfile made
+by :mod:`trainwright.plan.render`, a committed one included.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _FROM = re.compile(r"FROM\s+(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
 _MARK = re.compile(r"# ([a-z0-9-]+) (\S+) \(([a-z0-9-]+)\)$")
 # BuildKit counts these as steps of a stage, the FROM included unless it names another stage or scratch.
 _COUNTED = {"RUN", "COPY", "ADD", "WORKDIR"}
-# What shared stages count for; any other stage belongs to the component whose mark stands above it.
+# Whom shared stages are attributed to; any other stage belongs to the component named in the comment above it.
 _OWNERS = {name: name for name in ("base", "os", "tools", "toolchain", "wheels", "final")}
 _OWNERS |= {"devel": "toolchain", "python": "python", "interpreter": "python"}
 
 
 @dataclass(frozen=True)
 class LayerStep:
-    """One instruction that makes a layer. ``component`` is a component's name, or a shared stage's."""
+    """One instruction that creates a layer. ``component`` is the name of a component or a shared stage."""
 
     stage: str
     instruction: str
@@ -32,7 +32,7 @@ class LayerStep:
 
 @dataclass(frozen=True)
 class Stage:
-    """A build stage: its parent, everything else it takes from other stages, and its instructions as they stand."""
+    """A build stage: its parent, the other stages it copies from or mounts, and its instructions verbatim."""
 
     name: str
     parent: str
@@ -41,13 +41,13 @@ class Stage:
 
 
 def instructions(dockerfile: str) -> list[str]:
-    """Whole instructions as a builder reads them: without comments, and in one line each."""
+    """Complete instructions as a builder reads them: without comments, one line each."""
     whole = (text for text in _instructions(dockerfile) if not text.startswith("#"))
     return [re.sub(r"\\[ \t]*\n", "", text) for text in whole]
 
 
 def _instructions(dockerfile: str) -> list[str]:
-    """Comments and whole instructions, continuation lines joined."""
+    """Comments and complete instructions, with continuation lines joined."""
     found: list[str] = []
     open_ = False
     for line in dockerfile.splitlines():
@@ -82,7 +82,7 @@ def steps(dockerfile: str) -> list[LayerStep]:
 
 
 def stages(dockerfile: str) -> list[Stage]:
-    """The stages with what they are made from, in file order."""
+    """The stages and what they are made from, in file order."""
     found: list[Stage] = []
     names: set[str] = set()
     for text in _instructions(dockerfile):
@@ -100,10 +100,10 @@ def stages(dockerfile: str) -> list[Stage]:
 
 
 def with_collector(dockerfile: str, names: Sequence[str]) -> str:
-    """The Dockerfile with one more stage at its end that needs these stages and holds nothing of its own.
+    """The Dockerfile with an additional empty last stage that depends on these stages.
 
     Raises:
-        RequestError: it has no such stage, or only the image itself is asked for.
+        RequestError: it has no such stage, or only the image itself is requested.
     """
     known = [stage.name for stage in stages(dockerfile)]
     for name in names:
@@ -117,7 +117,7 @@ def with_collector(dockerfile: str, names: Sequence[str]) -> str:
 
 
 def diagram(dockerfile: str) -> str:
-    """The stages as a comment: those in one row are built at the same time."""
+    """The stages as a comment; those in one row are built in parallel."""
     depth: dict[str, int] = {}
     rows: dict[int, list[str]] = {}
     for stage in stages(dockerfile):

@@ -1,4 +1,4 @@
-"""What an image line would give for a request, whether it holds together or not: the material of the resolver."""
+"""What an image line would give for a request, whether it is consistent or not: the input of the resolver."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ INTERPRETER = "interpreter"
 
 @dataclass(frozen=True)
 class Draft:
-    """An image line as a request would have it.
+    """An image line, adapted to a request.
 
     ``version`` is the framework's, ``selections`` are the chosen components in the order of their layers, and
-    ``unproven`` names what is in no image line (``pytorch 2.16.0``): it needs a lock of its own.
+    ``unproven`` lists what is in no image line (``pytorch 2.16.0``) and so needs a lock of its own.
     """
 
     entry: Line
@@ -34,12 +34,12 @@ class Draft:
 
     @property
     def file(self) -> str:
-        """The line's file, as people name it."""
+        """The line's file, as shown to users."""
         return self.entry.file
 
 
 def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
-    """The line with what the request adds, leaves out and pins, as far as the line can follow.
+    """The line with what the request adds, removes and pins, as far as possible.
 
     Raises:
         RequestError: the line names a component, provider or version that does not exist.
@@ -63,7 +63,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         if has is None or same_version(has.version, wanted):
             continue
         component = catalog.components[name].component
-        # An interpreter of another minor version would need every package anew.
+        # Another minor version of Python would need other files of every package.
         other = INTERPRETER in component.provides and not begins(wanted, line.python)
         if wanted in component.providers[has.provider].versions and not other:
             chosen[name] = has.model_copy(update={"version": wanted})
@@ -75,7 +75,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
 
 
 def can_move(catalog: Catalog, name: str, selection: Selection, line: ImageLine) -> bool:
-    """Whether a lock of its own could give a component another version: its packages carry its version, and neither
+    """Whether a separate lock could give a component another version: its packages have its version, and neither
     another component nor the framework decides it."""
     return (
         catalog.components[name].component.providers[selection.provider].tied is None
@@ -85,7 +85,7 @@ def can_move(catalog: Catalog, name: str, selection: Selection, line: ImageLine)
 
 
 def _is_newer(request: Request, line: ImageLine) -> bool:
-    """Whether the request asks for a version that may be tried on the strength of this line."""
+    """Whether the request asks for a version that may be tried based on this line."""
     if not request.allow_unproven or request.version is None or request.framework != line.framework:
         return False
     wanted, has = version_key(request.version), version_key(line.version)
@@ -93,20 +93,20 @@ def _is_newer(request: Request, line: ImageLine) -> bool:
 
 
 def is_whole(version: str, line: ImageLine) -> bool:
-    """Whether a version is written in full: as many numbers as the line's has."""
+    """Whether a version is complete: it has as many numbers as the line's."""
     return version.count(".") + 1 == len(version_key(version)) == len(version_key(line.version))
 
 
 def _follow(catalog: Catalog, name: str, selection: Selection, line: ImageLine, version: str) -> Selection:
-    """A component of a line whose framework gets another version."""
+    """A component of a line whose framework version is changed."""
     if name == line.main:
-        # A build for the CPU is another local version of the same release: 2.13.0+cpu.
+        # A CPU build is a local version of the same release: 2.13.0+cpu.
         return _moved(selection, version + "".join(selection.version.partition("+")[1:]))
     tied = catalog.components[name].component.providers[selection.provider].tied
     if tied is None or tied.to != line.main or not selection.packages:
         return selection
-    # The framework's wheel decides. Where the pins are finer than the component's version (CUDA 13.2, runtime
-    # 13.2.86), that version still holds; where they are that version (NCCL 2.30.7), it is open until the lock.
+    # The framework's wheel decides. If the pins are finer than the component's version (CUDA 13.2, runtime
+    # 13.2.86), that version is still right; if they are that version (NCCL 2.30.7), it is unknown until the lock.
     if any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages):
         names = tuple(requirement.partition("==")[0] for requirement in selection.packages)
         return selection.model_copy(update={"packages": names, "version": OPEN})
@@ -114,12 +114,12 @@ def _follow(catalog: Catalog, name: str, selection: Selection, line: ImageLine, 
     return selection.model_copy(update={"packages": loose})
 
 
-# The version of a component that only the lock of an unproven plan can tell.
+# A version that follows from the lock of an unproven plan.
 OPEN = "open"
 
 
 def _moved(selection: Selection, version: str) -> Selection:
-    """The selection in another version, with those of its packages that carry the old one."""
+    """The selection in another version, including those of its packages that had the old one."""
     packages = tuple(
         f"{name}=={version}" if has == selection.version else f"{name}=={has}"
         for name, _, has in (requirement.partition("==") for requirement in selection.packages)
@@ -128,13 +128,13 @@ def _moved(selection: Selection, version: str) -> Selection:
 
 
 def same_version(version: str, wanted: str) -> bool:
-    """Whether a version is the one asked for; a local part (``+cpu``) need not be named."""
+    """Whether a version is the requested one; a local part (``+cpu``) may be omitted."""
     return wanted in (version, version.split("+", maxsplit=1)[0])
 
 
 def facts_of(request: Request, draft: Draft) -> Composition:
-    """What the image would be made of if everything in the request were available: the request's words in place of
-    the line's."""
+    """What the image would consist of if everything in the request were available: the request's words replace the
+    line's."""
     line = draft.line
     pins = dict(request.set_)
     components: dict[str, Fact] = {}

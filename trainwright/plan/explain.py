@@ -14,7 +14,7 @@ from trainwright.site.site import Site
 
 
 class ExplainRow(Document):
-    """Why a component is in the plan as it is."""
+    """Why a component is in the plan in this version."""
 
     name: str
     version: str
@@ -37,7 +37,7 @@ class ExplainDocument(Document):
 
 
 def explain(plan: Plan, catalog: Catalog, site: Site) -> ExplainDocument:
-    """Why each version: its provider, its evidence, its download size, and what would build its layers again."""
+    """Why each version: its provider, its evidence, its download size, and what would invalidate its layers."""
     names = [component.name for component in plan.components]
     rows = [
         ExplainRow(

@@ -1,4 +1,4 @@
-"""Extending an AWS Deep Learning Container (``--base dlc``): which image a line starts from, and where it lies."""
+"""Extending an AWS Deep Learning Container (``--base dlc``): which image a line starts from, and where to pull it."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from trainwright.catalog.catalog import BASE
 from trainwright.catalog.image_line import Evidence, Line, LineBase, Selection
 from trainwright.core.errors import RequestError, did_you_mean
 
-# The region of AWS's first registry, for those who name none.
+# The region of AWS's first registry, if none is given.
 DEFAULT_REGION = "us-west-2"
 
 
 def extended(entry: Line) -> Line | None:
     """The line that starts from the Deep Learning Container of the same framework, CUDA and Python.
 
-    Everything that the line holds is in that container already, so its components become those of the base image.
+    That container already has everything in the line, so its components become those of the base image.
 
     Returns:
-        Nothing where AWS has published no such container, or the line is none of AWS's.
+        None if AWS has not published such a container, or the line is not one of AWS's.
     """
     from trainwright.sagemaker.dlc import FRAMEWORKS, Snapshot, dlc_image, load_dlc
 
@@ -43,11 +43,11 @@ def extended(entry: Line) -> Line | None:
 
 
 def registry_reference(image: str, region: str | None) -> str:
-    """Where a Deep Learning Container is pulled from.
+    """The full reference of a Deep Learning Container.
 
     Args:
         image: repository and tag, such as ``pytorch-training:2.8.0-gpu-py312-cu129-ubuntu22.04-sagemaker``.
-        region: whose registry; without one the public gallery where it has the image, else ``us-west-2``.
+        region: of the registry; by default the public gallery if it has the image, otherwise ``us-west-2``.
 
     Raises:
         RequestError: AWS has no such registry in the region.

@@ -1,4 +1,4 @@
-"""Whether a draft answers its request: everything that stands against it, for the resolver and for a conflict."""
+"""Whether a draft answers its request: all objections to it, for the resolver and for a conflict."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Reason = tuple[str, str]  # constraint, evidence
 
 @dataclass(frozen=True)
 class Objection:
-    """A reason why a draft does not answer its request: words of the request, and the facts that stand against them.
+    """A reason why a draft does not answer its request: words of the request, and the facts that contradict them.
 
-    ``closed`` says that only what the catalog happens to hold is against it; another image line could have it.
+    ``closed`` means that only the current catalog contradicts them; another image line could have it.
     ``requiring`` is the component that lacks another.
     """
 
@@ -29,12 +29,12 @@ class Objection:
 
     @property
     def elements(self) -> frozenset[str | Reason]:
-        """Everything that must be there for the objection to hold."""
+        """Everything that the objection depends on."""
         return self.words | self.facts
 
 
 def objections(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    """Everything that keeps a draft from answering the request, what is quick to see first; nothing where it does."""
+    """Everything that keeps a draft from answering the request, the cheapest checks first; empty if it does."""
     if request.framework != draft.line.framework:
         yield Objection(frozenset({f"--framework {request.framework}"}))
     yield from _not_in_line(request, catalog, draft)
@@ -96,7 +96,7 @@ def keeps(word: str, draft: Draft) -> bool:
 
 
 def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    """Every ``requires`` and ``excludes`` that does not hold."""
+    """Every ``requires`` and ``excludes`` that is violated."""
     known = {name: catalog.components[name].component for name in {*draft.selections, *draft.line.components}}
     stands_for = {name: {name, *component.provides} for name, component in known.items()}
     offered = {other for name in draft.selections for other in stands_for[name]}
@@ -116,7 +116,7 @@ def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> It
 
 
 def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    """Every component whose files were made for another framework version, CUDA or Python than the draft's."""
+    """Every component whose files are for another framework version, CUDA or Python than the draft's."""
     target = target_of(draft.line, draft.version)
     for name, chosen in draft.selections.items():
         provider = catalog.components[name].component.providers[chosen.provider]
@@ -126,13 +126,12 @@ def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterat
         words = {f"--set {n}={v}" for n, v in request.set_ if n == name}
         words |= {f"--with {name}"} if name in request.with_ and name not in draft.line.components else set()
         words |= {f"--version {request.version}"} if draft.version != draft.line.version else set()
-        fact = (f"{name} {chosen.version} is made for {made} alone", f"templates/components/{name}: {provider.about}")
+        fact = (f"{name} {chosen.version} supports only {made}", f"templates/components/{name}: {provider.about}")
         yield Objection(frozenset(words), frozenset({fact}))
 
 
 def _torn_ties(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    """Every pin that tears a component from the one that decides its version: what another brings changes with it, so
-    either both are named in their versions, or neither is."""
+    """Every pin that separates a component from the one that decides its version: both are pinned, or neither."""
     pins = dict(request.set_)
     own = {**draft.line.options, **draft.line.components}
     moved = {n for n, version in pins.items() if n in own and not same_version(own[n].version, version)}

@@ -1,8 +1,8 @@
-"""The id of a plan: a digest of the instructions of its Dockerfile and of the bytes that these take in.
+"""The id of a plan: a digest of the instructions of its Dockerfile and of their inputs.
 
-What is said about an image changes no id: comments, names in templates, evidence, notices, what the probe looks for.
-Instructions are known only once they are rendered, so an id stays in the user's cache, under a digest of everything
-that it could follow from; where that has not changed, nothing is rendered and jinja2 is not imported.
+Descriptions of an image do not change its id: comments, names in templates, evidence, notices, expectations of the
+probe. Instructions are known only after rendering, so ids are kept in the user's cache, under a digest of everything
+that they could depend on; if that is unchanged, nothing is rendered and jinja2 is not imported.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from trainwright.core.paths import tool_files as program_files
 from trainwright.plan.plan import Plan
 from trainwright.user.files import NOT_IDENTITY
 
-# The parts of a plan that no template sees, or that name the user's folders.
+# The parts of a plan that templates do not see, or that contain the user's folders.
 _UNSEEN = ("id", "tags", "notices", "expect", "probes", "user")
 
 
 def tool_files() -> dict[str, str]:
-    """The programs of build steps that every build context carries (``templates/tools/``), by name."""
+    """The programs for build steps in every build context (``templates/tools/``), by name."""
     return {f"tools/{path.parent.name}/{path.name}": path.read_text() for path in program_files()}
 
 
@@ -39,14 +39,14 @@ def identify(plan: Plan, catalog: Catalog) -> str:
     """The id of a plan, from the cache or by rendering its Dockerfile.
 
     Args:
-        plan: with its labels, but for that of the id.
-        catalog: where the components' templates lie.
+        plan: with its labels, except that of the id.
+        catalog: has the components' templates.
 
     Raises:
         RequestError: a template is missing or broken, or there are no tools for this Python.
     """
     if plan.base.kind == "dlc":
-        # A region says where the same container is pulled from.
+        # The region only decides where the same container is pulled from.
         name = str(plan.base.image).rpartition("/")[2]
         plan = plan.model_copy(update={"base": plan.base.model_copy(update={"image": name})})
     carried = _carried(plan)
@@ -58,15 +58,15 @@ def identify(plan: Plan, catalog: Catalog) -> str:
 
     tools = [(package.name, package.version, package.sha256) for package in tools_lock(plan.python).packages]
     found = _digest([instructions(render(plan, catalog)), carried, tools])
-    with suppress(OSError, RequestError):  # a plan needs no folder that can be written
+    with suppress(OSError, RequestError):  # a plan does not need a writable folder
         write_atomically(_place(key), found)
     return found
 
 
 def _carried(plan: Plan) -> dict[str, Any]:
-    """What the build context holds beside the Dockerfile and the locked tools, and what a root file system is made of.
+    """What is in the build context besides the Dockerfile and the locked tools, and what a root file system is made of.
 
-    Instructions name an archive and its checksum where they download it, but wheels only by component.
+    Instructions contain the checksums of the archives that they download, but wheels only by component.
     """
     return {
         "base": plan.base.os,
@@ -77,7 +77,7 @@ def _carried(plan: Plan) -> dict[str, Any]:
 
 
 def _seen(plan: Plan) -> dict[str, Any]:
-    """What templates may see of a plan."""
+    """The part of a plan that templates may see."""
     unseen: dict[str, Any] = {"components": {"__all__": {"evidence"}}}
     return plan.model_dump(mode="json", exclude=unseen | dict.fromkeys(_UNSEEN, True))
 
@@ -118,7 +118,7 @@ def _place(key: str) -> Path:
 
 
 def _cached(key: str) -> str | None:
-    """An id of the cache; nothing where it has none, or none that is whole."""
+    """An id from the cache; None if it is missing or truncated."""
     with suppress(OSError, ValueError, RequestError):
         text = _place(key).read_text()
         return text if re.fullmatch(r"[0-9a-f]{64}", text) else None

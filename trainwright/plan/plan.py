@@ -14,7 +14,7 @@ from trainwright.user.files import UserFiles
 
 SCHEMA = "trainwright/plan/1"
 LABEL = "io.trainwright"
-# Given to an image as it is built: what is rendered names no id, as the id follows from it.
+# Added to an image when it is built: a Dockerfile does not contain its id, which follows from it.
 PLAN_LABEL = f"{LABEL}.plan"
 
 
@@ -24,10 +24,10 @@ class Base(Record):
     Attributes:
         kind: ``debian``, ``nvidia`` or ``dlc``.
         os: distribution and release.
-        image: a registry reference, or nothing where the root file system is made on the spot.
-        digest: of ``image``, where the reference names it or a lock holds it.
-        build_image: what build stages start from, where that is another image.
-        build_digest: of ``build_image``, where a lock holds it.
+        image: a registry reference, or None if the root file system is made locally.
+        digest: of ``image``, if the reference or a lock has it.
+        build_image: what build stages start from, if that is another image.
+        build_digest: of ``build_image``, if a lock has it.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class PlannedSource(Record):
     """One input with its checksum: a Python package (``package`` and ``file``), an archive (``url``) or a file of a
     Debian source package (``package`` and ``file``, no URL: apt knows where).
 
-    ``sha256`` is missing where nobody publishes it and no lock holds it yet.
+    ``sha256`` is missing if it is neither published nor locked yet.
     """
 
     package: str | None = None
@@ -59,8 +59,8 @@ class PlannedSource(Record):
 
 
 class PlannedComponent(Record):
-    """A component of the plan with everything its stages need; ``files``: what its folder brings into the build
-    context, mode and sha256 by name."""
+    """A component of the plan with everything its stages need; ``files``: its folder's files in the build context, mode
+    and sha256 by name."""
 
     name: str
     version: str
@@ -77,7 +77,7 @@ class PlannedComponent(Record):
 
     @property
     def archives(self) -> tuple[PlannedSource, ...]:
-        """What is downloaded from a URL into a build stage."""
+        """The archives that a build stage downloads from a URL."""
         return tuple(s for s in self.sources if s.url or s.mirrors)
 
     @property
@@ -112,7 +112,7 @@ class PlannedProbe(ProbeStep):
 
 
 class Plan(Record):
-    """The resolved record. Equal requests against an equal catalog give an equal plan, byte for byte."""
+    """The resolved record. Equal requests and equal catalogs give equal plans, byte for byte."""
 
     schema_: str = Field(default=SCHEMA, alias="schema")
     id: str
@@ -121,8 +121,8 @@ class Plan(Record):
     cuda: str
     python: str
     base: Base
-    flavour: str = Field(default="", description="what sets it apart from its image line, as tags spell it")
-    unproven: tuple[str, ...] = Field(default=(), description="what of it no image line has, such as pytorch 2.16.0")
+    flavour: str = Field(default="", description="what distinguishes it from its image line, as in tags")
+    unproven: tuple[str, ...] = Field(default=(), description="what is in no image line, such as pytorch 2.16.0")
     components: tuple[PlannedComponent, ...]
     environment: dict[str, str]
     labels: dict[str, str]
@@ -134,21 +134,21 @@ class Plan(Record):
 
     @property
     def unlocked(self) -> bool:
-        """Whether the lock of its Python packages is still to be made; such a plan cannot be built."""
+        """Whether its Python packages are not locked yet; such a plan cannot be built."""
         python = any(s.package and "==" in s.package for c in self.components for s in c.sources)
         return bool(self.unproven) and not python
 
     def component(self, name: str) -> PlannedComponent | None:
-        """The component of that name, or nothing."""
+        """The component of that name, or None."""
         return next((c for c in self.components if c.name == name), None)
 
 
 def finish(fields: Mapping[str, Any], identify: Callable[[Plan], str]) -> Plan:
-    """A plan with its id, labels and tags, which all follow from the other fields.
+    """A plan with its id, labels and tags, which follow from the other fields.
 
     Args:
         fields: all others.
-        identify: the id of a plan that has its labels, see :mod:`trainwright.plan.identity`.
+        identify: returns the id of a plan that has its labels, see :mod:`trainwright.plan.identity`.
     """
     draft = Plan(id="", labels={}, tags=(), **fields)
     draft = draft.model_copy(update={"labels": _labels(draft)})
@@ -177,9 +177,9 @@ def _labels(plan: Plan) -> dict[str, str]:
 
 
 def variant(plan: Plan) -> str:
-    """What distinguishes images of one framework, as tags spell it: ``2.6.0-cu124-py311-debian12``, and behind it
-    what was added (``-compiler``) or left out (``-no-rmm``)."""
-    # A tag may hold no "+"; a local version such as 2.13.0+cpu says only what the CUDA part says again.
+    """What distinguishes images of one framework, as in tags: ``2.6.0-cu124-py311-debian12``, followed by what was
+    added (``-compiler``) or removed (``-no-rmm``)."""
+    # "+" is invalid in a tag; a local version such as 2.13.0+cpu only repeats the CUDA part.
     from trainwright.catalog.image_line import cuda_tag
 
     version = plan.version.split("+", maxsplit=1)[0]

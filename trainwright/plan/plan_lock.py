@@ -1,8 +1,8 @@
 """The lock of a plan (``locks/<plan id>.lock.json``): every byte that goes into its image, by checksum or version.
 
-A plan says what an image is made from; its lock adds what only a download can tell: checksums that nobody publishes,
-digests of base images, versions of the distribution's packages, the user's own requirements. The plan's id does not
-depend on any of it, so labels and tags are the same before and after.
+A plan says what an image is made from; its lock adds what only a download can tell: unpublished checksums, digests of
+base images, versions of the distribution's packages, the user's own requirements. The plan's id does not depend on it,
+so labels and tags are the same before and after.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SystemPackage(Record):
 
 
 class LockedSystemPackage(SystemPackage):
-    """A package that apt installs. ``stages``: in which of the Dockerfile, such as ``os`` and ``toolchain``."""
+    """A package that apt installs. ``stages``: in which stages, such as ``os`` and ``toolchain``."""
 
     sha256: Sha256
     size: Annotated[int, Field(ge=0)]
@@ -61,10 +61,10 @@ class LockedBase(Record):
 
     Attributes:
         image: a reference, with its ``digest`` in the registry and the ``image_id`` of its content; an image that
-            came from no registry has no digest.
-        build_image: the same for build stages, where that is another image.
-        sha256: of the root file system, where it is made on the spot.
-        packages: of the distribution that are in it already, and those that are in ``build_image`` alone.
+            did not come from a registry has no digest.
+        build_image: the same for build stages, if that is another image.
+        sha256: of the root file system, if it is made locally.
+        packages: the distribution packages in it, and those that are only in ``build_image``.
     """
 
     kind: BaseKind
@@ -92,12 +92,12 @@ class LockedBase(Record):
 
     @property
     def ids(self) -> dict[str, str | None]:
-        """The ids of its images by the build argument that names each."""
+        """The ids of its images by build argument."""
         return {"BASE_IMAGE": self.image_id, "BUILD_IMAGE": self.build_image_id}
 
 
 class LockedArchive(Record):
-    """An archive, or (``package``, without a URL) a file that Debian's archive has under that package's name."""
+    """An archive, or (``package``, without a URL) a file of a package in Debian's archive."""
 
     component: Name
     file: FileName
@@ -109,7 +109,7 @@ class LockedArchive(Record):
 
 
 class LockedPython(LockedPackage):
-    """A file of a Python package and the component whose layer holds it."""
+    """A file of a Python package and the component whose layer it is in."""
 
     component: Name
     components: tuple[Name, ...] = ()
@@ -122,17 +122,16 @@ _OnceOfComponent = AfterValidator(each_once(lambda row: (row.component, row.file
 
 
 class PlanLock(Record):
-    """The lock of a plan. What is ``None`` is not locked yet: the first build of a plan records only the checksums that
-    nobody publishes.
+    """The lock of a plan. ``None`` means not locked yet: the first build of a plan records only unpublished checksums.
 
     Attributes:
         plan: the plan's id.
         request: the request as the command line spells it.
-        python: the packages of the image line (or newer ones, where ``--upgrade`` took them).
+        python: the packages of the image line, or newer ones after ``--upgrade``.
         user: what ``--with-requirements`` adds to them.
-        system: what apt installs; empty where the distribution has another installer (then its packages follow from
-            the base image, whose repositories are versioned).
-        tools: what builds the image and stays out of it.
+        system: what apt installs; empty if the distribution has another package manager (then its packages follow
+            from the base image, whose repositories are versioned).
+        tools: what builds the image without being part of it.
     """
 
     schema_: Literal["trainwright/plan-lock/1"] = Field(default=SCHEMA, alias="schema")
@@ -143,9 +142,9 @@ class PlanLock(Record):
     python: _Python | None = None
     python_version: Python
     platform: Platform
-    indexes: tuple[Url, ...] = Field(default=(), description="of the image line, beside the site's own")
+    indexes: tuple[Url, ...] = Field(default=(), description="of the image line, in addition to the site's own")
     insecure_hosts: tuple[OneLine, ...] = Field(
-        default=(), description="whose certificates were not checked when Python packages were resolved"
+        default=(), description="hosts whose certificates were not checked when Python packages were resolved"
     )
     user: _Python | None = None
     system: Annotated[tuple[LockedSystemPackage, ...], _OnceOfVersion] | None = None
@@ -156,10 +155,10 @@ class PlanLock(Record):
         """The lock in a file.
 
         Raises:
-            RequestError: the file is missing or is no lock of a plan.
+            RequestError: the file is missing or is not the lock of a plan.
         """
         data = read_json(
-            path, remedy=f"Move it away (mv {path} {path}.old); ./invoke lock --framework … writes it anew."
+            path, remedy=f"Move it away (mv {path} {path}.old); ./invoke lock --framework … writes it again."
         )
         return parse_record(cls, data, str(path))
 
@@ -175,7 +174,7 @@ class PlanLock(Record):
 
 
 def locks_folder(site: Site) -> Path:
-    """Where locks of plans lie: the site's folder, else ``locks`` in the working folder."""
+    """The folder of plans' locks: the site's, otherwise ``locks`` in the working folder."""
     return site.locks if site.locks is not None else Path("locks").absolute()
 
 
@@ -185,10 +184,10 @@ def lock_path(plan: Plan, site: Site) -> Path:
 
 
 def find_lock(plan: Plan, site: Site) -> PlanLock | None:
-    """The lock of a plan, where there is one.
+    """The lock of a plan, if there is one.
 
     Raises:
-        RequestError: the file is no lock, or one of another plan.
+        RequestError: the file is not a lock, or is one of another plan.
     """
     path = lock_path(plan, site)
     if not path.is_file():
@@ -200,12 +199,12 @@ def find_lock(plan: Plan, site: Site) -> PlanLock | None:
 
 
 def save_lock(lock: PlanLock, path: Path) -> None:
-    """Write a lock, so that the file holds either its old content or all of the new one."""
+    """Write a lock atomically."""
     write_atomically(path, lock.dump())
 
 
 def unlocked(plan: Plan, lock: PlanLock | None) -> list[str]:
-    """What of a plan is not pinned by a lock, in words; nothing where a build is determined to the byte."""
+    """What a lock does not pin of a plan, in words; empty if it determines every byte of a build."""
     if lock is None:
         return ["there is no lock of this plan"]
     missing = []
@@ -235,7 +234,7 @@ def unlocked(plan: Plan, lock: PlanLock | None) -> list[str]:
 
 
 def refuse_unlocked(plan: Plan, lock: PlanLock | None, flags: str) -> None:
-    """Refuse a plan that its lock does not determine.
+    """Refuse a plan that its lock does not pin completely.
 
     Raises:
         RequestError: with the command that locks it.
@@ -250,19 +249,19 @@ def refuse_unlocked(plan: Plan, lock: PlanLock | None, flags: str) -> None:
 
 
 def files_of(component: PlannedComponent) -> list[PlannedSource]:
-    """What a component is made from beside Python packages: archives, and files of Debian's archive."""
+    """What a component is made from, other than Python packages: archives, and files of Debian's archive."""
     return [s for s in component.sources if s.file and not (s.package and "==" in s.package)]
 
 
 def completed(plan: Plan, lock: PlanLock | None) -> Plan:
-    """The plan with what its lock adds, and the same id, labels and tags.
+    """The plan with what its lock adds; id, labels and tags are the same.
 
     Args:
         plan: as it was resolved.
         lock: of this plan; without one nothing is added.
 
     Raises:
-        RequestError: the lock is of another plan, or has another checksum than the plan for the same file.
+        RequestError: the lock is of another plan, or its checksum of a file differs from the plan's.
     """
     if lock is None:
         return plan
@@ -288,7 +287,7 @@ def _completed(component: PlannedComponent, lock: PlanLock) -> PlannedComponent:
             raise RequestError(
                 f"the lock has another sha256 for {component.name}: {source.file} than the catalog: "
                 f"{known.sha256}, {source.sha256}",
-                remedy="Nobody but a person can have changed it: delete the lock and make it anew.",
+                remedy="The lock was edited: delete it and make it again.",
             )
         sources.append(source.model_copy(update={"sha256": known.sha256, "size": source.size or known.size}))
     python = lock.user if component.name == "user" else lock.python
@@ -299,7 +298,7 @@ def _completed(component: PlannedComponent, lock: PlanLock) -> PlannedComponent:
 
 
 def planned(packages: Iterable[LockedPackage]) -> list[PlannedSource]:
-    """Locked Python packages as a plan names them."""
+    """Locked Python packages in the form of a plan."""
     return [
         PlannedSource(package=f"{p.name}=={p.version}", file=p.file, sha256=p.sha256, size=p.size) for p in packages
     ]

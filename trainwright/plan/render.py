@@ -20,17 +20,17 @@ from trainwright.plan.plan import PLAN_LABEL, Base, Plan, PlannedComponent
 from trainwright.plan.template_faults import REMEDY, template_faults
 from trainwright.site.apt_sources import DEBIAN_SUITES
 
-# The default time stamp of files that a build makes: 2023-11-14, any constant would do.
+# The default time stamp of files made in a build: 2023-11-14, an arbitrary constant.
 EPOCH = 1_700_000_000
-WIDTH = 150  # characters of a line that is filled: mounts, packages, labels
-# Variables that come last: the entry point, which changes often, and what bash reads at every start, which is about the
-# machine that runs the image and must not be asked on the one that builds it.
+WIDTH = 150  # characters of a filled line: mounts, packages, labels
+# Variables that come last: the entry point, which changes often, and bash's start-up file, which inspects the machine
+# that runs the image and must not run during the build.
 LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV"})
-# Python 3.6 brings pip 9 or 18, which know manylinux1 wheels alone; with 3.7 came pip 19.3 and newer.
+# Python 3.6 comes with pip 9 or 18, which support only manylinux1 wheels; 3.7 with pip 19.3 or newer.
 OLDEST_GOOD_PIP = (3, 7)
-# The macros of a component's template that are called.
+# The macros of a component's template that the skeleton calls.
 MACROS = ("stages", "residue", "on_base", "interpreter", "interpreter_copy")
-# A component with this for its value `sdists` builds its source packages in a stage of its own.
+# The value `sdists` of a component that builds its source packages in its own stage.
 OWN_STAGE = "own"
 
 
@@ -39,7 +39,7 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
 
     Args:
         plan: the resolved record; nothing else decides what is in the file.
-        catalog: where the components' templates lie.
+        catalog: has the components' templates.
 
     Raises:
         RequestError: the plan has no lock; a template is missing, broken or names something that does not exist.
@@ -50,7 +50,7 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
 
 
 def render(plan: Plan, catalog: Catalog) -> str:
-    """The same of a plan that may lack a lock or an id: nothing could be built from it, but its id follows from it."""
+    """The same for a plan that may lack a lock or an id: it cannot be built, but its id can be computed."""
     environment = _environment(tuple(catalog.template_folders()))
     shared: dict[str, Any] = {"plan": plan, "user": plan.user, "epoch": EPOCH}
     parts = []
@@ -62,7 +62,7 @@ def render(plan: Plan, catalog: Catalog) -> str:
             _check_macros(template, module)
             row = {"name": component.name, "version": component.version, "provider": component.provider}
             if component.provider == BASE:
-                # The base image has it already; a few have something in them that must not stay as it is.
+                # The base image has it already; a few components need changes to it.
                 if changed := _call(module, "on_base", component):
                     parts.append({**row, "stages": "", "residue": changed})
                 continue
@@ -91,18 +91,18 @@ def render(plan: Plan, catalog: Catalog) -> str:
 
 
 def render_question(base: Base, starts: Mapping[str, str]) -> str:
-    """The Dockerfile that asks apt in a base image (``templates/apt/``).
+    """The Dockerfile that queries apt in a base image (``templates/apt/``).
 
     Args:
         base: of the plan.
-        starts: names of folders of questions, each with what it starts from: ``base`` or ``${BUILD_IMAGE}``.
+        starts: folder of questions -> what it starts from: ``base`` or ``${BUILD_IMAGE}``.
     """
     environment = _environment((templates_dir() / "apt", templates_dir()))
     text = environment.get_template("ask.Dockerfile.j2").render(plan={"base": base}, starts=starts)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-@lru_cache(maxsize=4)  # templates are compiled once; jinja2 reads those anew that have changed
+@lru_cache(maxsize=4)  # templates are compiled once; jinja2 reloads changed ones
 def _environment(search: tuple[Path, ...]) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(search),
@@ -119,16 +119,16 @@ def _environment(search: tuple[Path, ...]) -> jinja2.Environment:
 
 
 def _check_macros(template: jinja2.Template, module: Any) -> None:
-    """Refuse a macro whose name is almost one of ours: it would be left out in silence."""
+    """Refuse a macro whose name resembles one of ours: it would be ignored silently."""
     for name in vars(module):
         if name not in MACROS and not name.startswith("_") and (near := nearest(name, MACROS, 1)):
             raise RequestError(
-                f"{template.filename}: macro {name!r} is called by nothing. Did you mean {near[0]}?", remedy=REMEDY
+                f"{template.filename}: macro {name!r} is never called. Did you mean {near[0]}?", remedy=REMEDY
             )
 
 
 def _call(module: Any, macro: str, component: PlannedComponent) -> str:
-    """A component's macro, or nothing where it has none."""
+    """A component's macro, or None."""
     made = getattr(module, macro, None)
     return "" if made is None else re.sub(r"\n{2,}", "\n", str(made(component))).strip()
 
@@ -136,29 +136,29 @@ def _call(module: Any, macro: str, component: PlannedComponent) -> str:
 def _packages(plan: Plan, kind: str) -> list[str]:
     names = {name for c in plan.components for name in getattr(c.system, kind)}
     if kind == "build" and any(c.archives for c in plan.components):
-        # Amazon Linux has a smaller curl, which the package curl would be in conflict with; the file is in either.
+        # Amazon Linux has a smaller curl that conflicts with the package curl; both contain this file.
         names |= {"ca-certificates", "/usr/bin/curl" if plan.base.family == "dnf" else "curl"}
     if plan.base.kind == "nvidia":
-        # NVIDIA's images lack them. Build stages start from another image there, so they need what the image has.
+        # NVIDIA's images lack them. Build stages start from another image, so they need them as well.
         names |= {"ca-certificates"} if kind == "run" else set(_packages(plan, "run")) if names else set()
     return sorted(names)
 
 
 def _tools_packages(plan: Plan) -> list[str]:
-    """What `python -m venv` needs of the distribution."""
+    """The distribution packages that `python -m venv` needs."""
     python = plan.component("python")
     package = python.values.get("venv_package") if python else None
     return [package] if package else []
 
 
 def _pairs(values: dict[str, str], filled: bool = False) -> str:
-    """The arguments of ENV or LABEL, one to a line or as many as fit."""
+    """The arguments of ENV or LABEL, one per line or as many as fit."""
     pairs = [f"{key}={_quote(value)}" for key, value in values.items()]
     return _filled(pairs, 4) if filled else " \\\n    ".join(pairs)
 
 
 def _filled(words: Sequence[str], indent: int) -> str:
-    """Words on continued lines of at most ``WIDTH`` characters; what stands before them is as wide as the indent."""
+    """Words on continued lines of at most ``WIDTH`` characters; the text before them is as wide as the indent."""
     lines: list[str] = []
     for word in words:
         if lines and indent + len(lines[-1]) + len(word) + len("  \\") <= WIDTH:
@@ -169,6 +169,6 @@ def _filled(words: Sequence[str], indent: int) -> str:
 
 
 def _quote(value: str) -> str:
-    """A value for ENV or LABEL. ``$`` would be expanded by the builder, so it is escaped, but for ``${PATH}``."""
+    """A value for ENV or LABEL. ``$`` is escaped, as the builder would expand it, except in ``${PATH}``."""
     escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("$", "\\$").replace("\\${PATH}", "${PATH}")
     return escaped if re.fullmatch(r"[A-Za-z0-9_./:@+-]+", value) else f'"{escaped}"'

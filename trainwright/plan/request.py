@@ -15,15 +15,15 @@ from trainwright.core.text import fits
 from trainwright.plan.words import RequestWords
 from trainwright.user.files import UserFiles, make_user_files
 
-# cu124, cuda-12.4 and 12.4.1; 124 is clear enough, 12 is not.
+# cu124, cuda-12.4 and 12.4.1; 124 is unambiguous, 12 is not.
 _CUDA = re.compile(r"(?:cu(?:da)?[ -]?)?(\d{1,2})\.(\d)(?:\.\d{1,4})?|cu(?:da)?(\d{1,2})(\d)|(\d\d)(\d)", re.ASCII)
 
 
 class Request(Record):
-    """A request for an image. ``cuda`` is ``cpu`` or a version such as ``12.4``; ``None`` means: not asked for.
+    """A request for an image. ``cuda`` is ``cpu`` or a version such as ``12.4``; ``None`` means not requested.
 
-    ``set_`` are components in another version than their image line has, sorted by name. ``allow_unproven`` lets a
-    version be tried that no image line has.
+    ``set_`` lists components whose version differs from the image line's, sorted by name. ``allow_unproven`` permits a
+    version that no image line has.
     """
 
     framework: str
@@ -64,7 +64,7 @@ class Request(Record):
 
 
 def make_request(**words: Any) -> Request:
-    """:func:`read_request` of words that are given by name; see there."""
+    """:func:`read_request` with the words as keyword arguments."""
     return read_request(RequestWords(**words))
 
 
@@ -72,7 +72,7 @@ def read_request(words: RequestWords) -> Request:
     """A request from the words of the command line.
 
     Raises:
-        RequestError: a word cannot be read, or a file does not exist.
+        RequestError: a word is invalid, or a file does not exist.
     """
     if not words.framework:
         raise RequestError(
@@ -105,7 +105,7 @@ def parse_cuda(text: str) -> str:
     """``cu124``, ``12.4``, ``124`` and ``12.4.1`` as ``12.4``; ``cpu`` stays.
 
     Raises:
-        RequestError: the text is neither.
+        RequestError: the text is invalid.
     """
     word = text.strip().lower()
     if word == "cpu":
@@ -114,7 +114,7 @@ def parse_cuda(text: str) -> str:
     if match is None:
         raise RequestError(
             f"--cuda {text}: not a CUDA version",
-            remedy="Write --cuda cu124, --cuda 12.4 or --cuda cpu; ./invoke list shows what there is.",
+            remedy="Write --cuda cu124, --cuda 12.4 or --cuda cpu; ./invoke list shows all versions.",
         )
     major, minor = [group for group in match.groups() if group is not None]
     return f"{major}.{minor}"

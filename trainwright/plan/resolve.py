@@ -1,6 +1,6 @@
-"""From a request and the catalog to a plan, or to a conflict that offers what does hold together.
+"""Resolves a request against the catalog to a plan, or to a conflict that offers what does resolve.
 
-Imports neither jinja2 nor docker nor boto3: ``plan`` is answered without them where the plan's id is in the cache.
+Imports neither jinja2 nor docker nor boto3: ``plan`` does not need them if the plan's id is cached.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from trainwright.plan.request import Request
 
 BASES = {"debian": "Debian root file system", "nvidia": "nvidia/cuda image", "dlc": "AWS Deep Learning Container"}
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# The lock of a draft that is in no image line, where there is one.
+# Returns the lock of a draft that is in no image line, if there is one.
 Locks = Callable[[Draft], Lock | None]
 
 
@@ -41,14 +41,14 @@ def resolve(
     Args:
         request: what is asked for.
         catalog: lines, components and rules.
-        base_image: a registry reference that stands for the Debian base, where the site names one.
-        locks: asked for the lock of what no image line has (``--allow-unproven``); without one the plan names no
-            Python packages and cannot be built.
-        region: whose registry a Deep Learning Container is pulled from; by default the public gallery or us-west-2.
+        base_image: a registry reference that replaces the Debian base, if the site has one.
+        locks: returns the lock of what no image line has (``--allow-unproven``); without it the plan has no Python
+            packages and cannot be built.
+        region: of the registry of Deep Learning Containers; by default the public gallery or us-west-2.
 
     Raises:
-        RequestError: a name that the catalog does not know, or a pin of a component that the plan does not hold.
-        Conflict: names that are known but do not hold together; with the reasons and the nearest sets that do.
+        RequestError: a name is unknown, or a pinned component is not in the plan.
+        Conflict: the names are known but incompatible; with the reasons and the nearest compatible sets.
     """
 
     def base(line: ImageLine) -> str | None:
@@ -72,33 +72,32 @@ def resolve(
     try:
         return _make_plan(request, catalog, draft, _lock_of(draft, locks), base)
     except Conflict as refused:
-        # No image line is at fault here: uv found no packages for what was tried.
+        # No image line is to blame: uv found no packages for what was tried.
         own = [make_draft(request, catalog, entry) for entry in catalog.lines_of(request.framework)]
         raise Conflict(
             f"{', '.join(draft.unproven)}: {refused.message}",
-            remedy="Take one of the offers, or another version, as the reason says.",
+            remedy="Use one of the commands above, or another version, as the reason says.",
             rows=refused.details["rows"],
             offers=offers(request, catalog, own, attempt),
         ) from None
 
 
 def _find(request: Request, catalog: Catalog) -> Draft | None:
-    """The draft that answers the request; what an image line proves before what none has, CUDA before the CPU, and
-    then the newest."""
+    """The best draft that answers the request: proven before unproven, CUDA before CPU, then the newest."""
     return max(_fitting(request, catalog), key=_worth, default=None)
 
 
 def _lock_of(draft: Draft, locks: Locks | None) -> Lock | None:
-    """The lock of the line, or where the draft is in no line, the one that was made for it."""
+    """The lock of the line, or if the draft is in no line, the one made for it."""
     if draft.unproven:
         return None if locks is None else locks(draft)
     return Lock.load(draft.entry.lock_path)
 
 
 def _worth(draft: Draft) -> tuple[Any, ...]:
-    """What makes one draft the better answer to a request, what counts most first: that a line proves it, that an image
-    of it was published, CUDA, fewer components moved away from their line, newer versions; then a base that can be made
-    from packages, and of AWS's own variants the line marked so, or the latest."""
+    """The sort key of drafts, most important first: proven by a line, published as an image, CUDA, fewer components
+    that differ from their line, newer versions; then a base made from packages, and of AWS's own variants the
+    preferred or latest line."""
     line = draft.line
     return (
         not draft.unproven,
@@ -121,7 +120,7 @@ def _fitting(request: Request, catalog: Catalog) -> list[Draft]:
 
 
 def _in_question(request: Request, line: ImageLine) -> bool:
-    """Whether a line could answer a request: seen from the line alone, as a draft reads components."""
+    """Whether a line could answer a request, judged without reading components."""
     return (
         (request.cuda is None or line.goes_by_cuda(cuda_tag(request.cuda)))
         and request.python in (None, line.python)
@@ -140,7 +139,7 @@ def _check_names(request: Request, catalog: Catalog) -> None:
     pinned = tuple(name for name, _ in request.set_)
     for flag, names in (("--with", request.with_), ("--without", request.without), ("--set", pinned)):
         for name in names:
-            # What rules foresee can be asked for: the answer is a conflict with the rule, not "no such component".
+            # Names that rules foresee are valid: the answer is a conflict with the rule, not "no such component".
             if flag == "--without" or name not in catalog.rules.foreseen or name in catalog.frameworks():
                 catalog.component(name, flag)
     for other, names in (("--with", request.with_), ("--set", pinned)):
@@ -156,16 +155,16 @@ def _check_names(request: Request, catalog: Catalog) -> None:
     ):
         newest = max((line.version for line in lines), key=version_key)
         raise RequestError(
-            f"--version {version}: not a release in full, so --allow-unproven cannot try it",
-            remedy=f"Write all of it, as in --version {newest}.",
+            f"--version {version}: not a complete version, so --allow-unproven cannot try it",
+            remedy=f"Write the complete version, as in --version {newest}.",
         )
 
 
 def _check_pins(request: Request, catalog: Catalog) -> None:
-    """Refuse to pin what is not in the plan: the rest of the request resolves, and none of its drafts holds it.
+    """Refuse to pin what is not in the plan: the rest of the request resolves, and no draft contains it.
 
     Raises:
-        RequestError: a component of ``--set`` is not there.
+        RequestError: a component of ``--set`` is missing.
     """
     fitting = _fitting(request.model_copy(update={"set_": ()}), catalog)
     for name, version in request.set_ if fitting else ():
@@ -230,14 +229,14 @@ def _make_plan(
             notices += [note.says for note in folder.component.notices if note.unless not in selections]
     notices += _unchecked(selections, providers)
     if path:
-        # A Deep Learning Container has a PATH of its own, which stays.
+        # A Deep Learning Container keeps its own PATH.
         rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
         environment = {"PATH": ":".join([*path, rest]), **environment}
     if request.user.entry_point:
         environment["SAGEMAKER_PROGRAM"] = request.user.entry_point
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
     if request.user.secrets:
-        notices.append(f"as --allow-secrets says, these enter the image: {', '.join(request.user.secrets)}")
+        notices.append(f"because of --allow-secrets, these enter the image: {', '.join(request.user.secrets)}")
     if line.status != "supported" and draft.version == line.version:
         notices.append(
             f"{line.framework} {line.version} is {line.status.replace('-', ' ')}: no fixes come from upstream"
@@ -271,7 +270,7 @@ def _make_plan(
 
 
 def _unchecked(selections: Mapping[str, Selection], providers: Mapping[str, Provider]) -> list[str]:
-    """Which versions of a plan no probe looks for, and why."""
+    """The versions of a plan that no probe checks, and why."""
     reasons: dict[str, list[str]] = {}
     for name, chosen in selections.items():
         if why := providers[name].unchecked:
@@ -280,7 +279,7 @@ def _unchecked(selections: Mapping[str, Selection], providers: Mapping[str, Prov
 
 
 def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
-    """That the request, which names a CUDA version and none of the framework, would fit others as well."""
+    """A notice that the request, which has a CUDA version but no framework version, would match others as well."""
     if request.version is not None or request.cuda is None:
         return []
     versions = {each.version for each in _fitting(request, catalog) if each.line.released} - {draft.version}
@@ -291,7 +290,7 @@ def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
 
 
 def _pinned(draft: Draft) -> dict[str, tuple[str, str]]:
-    """Components that ``--set`` gave another version: the line's and the pinned one."""
+    """Components changed by ``--set``: the line's version and the pinned one."""
     own = {**draft.line.options, **draft.line.components}
     return {
         name: (own[name].version, chosen.version)
@@ -301,7 +300,7 @@ def _pinned(draft: Draft) -> dict[str, tuple[str, str]]:
 
 
 def _flavour(draft: Draft) -> str:
-    """What sets the image apart from its line, as a tag may spell it."""
+    """What distinguishes the image from its line, as in a tag."""
     own = draft.line.components
     parts = [draft.line.variant] if draft.line.variant else []
     parts += [name for name in sorted(draft.selections) if name not in own]
@@ -311,24 +310,24 @@ def _flavour(draft: Draft) -> str:
 
 
 def _differences(draft: Draft, lock: Lock | None) -> list[str]:
-    """What a user should know of a plan that is not as its line has it."""
+    """What a user should know about a plan that differs from its line."""
     told = [
         f"{name} {version} was asked for; {draft.file} has {own}"
         for name, (own, version) in sorted(_pinned(draft).items())
     ]
     if draft.unproven:
         told.append(
-            f"unproven: {', '.join(draft.unproven)}; the rest is as in {draft.file}, and nobody tried them together"
+            f"unproven: {', '.join(draft.unproven)}; the rest is as in {draft.file}, and this combination is untested"
         )
         if lock is None:
             told.append(
-                "its Python packages have no lock yet; build and render make one, which takes the package index"
+                "its Python packages have no lock yet; build and render make one, which needs the package index"
             )
     return told
 
 
 def _closed(selection: Selection, lock: Lock | None) -> Selection:
-    """A selection whose version only the lock can tell, with that version."""
+    """A selection whose version follows from the lock, with that version."""
     if selection.version != OPEN or lock is None:
         return selection
     locked = {package.name: package.version for package in lock.packages}
@@ -340,8 +339,8 @@ def _share_out(
 ) -> dict[str, list[LockedPackage]]:
     """Each locked package that a chosen component needs, given to exactly one of them.
 
-    The owner by pattern (the longest that matches) takes it; otherwise the first, in the order of layers, that needs
-    it. So CUDA's libraries share one layer however many components ask for them.
+    The owner by pattern (the longest match) gets it; otherwise the first component, in the order of layers, that needs
+    it. So CUDA's libraries share one layer, however many components need them.
     """
     owned: dict[str, list[LockedPackage]] = {name: [] for name in selections}
     for package in lock.packages if lock is not None else ():
@@ -369,7 +368,7 @@ def _source(source: Any) -> PlannedSource:
 
 
 def _system_packages(provider: Provider, line: ImageLine, values: dict[str, str]) -> SystemPackages:
-    """The packages of the distribution that the image has."""
+    """The distribution packages in the image."""
     chosen = provider.dnf if line.base.os.startswith("amazonlinux") else provider.apt
     return SystemPackages(
         build=tuple(fill(name, values) for name in chosen.build), run=tuple(fill(name, values) for name in chosen.run)

@@ -1,4 +1,4 @@
-"""A component that exists and that no image line lists: who provides it, and which entry would give it to a line."""
+"""A component that exists but that no image line lists: its providers, and the entry that would add it to a line."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainwright.plan.draft import Draft
 
 
 def providers(catalog: Catalog, name: str) -> str:
-    """Who provides a component, with the versions that are known, in words."""
+    """The providers of a component with their known versions, in words."""
     told = []
     for provider, entry in _own(catalog, name).items():
         versions = ", ".join(sorted(entry.versions, key=version_key))
@@ -23,7 +23,7 @@ def how_to_list(name: str, catalog: Catalog, draft: Draft) -> str:
     Args:
         name: of the component.
         catalog: that has it.
-        draft: of the line that is nearest to the request.
+        draft: of the line nearest to the request.
     """
     line, found = draft.line, _own(catalog, name)
     fitting = [
@@ -32,7 +32,7 @@ def how_to_list(name: str, catalog: Catalog, draft: Draft) -> str:
         for version in sorted(entry.versions, key=version_key, reverse=True)
         if entry.sources_for(version, target_of(line, draft.version)) is not None
     ]
-    # A provider without a table of versions installs Python packages; only the user knows which version is meant.
+    # A provider without a table of versions installs Python packages; only the user knows the version.
     open_ = next((provider for provider, entry in found.items() if not entry.versions), next(iter(found)))
     provider, version = next(iter(fitting), (open_, ""))
     chosen = f'version: "{version}"' if version else f'version: "VERSION", packages: ["{name}==VERSION"]'

@@ -17,7 +17,7 @@ class RequestWords(Words):
     version: str | None = Field(default=None, description="framework version, whole or its beginning: 2.6.0, 2.6")
     python: str | None = Field(default=None, description="Python version: 3.11")
     base: str | None = Field(
-        default=None, description="what the image starts from: debian, nvidia or dlc (default: that of the image line)"
+        default=None, description="what the image starts from: debian, nvidia or dlc (default: the image line's)"
     )
     with_: str | None = Field(
         default=None,
@@ -31,7 +31,7 @@ class RequestWords(Words):
         description="pin a component to another version, NAME=VERSION: nccl=2.21.5 (may be repeated)",
     )
     allow_unproven: bool = Field(
-        default=False, description="try a version that is newer than the data, from the nearest image line"
+        default=False, description="try a version that no image line has, based on the nearest one"
     )
     requirements: str | None = Field(
         default=None, alias="with_requirements", description="a requirements file; its packages are installed last"
@@ -41,5 +41,5 @@ class RequestWords(Words):
     )
     entry_point: str | None = Field(default=None, description="the script in --code that `train` runs")
     allow_secrets: bool = Field(
-        default=False, description="let files into the image that look like credentials (.env, .netrc, *.pem, ...)"
+        default=False, description="allow files that look like credentials in the image (.env, .netrc, *.pem, ...)"
     )

@@ -1,1 +1,1 @@
-"""Proves what is in an image: the probe, the smoke tests, and the packages of its distribution."""
+"""Proves what is in an image: the probe, the smoke tests, and the distribution's packages."""

@@ -5,14 +5,14 @@ Image tests are plain pytest files; they import nothing of Trainwright and take 
 ``host``          a testinfra host, the container (``host.run``, ``host.file``, ``host.package``, ...)
 ``plan``          the plan's JSON
 ``probe``         what the probe found in the image
-``framework``     the plan's component that is the framework (``name``, ``version``), whatever the image line is called
-``gpus``          whether the container has GPUs; ``requires_gpu`` skips a test where it has none
-``torchrun``      the launcher's name; skips a test where the framework has no such program
-``within``        ``within(seconds, command, *args)``: a command that may take long, with a limit
+``framework``     the plan's component that is the framework (``name``, ``version``), whatever the image line's name
+``gpus``          whether the container has GPUs; ``requires_gpu`` skips a test if it has none
+``torchrun``      the launcher's name; skips a test if the framework lacks it
+``within``        ``within(seconds, command, *args)``: run a command with a time limit
 ``python``        ``python(script, seconds=120)``: output of a script under the image's ``python3``
-``training_job``  a fresh ``/opt/ml`` as SageMaker would make it; the old one is back after the test
+``training_job``  a fresh ``/opt/ml`` as SageMaker would make it; the old one is restored after the test
 
-The data come from one JSON file that ``TRAINWRIGHT_IMAGE_TEST`` names; :mod:`trainwright.prove.smoke` writes it.
+The data come from the JSON file in ``TRAINWRIGHT_IMAGE_TEST``; :mod:`trainwright.prove.smoke` writes it.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ Within = Callable[..., Any]
 class ImageTestData(TypedDict):
     """What the tests of one image need to know.
 
-    ``docker`` is the command line client, ``container`` the id of a running container of the image, ``select`` a word
-    that the names of the tests to run hold (empty: all).
+    ``docker`` is the command line client, ``container`` the id of a running container of the image, ``select`` a part
+    of the names of the tests to run (empty: all).
     """
 
     docker: str
@@ -62,14 +62,13 @@ class ImageTestData(TypedDict):
 
 
 class ContainerDied(RuntimeError):
-    """The container, or the engine under it, went away while it was being tested."""
+    """The container, or its engine, stopped while it was being tested."""
 
 
 class ContainerShell:
-    """One shell that stays open in a container: a command takes some 15 ms, against 100 ms by ``docker exec``.
+    """One shell that stays open in a container: a command takes about 15 ms, instead of 100 ms with ``docker exec``.
 
-    Each command runs in a shell of its own, with nothing on standard input; what it printed comes back in base64, so
-    that any bytes pass.
+    Each command runs in a subshell without standard input; its output is returned in base64, so that any bytes work.
     """
 
     def __init__(self, client: str, container: str) -> None:
@@ -81,7 +80,7 @@ class ContainerShell:
         folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="trainwright-"))
         pipe = Path(folder, "commands")
         os.mkfifo(pipe, 0o600)
-        # Opened for reading, too: so neither this nor the client below waits for the other to open its end.
+        # Opened for reading as well, so that neither side waits for the other to open its end.
         both_ends = os.open(pipe, os.O_RDWR)
         script = 'exec "$0" exec -i "$1" /bin/sh < "$2"'
         try:
@@ -101,7 +100,7 @@ class ContainerShell:
         self._open.close()
 
     def run(self, command: str, seconds: float = COMMAND_SECONDS) -> tuple[int, bytes, bytes]:
-        """Exit status, output and errors of a shell command; 124 where it found no end in time.
+        """Exit status, output and errors of a shell command; 124 if it timed out.
 
         Raises:
             ContainerDied: the shell ended.
@@ -140,7 +139,7 @@ class ShellBackend(DockerBackend):  # type: ignore[misc] # testinfra ships no ty
         self._shell = shell
 
     def get_encoding(self) -> str:
-        """Every image of ours speaks UTF-8 (``LANG=C.UTF-8``)."""
+        """All our images use UTF-8 (``LANG=C.UTF-8``)."""
         return "utf-8"
 
     def run(self, command: str, *args: str, **kwargs: Any) -> Any:
@@ -151,18 +150,18 @@ class ShellBackend(DockerBackend):  # type: ignore[misc] # testinfra ships no ty
 
 
 class ContainerHost(testinfra.host.Host):  # type: ignore[misc] # testinfra ships no types
-    """testinfra's host; a command that fails says which and why, in words for a person."""
+    """testinfra's host; a failed command is reported readably."""
 
     def check_output(self, command: str, *args: str, **kwargs: Any) -> str:
-        """What a command prints, without the last line end; the test fails where the command does."""
+        """What a command prints, without the final newline; the test fails if the command does."""
         return cast(str, _do(self, command, *args, **kwargs).stdout.rstrip("\r\n"))
 
 
 class TrainingJob:
-    """A job's ``/opt/ml`` in the container: the three files of the platform, code, and what ``train`` leaves.
+    """A job's ``/opt/ml`` in the container: the three files of the platform, code, and what ``train`` writes.
 
     The files are those of SageMaker (one host, one channel); ``hyperparameters`` adds to them. The variable
-    ``SAGEMAKER_PROGRAM`` of an image with baked code is taken away, so that the job's own script runs.
+    ``SAGEMAKER_PROGRAM`` of an image with baked code is unset, so that the job's own script runs.
     """
 
     def __init__(self, host: Any) -> None:
@@ -205,16 +204,16 @@ class TrainingJob:
         return self._host.run(command, timeout=seconds)
 
     def read(self, path: str) -> str:
-        """A file below ``/opt/ml``; fails where there is none."""
+        """A file below ``/opt/ml``; fails if it is missing."""
         return cast(str, self._host.check_output("cat %s", f"/opt/ml/{path}"))
 
     def has(self, path: str) -> bool:
-        """Whether there is such a file below ``/opt/ml``."""
+        """Whether the file exists below ``/opt/ml``."""
         return bool(self._host.run("test -e %s", f"/opt/ml/{path}").rc == 0)
 
 
 def _do(host: Any, command: str, *args: str, **kwargs: Any) -> Any:
-    """Run a command that a test takes for granted."""
+    """Run a command that must succeed."""
     done = host.run(command, *args, **kwargs)
     if done.rc != 0:
         words = command % args if args else command
@@ -223,14 +222,14 @@ def _do(host: Any, command: str, *args: str, **kwargs: Any) -> Any:
 
 
 def load_data(environment: Mapping[str, str] = os.environ) -> ImageTestData:
-    """The data file that ``TRAINWRIGHT_IMAGE_TEST`` names.
+    """The data file in ``TRAINWRIGHT_IMAGE_TEST``.
 
     Raises:
         pytest.UsageError: the variable or the file is missing, or the file lacks a field.
     """
     path = environment.get(DATA_VARIABLE, "")
     if not path:
-        raise pytest.UsageError(f"{DATA_VARIABLE} names no file; image tests are run by ./invoke smoke")
+        raise pytest.UsageError(f"{DATA_VARIABLE} is not set; run image tests with ./invoke smoke")
     try:
         data = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
@@ -242,7 +241,7 @@ def load_data(environment: Mapping[str, str] = os.environ) -> ImageTestData:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave only the tests whose name holds the word that was selected."""
+    """Keep only the tests whose name contains the selected word."""
     word = load_data()["select"]
     chosen = [item for item in items if word in _name(item)]
     config.hook.pytest_deselected(items=[item for item in items if word not in _name(item)])
@@ -250,7 +249,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _name(item: pytest.Item) -> str:
-    """``components/metis/test_metis.py::test_...``; the id of a test outside of pytest's root has no path in it."""
+    """``components/metis/test_metis.py::test_...``; the id of a test outside of pytest's root contains no path."""
     return f"{'/'.join(item.path.parts[-3:])}::{item.nodeid.partition('::')[2]}"
 
 
@@ -274,14 +273,14 @@ def probe(image_test: ImageTestData) -> dict[str, Any]:
 
 @pytest.fixture(scope="session")
 def framework(plan: dict[str, Any]) -> dict[str, Any]:
-    """The component that is the framework: an image line may go by another name, such as ``huggingface-pytorch``."""
+    """The component that is the framework; an image line may have another name, such as ``huggingface-pytorch``."""
     named = {component["name"]: component for component in plan["components"]}
     return next(cast(dict[str, Any], named[name]) for name in (plan["framework"], *FRAMEWORKS) if name in named)
 
 
 @pytest.fixture
 def torchrun(framework: dict[str, Any]) -> str:
-    """PyTorch's launcher; skips the test where there is none."""
+    """PyTorch's launcher; skips the test if there is none."""
     if framework["name"] != "pytorch" or version_key(framework["version"]) < FIRST_TORCHRUN:
         pytest.skip("torchrun came with PyTorch 1.10")
     return "torchrun"
@@ -295,7 +294,7 @@ def gpus(image_test: ImageTestData) -> bool:
 
 @pytest.fixture
 def requires_gpu(gpus: bool) -> None:
-    """Skip the test where there is no GPU."""
+    """Skip the test if there is no GPU."""
     if not gpus:
         pytest.skip(NO_GPU)
 
@@ -312,12 +311,12 @@ def host(image_test: ImageTestData) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def within(host: Any) -> Within:
-    """``within(seconds, command, *args)``: run a command that may take long; fails where it finds no end."""
+    """``within(seconds, command, *args)``: run a command; fails if it does not finish in time."""
 
     def run(seconds: float, command: str, *args: str) -> Any:
         done = host.run(command, *args, timeout=seconds)
         if done.rc in (124, 137):
-            pytest.fail(f"no end after {seconds:g} s: {command}\n{done.stdout[-1000:]}\n{done.stderr[-1000:]}")
+            pytest.fail(f"not finished after {seconds:g} s: {command}\n{done.stdout[-1000:]}\n{done.stderr[-1000:]}")
         return done
 
     return run
@@ -325,13 +324,13 @@ def within(host: Any) -> Within:
 
 @pytest.fixture(scope="session")
 def python(within: Within) -> Callable[..., str]:
-    """``python(script, seconds=120)``: what a script prints under the image's ``python3``; fails where it fails."""
+    """``python(script, seconds=120)``: a script's output under the image's ``python3``; fails if the script does."""
 
     def run(script: str, seconds: float = COMMAND_SECONDS) -> str:
         done = within(seconds, "cd /tmp && python3 -c %s", script)
         if done.rc != 0:
             said = (done.stderr or done.stdout).strip()
-            # A traceback says what it is about in its last line; that line comes first.
+            # The last line of a traceback is the most useful, so it comes first.
             pytest.fail(f"{said.splitlines()[-1] if said else 'no output'}\nexit status {done.rc}:\n{said[-2000:]}")
         return cast(str, done.stdout.strip())
 
@@ -340,7 +339,7 @@ def python(within: Within) -> Callable[..., str]:
 
 @pytest.fixture
 def training_job(host: Any) -> Iterator[TrainingJob]:
-    """A job in the container; what ``/opt/ml`` held before is back after the test."""
+    """A job in the container; the old ``/opt/ml`` is restored after the test."""
     keep = "rm -rf /opt/ml.kept && if test -e /opt/ml; then cp -a /opt/ml /opt/ml.kept; fi"
     back = "rm -rf /opt/ml && if test -e /opt/ml.kept; then mv /opt/ml.kept /opt/ml; fi"
     _do(host, keep)

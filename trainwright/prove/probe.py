@@ -1,4 +1,4 @@
-"""Probes an image, and compares what is in it with its plan.
+"""Probes an image, and compares its content with its plan.
 
 :func:`probe` runs ``templates/probe/probe.py`` inside the image; :func:`differences` compares the result with the plan.
 A difference fails the build.
@@ -49,11 +49,11 @@ def probe(
     env: Mapping[str, str] | None = None,
     timeout: float = 900,
 ) -> dict[str, Any]:
-    """Run the probe program in a container of the image; nothing is mounted, so a remote engine works as well.
+    """Run the probe program in a container of the image; nothing is mounted, so remote engines work as well.
 
     Args:
         client_path: the docker command line client.
-        image: id or reference of an image that the engine has.
+        image: id or reference of an image in the engine.
         plan: the plan's JSON; its ``probes`` are run inside the image.
         env: variables for the client (``DOCKER_HOST`` and the like).
         timeout: seconds for the whole probe.
@@ -75,7 +75,7 @@ def probe(
     try:
         done = run(argv, env=env, stdin=program, timeout=timeout)
     finally:
-        # If the client was killed, the container is still there.
+        # If the client was killed, the container still exists.
         run([client_path, "rm", "-f", name], env=env, timeout=60)
     return {**_document(done, image), "image": config}
 
@@ -91,7 +91,7 @@ def _document(done: Completed, image: str) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict):
         raise ProofFailed(
-            f"the probe did not end well in {image} (exit status {done.returncode}): {done.tail(5)}",
+            f"the probe failed in {image} (exit status {done.returncode}): {done.tail(5)}",
             remedy=f"Look inside: docker run --rm -it --entrypoint /bin/sh {image}. It needs a python3 on PATH.",
             image=image,
         )
@@ -99,12 +99,12 @@ def _document(done: Completed, image: str) -> dict[str, Any]:
 
 
 def _image_config(client_path: str, image: str, env: Mapping[str, str] | None) -> dict[str, Any]:
-    """The image's configuration as the engine has it: what a container starts with, before anything runs."""
+    """The image's configuration in the engine: what a container starts with, before anything runs."""
     done = run([client_path, "image", "inspect", image], env=env, timeout=60)
     if not done.ok:
         raise EngineError(
             f"the engine cannot describe {image}: {done.tail(2)}",
-            remedy="./invoke list --built shows the images that were built here.",
+            remedy="./invoke list --built shows the images built on this machine.",
         )
     data = json.loads(done.stdout)[0]
     config = data.get("Config") or {}
@@ -143,7 +143,7 @@ def check(plan: Mapping[str, Any], found: Mapping[str, Any]) -> None:
 
 
 def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Difference]:
-    """Every difference between what the probe found and the plan; an empty list is a proof.
+    """Every difference between the probe's result and the plan; an empty list is a proof.
 
     Args:
         plan: the plan's JSON.
@@ -160,14 +160,14 @@ def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Diffe
 
 
 def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Expectations that the components' probes did not meet."""
+    """Expectations that the probes do not meet."""
     for expected in plan.get("expect", ()):
         component, fact, value = expected["component"], expected["fact"], str(expected["value"])
         facts = found.get("facts", {}).get(component, {})
         if fact in facts and _matches(value, _word(facts[fact])):
             continue
         if fact in facts:
-            seen, remedy = _word(facts[fact]), f"templates/components/{component} installs something else than it says."
+            seen, remedy = _word(facts[fact]), f"templates/components/{component} does not install what it declares."
         elif "error" in facts:
             seen = f"a probe that failed: {str(facts['error']).strip().splitlines()[-1]}"
             remedy = f"Fix what templates/components/{component} installs, or its probe in component.yaml."
@@ -178,7 +178,7 @@ def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Differ
 
 
 def _packages(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Python distributions whose version is not the planned one, or that are missing."""
+    """Python distributions that are missing or whose version differs from the plan."""
     installed: Mapping[str, str] = found.get("distributions", {})
     for component in plan.get("components", ()):
         sources = (source.get("package") or "" for source in component.get("sources", ()))
@@ -186,7 +186,7 @@ def _packages(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Dif
         for requirement in pinned:
             name, _, version = requirement.partition("==")
             seen = installed.get(re.sub(r"[-_.]+", "-", name).lower())
-            # Other providers than wheels may use a package as material that is not installed as a distribution.
+            # Providers other than wheels may use a package without installing it as a distribution.
             if seen == version or (seen is None and not component.get("provider", "").endswith("wheel")):
                 continue
             yield Difference(
@@ -194,12 +194,12 @@ def _packages(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Dif
                 f"Python package {name}",
                 version,
                 seen or "none",
-                "A later layer changed the locked set: ./invoke render shows which; --with-requirements may only add.",
+                "A later layer changed the locked set (see ./invoke render); --with-requirements may only add.",
             )
 
 
 def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Variables of the plan that a container does not start with, and those that no image may set."""
+    """Variables of the plan that are missing in a container, and those that no image may set."""
     variables: Mapping[str, str] = found.get("environment", {})
     for name, value in plan.get("environment", {}).items():
         if variables.get(name) != value:
@@ -222,16 +222,16 @@ def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[
 
 
 def _labels(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Labels of the plan that the image lacks, or that differ."""
+    """Labels of the plan that are missing in the image, or that differ."""
     labels: Mapping[str, str] = found.get("image", {}).get("labels", {})
     for name, value in plan.get("labels", {}).items():
         if labels.get(name) != value:
             seen = labels.get(name, "nothing")
-            yield Difference("labels", name, value, seen, "This is the image of another plan: ./invoke build makes it.")
+            yield Difference("labels", name, value, seen, "This image has another plan: ./invoke build makes it.")
 
 
 def _loader_path(found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Libraries that are twice on the loader path."""
+    """Libraries that appear twice on the loader path."""
     for library, files in sorted(found.get("duplicates", {}).items()):
         if library in SINGLE_LIBRARIES:
             yield Difference(
@@ -239,15 +239,15 @@ def _loader_path(found: Mapping[str, Any]) -> Iterator[Difference]:
                 library,
                 "one file",
                 ", ".join(files),
-                f"Remove all but one {library}: which of them a process gets depends on the order of directories.",
+                f"Remove all but one {library}: which one a process loads depends on the order of directories.",
             )
 
 
 def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """What no training image should contain: driver libraries, unrequested compilers, left-overs of the build."""
+    """What no training image should contain: driver libraries, unrequested compilers, leftovers of the build."""
     for path in found.get("driver_libraries", ()):
         yield Difference(
-            "driver", path, "absent", "this file", "The host's driver brings this library; one in the image hides it."
+            "driver", path, "absent", "this file", "The host's driver provides this library; one in the image hides it."
         )
     providers = {component["name"]: component.get("provider") for component in plan.get("components", ())}
     components = set(providers)
@@ -262,10 +262,10 @@ def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Di
             )
     for kind, paths in sorted(found.get("left_overs", {}).items()):
         if kind == ROOT_KEYS and providers.get("ssh") == BASE:
-            continue  # AWS's, by which the hosts log in; whom they let in is decided otherwise
+            continue  # AWS's: hosts log in to each other with these
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
         yield Difference(
-            "left-overs", kind, "none", ", ".join(paths[:3]) + more, f"Remove the {kind} in the step that makes them."
+            "left-overs", kind, "none", ", ".join(paths[:3]) + more, f"Remove the {kind} in the step that creates them."
         )
 
 
@@ -275,5 +275,5 @@ def _word(value: Any) -> str:
 
 
 def _matches(expected: str, seen: str) -> bool:
-    """Equality, or a glob where the expectation holds a ``*``: ``3.11.*`` fits ``3.11.2``; ``3.11`` does not."""
+    """Equality, or a glob if the expectation contains a ``*``: ``3.11.*`` fits ``3.11.2``; ``3.11`` does not."""
     return fnmatchcase(seen, expected) if "*" in expected else seen == expected

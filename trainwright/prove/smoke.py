@@ -1,7 +1,7 @@
-"""The image tests of every component in an image, and of the container contract, inside one container of it.
+"""Runs the image tests of every component in an image, and of the container contract, inside one container.
 
-The tests are ``templates/contract/test_*.py`` and ``templates/components/<name>/test_*.py``; they run in a pytest of
-their own, which no configuration and no plugin of the user's reaches.
+The tests are ``templates/contract/test_*.py`` and ``templates/components/<name>/test_*.py``; they run in a
+separate pytest, isolated from the user's configuration and plugins.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NONE_COLLECTED = 5
 
 
 class SmokeCounts(Document):
-    """How many image tests ended how."""
+    """The number of image tests by outcome."""
 
     passed: int
     failed: int
@@ -75,7 +75,7 @@ class SmokeReport:
     seconds: float
 
     def count(self, outcome: Outcome) -> int:
-        """How many checks ended so."""
+        """The number of checks with this outcome."""
         return sum(row.outcome == outcome for row in self.rows)
 
     def document(self, *, image: str, image_id: str, plan: str) -> SmokeDocument:
@@ -99,7 +99,7 @@ class SmokeReport:
         )
 
     def raise_for_failures(self) -> None:
-        """Raise where a check failed.
+        """Raise if a check failed.
 
         Raises:
             ProofFailed: naming every failed check with its reason.
@@ -112,7 +112,7 @@ class SmokeReport:
         components = " ".join(dict.fromkeys(row.component for row in failed))
         raise ProofFailed(
             "\n".join([f"{len(failed)} image {noun} failed in {self.image}", *lines]),
-            remedy=f"The checks are files of templates/ ({components}); smoke.xml in the report folder says more.",
+            remedy=f"The checks are files of templates/ ({components}); smoke.xml in the report folder has more.",
             image=self.image,
             failed=[row.model_dump() for row in failed],
         )
@@ -131,17 +131,17 @@ def smoke(
     env: Mapping[str, str] | None = None,
     timeout: float = 1800,
 ) -> SmokeReport:
-    """Run the image tests in one container of the image; the container is gone afterwards, whatever happens.
+    """Run the image tests in one container of the image; the container is always removed afterwards.
 
     Args:
         client_path: the docker command line client.
-        image: id or reference of an image that the engine has.
-        plan: the plan's JSON; its components say which tests run.
+        image: id or reference of an image in the engine.
+        plan: the plan's JSON; its components determine which tests run.
         probe: what the probe found in the image.
-        report_dir: takes ``smoke.xml`` (JUnit).
-        gpus: give the container all GPUs; without, the checks that need one are skipped.
-        select: run only checks whose name (``components/metis/test_metis.py::test_...``) holds this word.
-        folders: the folder of each component, where it is not the shipped one of that name.
+        report_dir: where ``smoke.xml`` (JUnit) is written.
+        gpus: give the container all GPUs; otherwise the checks that need one are skipped.
+        select: run only checks whose name (``components/metis/test_metis.py::test_...``) contains this word.
+        folders: the folder of each component, if it is not the shipped one of that name.
         env: variables for the client (``DOCKER_HOST`` and the like).
         timeout: seconds for all checks together.
 
@@ -151,7 +151,7 @@ def smoke(
     Raises:
         EngineError: the container could not be started.
         ProofFailed: the tests could not be run at all.
-        RequestError: nothing is named as ``select`` says.
+        RequestError: no check's name contains ``select``.
     """
     started = time.monotonic()
     names = [component["name"] for component in plan.get("components", ())]
@@ -172,13 +172,13 @@ def smoke(
         done = _pytest(files, junit, data, env, timeout)
     if done.returncode == _NONE_COLLECTED and select:
         raise RequestError(
-            f"--select {select}: no check of this image is named so",
-            remedy=f"Give a component ({', '.join([CONTRACT, *names])}) or a part of a test's name.",
+            f"--select {select}: no check of this image matches",
+            remedy=f"Use a component ({', '.join([CONTRACT, *names])}) or part of a test's name.",
         )
     if done.returncode not in _RAN or not junit.is_file():
         raise ProofFailed(
-            f"the image tests did not run to their end (pytest's exit status {done.returncode}): {done.tail(10)}",
-            remedy="A file of templates/contract or templates/components is broken, or the engine went away.",
+            f"the image tests were not completed (pytest's exit status {done.returncode}): {done.tail(10)}",
+            remedy="A file of templates/contract or templates/components is broken, or the engine stopped.",
             output=(done.stdout + done.stderr)[-4000:],
         )
     rows = [*parse_junit(junit.read_text()), *(() if select else map(_no_tests, untested))]
@@ -188,7 +188,7 @@ def smoke(
 def collect(
     templates: Path, components: list[str], folders: Mapping[str, Path] | None = None
 ) -> tuple[list[Path], list[str]]:
-    """The test files for an image with these components, and the components that have none."""
+    """The test files for an image with these components, and the components without tests."""
     places = {name: (folders or {}).get(name, templates / "components" / name) for name in components}
     own = {name: sorted(place.glob("test_*.py")) for name, place in places.items()}
     files = [*sorted((templates / CONTRACT).glob("test_*.py")), *(file for tests in own.values() for file in tests)]
@@ -196,7 +196,7 @@ def collect(
 
 
 def parse_junit(text: str) -> list[SmokeRow]:
-    """The rows of a JUnit file of pytest's (family xunit1, which names the file of a test)."""
+    """The rows of pytest's JUnit file (family xunit1, which includes the file of a test)."""
     rows = []
     for case in ET.fromstring(text).iter("testcase"):  # noqa: S314 - our own pytest wrote it
         outcome: Outcome = "passed"
@@ -222,7 +222,7 @@ def parse_junit(text: str) -> list[SmokeRow]:
 
 
 def _reason(failure: ET.Element) -> str:
-    """What a failed check said, without the source code that pytest shows around it."""
+    """The message of a failed check, without the source code that pytest shows around it."""
     shown = [line[1:].strip() for line in (failure.text or "").splitlines() if line.startswith("E  ")]
     message = failure.get("message") or ""
     return ("\n".join(shown) or message)[:REASON_CHARACTERS]
@@ -240,11 +240,11 @@ def _no_tests(component: str) -> SmokeRow:
 
 @contextmanager
 def _container(client: str, image: str, gpus: bool, env: Mapping[str, str] | None) -> Iterator[str]:
-    """A container of the image that does nothing; removed on the way out."""
+    """An idle container of the image; removed at the end."""
     session = uuid.uuid4().hex[:12]
     name = f"trainwright-smoke-{session}"
     argv = [client, "run", "-d", "--init", "--name", name, "--label", f"{SESSION_LABEL}={session}"]
-    # As on the platform: the host's own name resolves (torchrun waits for it for minutes) and is not algo-1.
+    # As on the platform: the host's own name resolves (or torchrun waits for minutes) and is not algo-1.
     names = ["--hostname", HOST_NAME, "--add-host", f"{HOST_NAME}:127.0.0.1", "--add-host", "algo-1:127.0.0.1"]
     argv += ["--network", "none", *names, "--shm-size", "1g"]
     argv += ["--gpus", "all"] if gpus else []
@@ -253,18 +253,18 @@ def _container(client: str, image: str, gpus: bool, env: Mapping[str, str] | Non
         if not done.ok:
             raise EngineError(
                 f"the engine could not start a container of {image}: {done.tail(3)}",
-                remedy="./invoke doctor says what is wrong with the engine.",
+                remedy="./invoke doctor checks the engine.",
             )
         yield done.stdout.strip()
     finally:
-        # By name: a container that was created and did not start has no id to go by.
+        # By name: the id of a container that failed to start is unknown.
         run([client, "rm", "-f", name], env=env, timeout=120)
 
 
 def _pytest(
     files: list[Path], junit: Path, data: Mapping[str, Any], env: Mapping[str, str] | None, timeout: float
 ) -> Completed:
-    """Run pytest over the files, shielded from every configuration but its own."""
+    """Run pytest on the files, isolated from any other configuration."""
     templates = templates_dir()
     with tempfile.TemporaryDirectory(prefix="trainwright-smoke-") as scratch:
         data_file = Path(scratch, "data.json")
@@ -297,7 +297,7 @@ def _pytest(
 
 
 def _package_root() -> str:
-    """The folder that ``import trainwright`` finds this package in."""
+    """The folder from which ``import trainwright`` loads this package."""
     spec = importlib.util.find_spec("trainwright")
     assert spec is not None and spec.submodule_search_locations
     return str(Path(next(iter(spec.submodule_search_locations))).parent)

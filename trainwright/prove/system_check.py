@@ -9,9 +9,9 @@ from typing import Any
 from trainwright.core.errors import ProofFailed, SourceError
 from trainwright.sources.inputs import Inputs
 
-# The stages of a Dockerfile that the image itself is made from.
+# The stages of a Dockerfile that the image itself consists of.
 IMAGE_STAGES = {"os", "interpreter", "final"}
-# apt-get, where a pin leaves nothing to install.
+# What apt-get prints if a pin leaves nothing to install.
 _NOT_THERE = re.compile(
     r"has no installation candidate|is not installable|not going to be installed|held broken|Unable to locate package"
 )
@@ -19,7 +19,7 @@ _NAMED = re.compile(r"Package '?([\w.+-]+)'? has no|Depends: ([\w.+-]+) .*but it
 
 
 def check_system_packages(inputs: Inputs, found: Mapping[str, Any]) -> None:
-    """Check the packages of an image against its lock, if the build may use nothing else.
+    """Check the packages of an image against its lock, if the build may use only the lock.
 
     Args:
         inputs: of the build.
@@ -38,18 +38,18 @@ def check_system_packages(inputs: Inputs, found: Mapping[str, Any]) -> None:
     ]
     if rows:
         raise ProofFailed(
-            "\n".join([f"{len(rows)} packages of the distribution are not those of the lock", *rows]),
+            "\n".join([f"{len(rows)} distribution packages differ from the lock", *rows]),
             remedy=f"./invoke lock {inputs.lock.request} --upgrade apt",
             packages=[row.strip() for row in rows],
         )
 
 
 def gone_from_archive(inputs: Inputs, component: str | None, lines: Sequence[str], log: str) -> SourceError | None:
-    """The failure of an apt step that could install only locked versions, where that is why it failed.
+    """The failure of an apt step, if it failed because it could only install locked versions.
 
     Args:
         inputs: of the build.
-        component: whose step it is, where that is known.
+        component: the component of the step, if known.
         lines: the last lines of its output.
         log: the path of the whole log.
     """
@@ -60,9 +60,9 @@ def gone_from_archive(inputs: Inputs, component: str | None, lines: Sequence[str
     versions = {p.name: p.version for p in inputs.lock.system}
     rows = [f"  {name}: {versions.get(name, 'is not in the lock')}" for name in named]
     return SourceError(
-        "\n".join([f"{component or 'os'}: apt does not find these packages as the lock has them", *rows]),
-        remedy="Distributions keep only the latest versions. Build from a folder that ./invoke mirror pull filled in "
-        f"time, or lock today's: ./invoke lock {inputs.lock.request} --upgrade apt\nThe whole log: {log}",
+        "\n".join([f"{component or 'os'}: apt cannot find the locked versions of these packages", *rows]),
+        remedy="Distributions keep only the latest versions. Build from a folder that ./invoke mirror pull filled "
+        f"earlier, or lock today's: ./invoke lock {inputs.lock.request} --upgrade apt\nThe whole log: {log}",
         component=component or "os",
         file=named[0] if named else None,
         urls=[],

@@ -25,8 +25,6 @@ from trainwright.sagemaker.distribution import (
 )
 from trainwright.sagemaker.instances import instance
 
-Scalar = str | int | float | bool | None
-
 
 class Model(Record):
     """The model, for the comparison with a GPU's memory."""

@@ -1,1 +1,1 @@
-"""Every byte that a build takes in: where it lies, whether it answers, and that it is the right one."""
+"""Every input of a build: where it is, whether its source answers, and whether its content is right."""

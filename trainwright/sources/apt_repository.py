@@ -1,7 +1,7 @@
 """Packages of the distribution in a folder: a repository that apt reads without a network, and the pins of a lock.
 
 The folder has the layout of Debian's archive with one release per distribution (``dists/debian-12/main``) and all
-packages in ``pool/``. It is not signed: a build holds every package to the checksum of the lock before it begins.
+packages in ``pool/``. It is not signed: a build first checks every package against the lock's checksums.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def stanzas(text: str) -> Iterator[str]:
 
 
 def field(stanza: str, name: str) -> str:
-    """A field's first line; empty where the paragraph has none."""
+    """A field's first line; empty if the paragraph lacks it."""
     return next((value.strip() for key, value in _FIELD.findall(stanza) if key.lower() == name.lower()), "")
 
 
@@ -38,7 +38,7 @@ def key(stanza: str) -> tuple[str, str, str]:
 
 
 def file_name(name: str, version: str, architecture: str) -> str:
-    """What a package's file is called in the pool, and by apt: an epoch's colon is ``%3a``."""
+    """The name of a package's file, in the pool and for apt: an epoch's colon is ``%3a``."""
     return f"{name}_{version.replace(':', '%3a')}_{architecture}.deb"
 
 
@@ -46,14 +46,14 @@ def locked_packages(records: Mapping[str, str]) -> tuple[LockedSystemPackage, ..
     """Packages of a lock, sorted by name.
 
     Args:
-        records: by stage what apt says of the packages that it would install there (``apt-cache show``).
+        records: by stage, apt's records of the packages that it would install there (``apt-cache show``).
     """
     stages: dict[tuple[str, str, str], list[str]] = {}
     found: dict[tuple[str, str, str], str] = {}
     for stage, text in records.items():
         for stanza in stanzas(text):
             named = stages.setdefault(key(stanza), [])
-            # A package of two repositories is there twice.
+            # A package in two repositories appears twice.
             if stage not in named:
                 named.append(stage)
             found[key(stanza)] = stanza
@@ -71,19 +71,19 @@ def locked_packages(records: Mapping[str, str]) -> tuple[LockedSystemPackage, ..
 
 
 def preferences(packages: Iterable[SystemPackage], *, strict: bool) -> str:
-    """apt's pins for these versions; ``strict``: for apt there are no others.
+    """apt's pins for these versions; ``strict`` hides all other versions from apt.
 
-    What is installed already has to be among them: apt would not know it as what was asked for.
+    Installed packages must be among them, or apt would not accept them as what was asked for.
     """
     rows = [f"Package: {p.name}\nPin: version {p.version}\nPin-Priority: 995\n" for p in packages]
     if strict:
-        # What a specific pin names is not looked up here.
+        # Specific pins take precedence over this one.
         rows.append("Package: *\nPin: release *\nPin-Priority: -1\n")
     return "\n".join(rows)
 
 
 def index_text(found: Iterable[str]) -> str:
-    """An index (``Packages``) of these paragraphs, their files in the pool; sorted, each package once."""
+    """An index (``Packages``) of these paragraphs with files in the pool; sorted, each package once."""
     by_key = {key(stanza): stanza for stanza in found}
     rows = []
     for (name, version, architecture), stanza in sorted(by_key.items()):
@@ -93,7 +93,7 @@ def index_text(found: Iterable[str]) -> str:
 
 
 def packages_path(os_name: str) -> str:
-    """Where the index of a distribution lies in a repository."""
+    """The path of a distribution's index in a repository."""
     return f"dists/{os_name}/main/binary-amd64/Packages"
 
 
@@ -115,12 +115,12 @@ def write_index(folder: Path, os_name: str, found: Iterable[str]) -> None:
 
 
 def gathered(site: Site, os_name: str, packages: Sequence[LockedSystemPackage] | None) -> tuple[Input, ...]:
-    """Packages of the distribution as inputs: where the site has a folder of them, its index comes first.
+    """Distribution packages as inputs; if the site has a folder of them, its index comes first.
 
     Args:
         site: its folder and mirror.
         os_name: the distribution.
-        packages: of the lock; ``None``: all that the folder has.
+        packages: of the lock; ``None`` for all in the folder.
     """
     mirror = [Place("mirror", site.apt_mirror)] if site.apt_mirror else []
     folder = site.apt_folder
@@ -153,7 +153,7 @@ def _as_source(package: LockedSystemPackage) -> PlannedSource:
 
 
 def context_files(packages: Sequence[Input], os_name: str, prefix: str) -> dict[str, str | Path]:
-    """The files of a repository that a build needs; nothing where the site has no folder of packages.
+    """The files of a repository that a build needs; empty if the site has no folder of packages.
 
     Args:
         packages: as they were gathered.
@@ -161,7 +161,7 @@ def context_files(packages: Sequence[Input], os_name: str, prefix: str) -> dict[
         prefix: of the names of the files in the build context.
 
     Raises:
-        SourceError: the repository lacks a package, or has it with another checksum.
+        SourceError: the repository lacks a package, or has it with a different checksum.
     """
     if not packages or (index := packages[0]).kind != "package index":
         return {}
@@ -180,11 +180,11 @@ def context_files(packages: Sequence[Input], os_name: str, prefix: str) -> dict[
 
 
 def _missing(package: Input) -> SourceError:
-    what = f" with the sha256 {package.sha256}" if package.sha256 else ""
+    what = f" (sha256 {package.sha256})" if package.sha256 else ""
     rows = [f"  {path}: {why}" for path, why in package.absent.items()]
     return SourceError(
-        "\n".join([f"{package.owner}: no place has {package.file}{what}", *rows]),
-        remedy="Fill the folder again where there is a network: ./invoke mirror pull --lock FILE --to DIR",
+        "\n".join([f"{package.owner}: {package.file} not found{what}", *rows]),
+        remedy="Fill the folder again on a machine with network access: ./invoke mirror pull --lock FILE --to DIR",
         component=package.owner,
         file=package.file,
         expected=package.sha256,

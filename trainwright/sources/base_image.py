@@ -1,6 +1,6 @@
-"""Base images of registries: where they are pulled from here, and that they are those of the lock.
+"""Base images from registries: where this site pulls them from, and whether they match the lock.
 
-A plan names an image as its makers do (``nvidia/cuda:12.4.1-base-ubuntu22.04``). The site may have a mirror of the
+A plan names an image as its publisher does (``nvidia/cuda:12.4.1-base-ubuntu22.04``). The site may have a mirror of the
 registry, or the image as an archive in a folder; either reaches the build as the build argument ``BASE_IMAGE`` (or
 ``BUILD_IMAGE``), so Dockerfile, labels and plan stay what they are.
 """
@@ -23,12 +23,12 @@ from trainwright.sources.inputs import BaseImage
 
 DEFAULT_REGISTRY = "docker.io"
 PULL_SECONDS = 3600
-LOADED = "trainwright/base:"  # what images of a site's folder are called in the engine
+LOADED = "trainwright/base:"  # names in the engine for images of a site's folder
 
 
 @dataclass(frozen=True)
 class PulledImage:
-    """An image that the engine has: its content's id, and its digest where a registry gave it."""
+    """An image in the engine: the id of its content, and its digest if it came from a registry."""
 
     image_id: str
     digest: str | None
@@ -43,9 +43,9 @@ def canonical(reference: str) -> str:
 
 
 def mirrored(reference: str, registries: Mapping[str, str]) -> str:
-    """Where an image is pulled from here: the longest name of ``registries`` that begins it is replaced.
+    """What an image is pulled as at this site: the longest matching prefix in ``registries`` is replaced.
 
-    A reference that no name begins stays as it is written.
+    A reference without a matching prefix stays as it is.
     """
     full = canonical(reference)
     for name in sorted(registries, key=len, reverse=True):
@@ -55,11 +55,11 @@ def mirrored(reference: str, registries: Mapping[str, str]) -> str:
 
 
 def images_of(base: Base, ids: Mapping[str, str | None], site: Site) -> tuple[BaseImage, ...]:
-    """The images of a registry that a base has.
+    """The registry images of a base.
 
     Args:
-        base: of the plan, with the digests of a lock where there is one.
-        ids: the image ids that the lock has, by build argument; none without a lock.
+        base: of the plan, with the digests of its lock if there is one.
+        ids: the image ids in the lock, by build argument; empty without a lock.
         site: its mirrors of registries, and its folder of images.
     """
     rows = (("BASE_IMAGE", base.image, base.digest), ("BUILD_IMAGE", base.build_image, base.build_digest))
@@ -73,16 +73,16 @@ def images_of(base: Base, ids: Mapping[str, str | None], site: Site) -> tuple[Ba
 
 
 def build_arguments(images: Iterable[BaseImage], engine: Engine, *, say: Say) -> dict[str, str]:
-    """The build arguments that lead a build to its base images.
+    """The build arguments that name the base images of a build.
 
     Args:
         images: of the plan.
         engine: has, loads or will pull them.
-        say: told what is loaded.
+        say: progress callback.
 
     Raises:
-        SourceError: an archive of the site's folder holds another image, or an image that is pinned by its id alone
-            is not here.
+        SourceError: an archive in the site's folder contains another image, or an image that is pinned only by its id
+            is missing.
     """
     arguments = {}
     for image in images:
@@ -93,7 +93,7 @@ def build_arguments(images: Iterable[BaseImage], engine: Engine, *, say: Say) ->
                 raise SourceError(
                     f"the base: the image {image.reference} that the lock pins, {image.image_id[7:19]}, is not in this "
                     "engine",
-                    remedy="It came from no registry: bring it here with docker load, or lock another one: "
+                    remedy="It did not come from a registry: copy it here with docker load, or lock another one: "
                     "./invoke lock … --upgrade base",
                     component="base",
                     file=image.name,
@@ -108,23 +108,23 @@ def build_arguments(images: Iterable[BaseImage], engine: Engine, *, say: Say) ->
 
 
 def image_file(folder: Path, image_id: str) -> Path:
-    """Where a folder of images holds one."""
+    """The path of an image in a folder of images."""
     return folder / f"{image_id.removeprefix('sha256:')}.tar"
 
 
 def _from_folder(image: str, image_id: str, path: Path, engine: Engine, say: Say) -> str:
-    """The name under which the engine has an image of the folder; loaded where it has it not yet."""
+    """The engine's name for an image of the folder; loads the image if necessary."""
     name = f"{LOADED}{image_id[7:19]}"
     if inspect(engine, image_id) is None:
         say(f"loading {image} from {path}")
         done = run([engine.client.path, "load", "--input", str(path)], env=engine.cli_env, timeout=PULL_SECONDS)
         # An image's id is the digest of its configuration, which names each layer by its digest.
         if inspect(engine, image_id) is None:
-            why = "there is no such file" if not path.is_file() else done.tail(2) if not done.ok else "is another image"
+            why = "no such file" if not path.is_file() else done.tail(2) if not done.ok else "is another image"
             raise SourceError(
                 f"the base: {image} ({image_id[7:19]}) cannot be loaded\n  {path}: {why}",
-                remedy=f"Fetch it again where there is a network: rm -f {path}; ./invoke mirror pull --lock FILE "
-                f"--to {path.parent.parent}",
+                remedy=f"Fetch it again on a machine with network access: rm -f {path}; "
+                f"./invoke mirror pull --lock FILE --to {path.parent.parent}",
                 component="base",
                 file=path.name,
                 expected=image_id,
@@ -135,7 +135,7 @@ def _from_folder(image: str, image_id: str, path: Path, engine: Engine, say: Say
 
 
 def inspect(engine: Engine, reference: str) -> PulledImage | None:
-    """An image that the engine has, or nothing."""
+    """An image in the engine, or None."""
     done = run([engine.client.path, "image", "inspect", "--format", "{{json .}}", reference], env=engine.cli_env)
     if not done.ok:
         return None
@@ -148,7 +148,7 @@ def inspect(engine: Engine, reference: str) -> PulledImage | None:
 
 
 def pull(engine: Engine, reference: str, *, say: Say) -> PulledImage:
-    """Pull an image; where no registry has it and the engine does, take the engine's.
+    """Pull an image; if that fails and the engine has it, use the engine's.
 
     Raises:
         SourceError: neither has it.
@@ -159,19 +159,19 @@ def pull(engine: Engine, reference: str, *, say: Say) -> PulledImage:
     if found is None:
         raise SourceError(
             f"the base: the engine cannot pull {reference}\n  {done.tail(2)}",
-            remedy="Name a mirror of the registry ([registries] in trainwright.toml, docs/site.md), "
-            "or bring the image here: docker load -i FILE",
+            remedy="Set a mirror of the registry ([registries] in trainwright.toml, docs/site.md), "
+            "or copy the image here: docker load -i FILE",
             component="base",
             file=reference,
             urls=[reference],
         )
     if not done.ok:
-        say(f"no registry has {reference}; the engine's own image is taken")
+        say(f"{reference} cannot be pulled; using the engine's image")
     return found
 
 
 def save(engine: Engine, image_id: str, folder: Path) -> Path:
-    """Write an image into a folder as an archive of ``docker save``, whole or not at all.
+    """Write an image into a folder as an archive of ``docker save``, atomically.
 
     Raises:
         SourceError: the engine cannot write it.

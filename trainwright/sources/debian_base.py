@@ -1,7 +1,7 @@
-"""The Debian base: a root file system made from Debian's archive, for places where no registry gives one.
+"""The Debian base: a root file system made from Debian's archive, so no registry is needed.
 
-It is what ``FROM`` imports: minimal (``minbase`` and ca-certificates), without documentation, device nodes, logs,
-caches or anything of the machine that made it, and the same to the byte when it is made again from the same archive.
+It is minimal (``minbase`` and ca-certificates), without documentation, device nodes, logs, caches or traces of the
+machine that made it, and byte for byte reproducible from the same archive.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from trainwright.core.paths import cache_dir
 from trainwright.core.say import Say
 from trainwright.site.site import Site
 
-RECIPE = 1  # raise it when the same options give another file system
+RECIPE = 1  # increment when the same options give another file system
 VARIANT = "minbase"
 INCLUDE = ("ca-certificates",)
-EPOCH = 1_700_000_000  # SOURCE_DATE_EPOCH: files that are made here get this time, those of packages keep theirs
+EPOCH = 1_700_000_000  # SOURCE_DATE_EPOCH: the time of files made here; those of packages keep their own
 STALE_DAYS = 30
-# What Debian's own slim images leave out; licences stay. These options stay in force in the image.
+# What Debian's slim images omit; licences stay. These options remain in effect in the image.
 DPKG_OPTIONS = (
     "path-exclude=/usr/share/doc/*",
     "path-include=/usr/share/doc/*/copyright",
@@ -56,7 +56,7 @@ _DROP = re.compile(
     r"dev/.+|var/log/.+|var/lib/apt/lists/.+|var/cache/(apt|ldconfig)/.+|run/.+|tmp/.+"
     r"|var/cache/debconf/.+-old|var/lib/dpkg/.+-old|etc/.+-"
 )
-# Made here: the folders dev and run/lock, and empty files in place of copies of the machine's own.
+# Made here: the folders dev and run/lock, and empty files instead of copies from this machine.
 _MADE = {"dev": 0o755, "run/lock": 0o1777, "etc/hostname": 0o644, "etc/machine-id": 0o644, "etc/resolv.conf": 0o644}
 
 
@@ -69,8 +69,8 @@ class RootFileSystem:
         sha256: its digest (hex).
         packages: number of Debian packages in it.
         created: when it was made (ISO 8601, UTC).
-        cached: whether it was there already.
-        stale: whether it is older than 30 days, so that security updates are missing.
+        cached: whether it existed already.
+        stale: whether it is older than 30 days and so lacks security updates.
         size: bytes of the tar.
     """
 
@@ -84,24 +84,24 @@ class RootFileSystem:
 
 
 def make_base(suite: str, site: Site, *, say: Say, refresh: bool = False) -> RootFileSystem:
-    """The base of a Debian suite, from the cache where it was made before.
+    """The base of a Debian suite, from the cache if it was made before.
 
     Args:
         suite: Debian's name for the release, for example ``bookworm``.
-        site: its apt mirror and proxies are used; neither is to be found in the result.
-        say: told in a few words what goes on.
-        refresh: make it again even if it is there.
+        site: its apt mirror and proxies are used; neither is stored in the result.
+        say: progress callback.
+        refresh: make it again even if it is cached.
 
     Raises:
-        RequestError: ``suite`` is no name of a suite.
-        EngineError: mmdebstrap is not installed, or this user may not make root file systems.
+        RequestError: ``suite`` is not a valid name.
+        EngineError: mmdebstrap is not installed, or this user is not allowed to make root file systems.
         SourceError: the archive does not answer, or the disk is full; nothing half-made is left.
     """
     if not re.fullmatch(r"[a-z][a-z0-9-]{1,30}", suite):
-        raise RequestError(f"{suite!r} is no Debian suite", remedy="name one such as bookworm or trixie")
+        raise RequestError(f"{suite!r} is not a Debian suite", remedy="For example: bookworm or trixie")
     folder = cache_dir() / "base" / recipe_key(suite, site)
     with _locked(folder, say):
-        for left in folder.glob(".*"):  # of a maker that was killed: the lock is ours
+        for left in folder.glob(".*"):  # left by a killed process: we hold the lock
             shutil.rmtree(left) if left.is_dir() else left.unlink()
         if not refresh and (base := _cached(folder)):
             return base
@@ -116,7 +116,7 @@ def make_base(suite: str, site: Site, *, say: Say, refresh: bool = False) -> Roo
 
 
 def recipe_key(suite: str, site: Site) -> str:
-    """The content address of a base: sha256 (hex) of all that decides what it holds, except the archive's state."""
+    """The cache key of a base: sha256 (hex) of everything that determines its content, except the archive's state."""
     recipe = {
         "recipe": RECIPE,
         "suite": suite,
@@ -132,19 +132,19 @@ def recipe_key(suite: str, site: Site) -> str:
 
 @contextmanager
 def _locked(folder: Path, say: Say) -> Iterator[None]:
-    """One maker per base; the lock goes with the process that holds it."""
+    """One process per base; the lock ends with the process that holds it."""
     folder.mkdir(parents=True, exist_ok=True)
     with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another process is making the same base: waiting for it")
+            say("waiting for another process that is making the same base")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _cached(folder: Path) -> RootFileSystem | None:
-    """The base in ``folder`` if it is whole; its digest is taken anew only where the time of change differs."""
+    """The base in ``folder`` if it is complete; its digest is computed again only if its modification time changed."""
     tar, note = folder / "rootfs.tar", folder / "base.json"
     try:
         stat, noted = tar.stat(), read_json(note)
@@ -175,7 +175,7 @@ def _from_note(tar: Path, noted: dict[str, Any]) -> RootFileSystem:
 
 
 def _make(suite: str, site: Site, folder: Path, work: Path, say: Say) -> RootFileSystem:
-    """Make the tar in ``work`` and move it, then its note, to ``folder``: whole, or not at all."""
+    """Make the tar in ``work``, then move it and its metadata to ``folder``, atomically."""
     raw, tar = work / "raw.tar", work / "rootfs.tar"
     _mmdebstrap(suite, site, raw, work, say)
     with raw.open("rb") as source, tar.open("wb") as out:
@@ -199,13 +199,13 @@ def _make(suite: str, site: Site, folder: Path, work: Path, say: Say) -> RootFil
 
 
 def _mmdebstrap(suite: str, site: Site, target: Path, work: Path, say: Say) -> None:
-    """Run mmdebstrap; as root in its mode ``root``, else in what it finds to work (``unshare``, ``fakechroot``)."""
+    """Run mmdebstrap; as root in its mode ``root``, otherwise in the mode that works (``unshare``, ``fakechroot``)."""
     argv = ["mmdebstrap", f"--variant={VARIANT}", f"--include={','.join(INCLUDE)}", "--format=tar"]
-    # Device nodes hang `docker build --output type=local` on 20.10, and a container makes its own anyway.
+    # Device nodes hang `docker build --output type=local` on 20.10, and a container creates its own anyway.
     argv += ["--skip=output/dev", *(f"--dpkgopt={option}" for option in DPKG_OPTIONS)]
     argv += [*(f"--aptopt={option}" for option in APT_OPTIONS), suite, str(target)]
     if sources := site.apt_sources(suite):
-        # In a file: the mirror's address may hold a password, and argv is seen by all and kept in the journal.
+        # In a file: the mirror's URL may contain a password, while argv is public and logged in the journal.
         mirror = work / "mirror.list"
         mirror.touch(mode=0o600)
         mirror.write_text(sources)
@@ -222,7 +222,7 @@ def _mmdebstrap(suite: str, site: Site, target: Path, work: Path, say: Say) -> N
     except FileNotFoundError as missing:
         raise EngineError(
             "mmdebstrap is not installed, so no Debian base can be made",
-            remedy="apt-get install mmdebstrap, or name a base image: base_image in trainwright.toml",
+            remedy="apt-get install mmdebstrap, or set a base image: base_image in trainwright.toml",
         ) from missing
     if not done.ok or not target.is_file():
         raise _failure(suite, done.returncode, "\n".join(last), target)
@@ -233,13 +233,13 @@ def _failure(suite: str, status: int, last: str, target: Path) -> Failure:
         return _disk_full(target.parent.parent, last)
     if "unable to pick chroot mode" in last:
         return EngineError(
-            "mmdebstrap has no way to make a root file system as this user",
-            remedy="run as root, or allow user namespaces (apt-get install uidmap), or apt-get install fakechroot",
+            "mmdebstrap cannot make a root file system as this user",
+            remedy="Run as root, or allow user namespaces (apt-get install uidmap), or apt-get install fakechroot",
         )
     return SourceError(
         f"mmdebstrap could not make Debian {suite} (exit status {status}):\n{last}",
-        remedy=f"see whether the archive answers and has the suite {suite} (apt-get update), set a proxy, "
-        "or name a mirror: apt_mirror in trainwright.toml",
+        remedy=f"Check that the archive answers and has the suite {suite} (apt-get update), set a proxy, "
+        "or configure a mirror: apt_mirror in trainwright.toml",
         status=status,
     )
 
@@ -249,23 +249,23 @@ def _disk_full(folder: Path, last: str = "") -> SourceError:
     return SourceError(
         f"the disk is full: the Debian base needs about 800 MB while it is made, {free} MB are free in {folder}"
         + (f"\n{last}" if last else ""),
-        remedy="free some space there and in /tmp, or name other folders with TRAINWRIGHT_CACHE and TMPDIR",
+        remedy="Free some space there and in /tmp, or set other folders with TRAINWRIGHT_CACHE and TMPDIR",
     )
 
 
 def clean(source: IO[bytes], out: IO[bytes], *, own_sources: bool = True) -> int:
-    """Copy a root file system without what changes from one making to the next or tells of the machine.
+    """Copy a root file system without anything that varies between runs or reveals the machine.
 
     Args:
         source: a tar stream, entries sorted by name.
         out: gets an uncompressed tar in pax format, with an empty folder ``dev``.
-        own_sources: keep ``etc/apt/sources.list``; else it is emptied.
+        own_sources: keep ``etc/apt/sources.list``; otherwise it is emptied.
 
     Returns:
         The number of installed Debian packages.
 
     Raises:
-        SourceError: ``source`` is no whole tar.
+        SourceError: ``source`` is not a complete tar.
     """
     made = _MADE if own_sources else _MADE | {"etc/apt/sources.list": 0o644}
     packages = 0
@@ -292,7 +292,7 @@ def clean(source: IO[bytes], out: IO[bytes], *, own_sources: bool = True) -> int
                 added.type = tarfile.REGTYPE if mode == 0o644 else tarfile.DIRTYPE
                 new.addfile(added)
     except tarfile.TarError as wrong:
-        raise SourceError(f"mmdebstrap left no whole tar: {wrong}", remedy="run it again") from wrong
-    if not packages:  # tarfile takes a tar that is cut between two entries for a whole one
-        raise SourceError("mmdebstrap left no whole tar: there is no package in it", remedy="run it again")
+        raise SourceError(f"mmdebstrap wrote an incomplete tar: {wrong}", remedy="Run the command again.") from wrong
+    if not packages:  # tarfile accepts a tar that is truncated between two entries
+        raise SourceError("mmdebstrap wrote an incomplete tar without packages", remedy="Run the command again.")
     return packages

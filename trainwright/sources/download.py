@@ -1,8 +1,8 @@
-"""Files fetched by this machine: from the first place that has the right bytes, whole or not at all.
+"""Downloads of this machine: from the first source that has the right bytes, atomically.
 
-The same places in the same order as in a build step (``templates/tools/build/fetch``). Bytes go to a part file first,
-so a download that was cut, killed or ran into a full disk leaves nothing under a good name; where the checksum is
-known beforehand, the next run goes on where the part file ends.
+The sources and their order are those of a build step (``templates/tools/build/fetch``). Bytes go to a part file first,
+so a download that is truncated, killed or fills the disk never leaves a file under its final name. If the checksum is
+known in advance, the next run resumes where the part file ends.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from trainwright.site.web import FAILURES, Pace, TooLarge, TooSlow, content_leng
 from trainwright.sources.locations import Store, remedy
 
 AT_ONCE = 4
-SECONDS = 30.0  # of silence, after which a server is given up
-ATTEMPTS = 3  # at one place, where the connection breaks off
+SECONDS = 30.0  # of silence before giving up on a server
+ATTEMPTS = 3  # per source, if the connection breaks
 CHUNK = 1 << 20
-LARGEST = 16 << 30  # bytes of a file whose size nobody knows; the largest archives have 5 GB
+LARGEST = 16 << 30  # bytes of a file of unknown size; the largest archives have 5 GB
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file to fetch: who needs it, its name, where it is looked for (credentials included), what it must be."""
+    """A file to fetch: who needs it, its name, its sources (with credentials), its checksum and size."""
 
     component: str
     file: str
@@ -48,7 +48,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Fetched:
-    """A file that was fetched (or was there): where it lies now, what it is, and which place gave it."""
+    """A file that was fetched or existed already: its path, checksum, size and source."""
 
     wanted: Wanted
     path: Path
@@ -59,15 +59,15 @@ class Fetched:
 
 @dataclass(frozen=True)
 class Clock:
-    """Time as downloads see it; tests have their own."""
+    """The clock of downloads; tests replace it."""
 
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
 
 class _Broken(Exception):
-    """A place did not give the whole file; the message says why, ``again`` whether to ask it once more, ``full``
-    whether the disk has no room for what it offers."""
+    """A source did not deliver the whole file; the message says why, ``again`` whether to retry, ``full`` whether the
+    disk has no room for it."""
 
     def __init__(self, why: str, *, again: bool = False, full: bool = False) -> None:
         super().__init__(why)
@@ -83,16 +83,16 @@ def fetch_all(
     Args:
         wanted: what is needed.
         site: proxies, authorities and credentials.
-        store: where they go; what is there with the right checksum is not fetched again.
+        store: where they go; files in it with the right checksum are not fetched again.
         say: progress callback, called before each file.
-        clock: by which slow servers are given up.
+        clock: measures how long servers are silent.
 
     Raises:
-        SourceError: no place has the right bytes of a file; details name component, file, URLs and checksums.
-        OSError: the disk is full, or a folder cannot be written; the part file is gone then.
+        SourceError: no source has the right bytes of a file; details name component, file, URLs and checksums.
+        OSError: the disk is full, or a folder cannot be written; the part file is removed then.
     """
     fetcher = _Fetcher(site, store, say, clock or Clock())
-    # Two components may need the same file: it is fetched once, and the places of the second are not asked.
+    # Two components may need the same file: it is fetched once, from the sources of the first.
     keys = [(each.file, each.sha256 or each.urls) for each in wanted]
     once: dict[object, Wanted] = {}
     for key, each in zip(keys, wanted, strict=True):
@@ -105,18 +105,18 @@ def fetch_all(
             done = {key: each.result() for key, each in running.items()}
             return [replace(done[key], wanted=each) for key, each in zip(keys, wanted, strict=True)]
         except BaseException:
-            # One failure or Ctrl-C ends the others at their next bytes: nobody waits for gigabytes of no use.
+            # A failure or Ctrl-C stops the others at their next bytes.
             fetcher.stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
 def no_place(wanted: Wanted, tried: Sequence[tuple[str, str]], found: str | None) -> SourceError:
-    """The failure of a file that cannot be had: every place that was tried, and why it was of no use."""
+    """The failure of a file that cannot be fetched: every source that was tried, and why it failed."""
     what = f"with the sha256 {wanted.sha256}" if wanted.sha256 else "whole"
-    rows = [f"  {place}: {why}" for place, why in tried] or ["  no place is known for it"]
+    rows = [f"  {place}: {why}" for place, why in tried] or ["  it has no source"]
     return SourceError(
-        "\n".join([f"{wanted.component}: no place has {wanted.file} {what}", *rows]),
+        "\n".join([f"{wanted.component}: no source has {wanted.file} {what}", *rows]),
         remedy=remedy(wanted.file, wanted.sha256),
         component=wanted.component,
         file=wanted.file,
@@ -134,7 +134,7 @@ def digest(path: Path) -> str:
 
 
 class _Fetcher:
-    """One run: how places are asked, and whether it has been given up."""
+    """One run of downloads, and whether it was stopped."""
 
     def __init__(self, site: Site, store: Store, say: Say, clock: Clock) -> None:
         self._site = site
@@ -144,12 +144,12 @@ class _Fetcher:
         self.stop = threading.Event()
 
     def fetch(self, wanted: Wanted) -> Fetched:
-        """A file of the store, or from the first place that has it."""
+        """A file of the store, or from the first source that has it."""
         if wanted.sha256 is not None and (there := self._store.path(wanted.file, wanted.sha256)).is_file():
             found = digest(there)
             if found == wanted.sha256:
                 return Fetched(wanted, there, found, there.stat().st_size, str(there))
-            there.unlink()  # changed since: what has the name must have the content
+            there.unlink()  # it was changed: a file in the store must match its name
         tried: list[tuple[str, str]] = []
         wrong = None
         full = False
@@ -173,7 +173,7 @@ class _Fetcher:
             part.unlink(missing_ok=True)
             tried.append((mask(url), f"has the sha256 {found}"))
         if wanted.sha256 is None or full:
-            part.unlink(missing_ok=True)  # nothing can go on from it
+            part.unlink(missing_ok=True)  # nothing can resume from it
         if full:
             raise OSError(errno.ENOSPC, "; ".join(why for _, why in tried), str(part))
         raise no_place(wanted, tried, wrong)
@@ -182,7 +182,7 @@ class _Fetcher:
         """All bytes of a URL in the part file; returns their sha256 and number."""
         for attempt in range(ATTEMPTS):
             last = attempt == ATTEMPTS - 1
-            # Without a checksum nothing would tell that the file changed between its two halves.
+            # Without a checksum a change between the two halves would go unnoticed.
             begin = part.stat().st_size if wanted.sha256 is not None and part.is_file() else 0
             if wanted.size is not None and begin > wanted.size:
                 begin = 0
@@ -196,14 +196,14 @@ class _Fetcher:
             found = digest(part)
             if wanted.sha256 in (None, found) or not begin or last:
                 return found, size
-            part.unlink()  # what an earlier run left was of another file
+            part.unlink()  # an earlier run left part of another file
         raise AssertionError("the last attempt returns or raises")
 
     def _download(self, url: str, wanted: Wanted, part: Path, begin: int) -> int:
-        """The rest of a URL behind the first ``begin`` bytes, into the part file; returns the size of the whole.
+        """Append a URL's content after the first ``begin`` bytes to the part file; returns the total size.
 
         Raises:
-            _Broken: the place did not give all of it.
+            _Broken: the source did not deliver all of it.
             OSError: the file cannot be written.
         """
         room = begin + shutil.disk_usage(part.parent).free
@@ -212,7 +212,7 @@ class _Fetcher:
         try:
             answer = open_url(url, self._site, headers, SECONDS, largest=most, watch=self._watch)
         except FAILURES as failed:
-            if begin and getattr(failed, "code", None) == 416:  # nothing behind the part: it is whole, or another file
+            if begin and getattr(failed, "code", None) == 416:  # nothing after it: complete, or another file
                 return begin
             raise _Broken(reason(failed)) from None
         with answer:
@@ -235,28 +235,28 @@ class _Fetcher:
 
         def watch(count: int) -> None:
             if self.stop.is_set():
-                raise _Broken("given up")
+                raise _Broken("stopped")
             pace(count)
 
         return watch
 
 
 def _extent(answer: http.client.HTTPResponse, begin: int) -> tuple[int, int | None]:
-    """Where an answer begins in the file, and how many bytes it has (nothing where it ends with a last chunk).
+    """The offset of a response in the file, and its length (None if it is chunked).
 
     Raises:
-        _Broken: it is not what was asked for, or its end could not be told from a cut.
+        _Broken: it is not what was requested, or a truncation could not be detected.
     """
     try:
         length = content_length(answer.headers)
     except ValueError as wrong:
         raise _Broken(str(wrong)) from None
     if length is None and not answer.chunked:
-        raise _Broken("does not say how long it is, so a cut would not be noticed")
+        raise _Broken("does not state its length, so truncation would go unnoticed")
     if answer.status == 206:
         ranged = answer.headers.get("Content-Range") or ""
         if not re.match(rf"bytes {begin}-", ranged, re.ASCII):
-            raise _Broken("answers with another part of the file than the one that was asked for")
+            raise _Broken("responds with a different part of the file than requested")
         return begin, length
     if answer.status != 200:
         raise _Broken(f"status {answer.status} {answer.reason}")
@@ -264,13 +264,13 @@ def _extent(answer: http.client.HTTPResponse, begin: int) -> tuple[int, int | No
 
 
 def _check_size(size: int | None, wanted: Wanted, room: int) -> None:
-    """Refuse what cannot be the file before it is read."""
+    """Refuse a response that cannot be the file before it is read."""
     if size is None:
         return
     if wanted.size is not None and size != wanted.size:
         raise _Broken(f"has {size} bytes, expected {wanted.size}")
     if size > LARGEST:
-        raise _Broken(f"says that it has {size} bytes, more than any file of an image")
+        raise _Broken(f"claims {size} bytes, more than any file of an image")
     if size > room:
         raise _Broken(f"has {size} bytes, and the disk has room for {room}", full=True)
 
@@ -286,13 +286,13 @@ def _chunk(answer: http.client.HTTPResponse, size: int) -> bytes:
 
 @contextlib.contextmanager
 def _writing(part: Path, *, append: bool) -> Iterator[Callable[[bytes], object]]:
-    """A part file open for writing; on a full disk it is removed, for it is in the way of what would make room."""
+    """A part file open for writing; removed if the disk is full, to free the space."""
     try:
         with part.open("ab" if append else "wb") as out:
             yield out.write
     except OSError as refused:
         if refused.errno in (errno.ENOSPC, errno.EDQUOT):
             part.unlink(missing_ok=True)
-            # Buffered bytes fail without a name, and the user has to know which disk it is.
+            # Errors of buffered writes have no file name, but users need to know which disk is full.
             raise OSError(refused.errno, refused.strerror, str(part)) from None
         raise

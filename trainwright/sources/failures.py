@@ -1,4 +1,4 @@
-"""What the output of a failed build step says of its sources: unreachable ones, and wrong checksums."""
+"""Finds unreachable sources and wrong checksums in the output of a failed build step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainwright.core.masking import mask
 from trainwright.sources.inputs import Input, Materials
 from trainwright.sources.locations import remedy
 
-FETCH_EXIT = 88  # templates/tools/build/fetch: no place gave the right bytes
+FETCH_EXIT = 88  # templates/tools/build/fetch: no source had the right bytes
 # "-": nobody publishes the checksum of that file.
 _NO_PLACE = re.compile(r"fetch: no place has (\S+) with the sha256 ([0-9a-f]{64}|-)")
 # templates/components/efa/verify.sh
@@ -31,11 +31,11 @@ _GOT = re.compile(r"(?:Computed:|Got)\s+(?:sha256:)?([0-9a-f]{64})")
 def source_failure(
     taken: Materials, component: str | None, exit_code: int | None, lines: Sequence[str], log: str
 ) -> SourceError | None:
-    """The failure of a build step as one of its sources, where that is what its output says.
+    """The failure of a build step as one of its sources, if its output says so.
 
     Args:
-        taken: what the build took in; it names the component of a file.
-        component: whose step it is, where that is known.
+        taken: the inputs of the build; they name the component of a file.
+        component: the component of the step, if known.
         exit_code: of the step's command.
         lines: the last lines of its output.
         log: the path of the whole log.
@@ -58,7 +58,7 @@ def _not_fetched(taken: Materials, component: str | None, text: str, missing: re
     return SourceError(
         "\n".join(
             [
-                f"{owner or 'the build'}: no place has {file}{f' with the sha256 {sha256}' if sha256 else ''}; "
+                f"{owner or 'the build'}: no source has {file}{f' with the sha256 {sha256}' if sha256 else ''}; "
                 "no tag was moved",
                 *(f"  {place}: {why}" for place, why in tried),
             ]
@@ -79,7 +79,7 @@ def _not_signed(taken: Materials, component: str | None, unsigned: re.Match[str]
     owner = _owner(taken, file, component)
     return SourceError(
         f"{owner or 'the build'}: {file} is not signed by the key {key}; no tag was moved",
-        remedy="A mirror holds another file, signature or key under this name: get all three from upstream again, and "
+        remedy="A mirror has a different file, signature or key of this name: get all three from upstream again, and "
         f"do not use this one.\nThe whole log: {log}",
         component=owner,
         file=file,
@@ -104,8 +104,8 @@ def _wrong_checksum(
     )
     return SourceError(
         f"{owner or 'the build'}: {subject or 'a file'} has the wrong checksum{digests}; no tag was moved",
-        remedy="A mirror or an index holds another file under this name: ask for the right one, or pin the new one "
-        f"after a look at it (./invoke lock … --upgrade NAME).\nThe whole log: {log}",
+        remedy="A mirror or an index has a different file of this name: get it corrected, or pin the new one "
+        f"after reviewing it (./invoke lock … --upgrade NAME).\nThe whole log: {log}",
         component=owner,
         file=subject or None,
         expected=wanted,
@@ -116,7 +116,7 @@ def _wrong_checksum(
 
 
 def _subject(text: str) -> str | None:
-    """The file or package whose checksum is wrong; empty where it is not named, ``None`` where none is wrong."""
+    """The file or package whose checksum is wrong; empty if it is not named, ``None`` if there is none."""
     if match := _UV.search(text):
         return match[1]
     if match := _PIP.search(text):
@@ -129,7 +129,7 @@ def _subject(text: str) -> str | None:
 
 
 def _owner(taken: Materials, subject: str, component: str | None) -> str | None:
-    """The component that a file or package belongs to; else whose step it is."""
+    """The component of a file or package; otherwise that of the step."""
     named = _named(taken, subject)
     return named.owner if named is not None else component
 

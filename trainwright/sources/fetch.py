@@ -23,30 +23,30 @@ from trainwright.sources.rootfs import locked_rootfs, put
 
 
 def fetch(inputs: Inputs, *, fresh_base: bool = False, say: Say) -> Inputs:
-    """The inputs with all that no build step can fetch.
+    """The inputs with everything that no build step can fetch.
 
     Args:
         inputs: as they were gathered.
-        fresh_base: make the root file system of the base anew, from today's packages.
+        fresh_base: make the root file system of the base again, from today's packages.
         say: progress callback.
 
     Raises:
-        SourceError: no place has one of the archives, or the base cannot be made or is not the one of the lock.
-        RequestError: ``fresh_base`` where a lock pins the base.
+        SourceError: an archive is not available, or the base cannot be made or differs from the lock.
+        RequestError: ``fresh_base`` although a lock pins the base.
     """
     return fetch_base(first_use(inputs, say=say), fresh=fresh_base, say=say)
 
 
 def unpublished(inputs: Inputs) -> list[Input]:
-    """The archives for which neither the plan nor its lock has a checksum."""
+    """The archives without a checksum in the plan and its lock."""
     return [archive for archive in inputs.archives if archive.sha256 is None]
 
 
 def first_use(inputs: Inputs, *, say: Say) -> Inputs:
-    """The inputs with the archives for which there is no checksum; theirs are recorded in the lock.
+    """The inputs with the archives that had no checksum; their checksums are recorded in the lock.
 
     Raises:
-        SourceError: no place has one of them.
+        SourceError: one of them is not available.
     """
     missing = unpublished(inputs)
     if not missing:
@@ -56,15 +56,15 @@ def first_use(inputs: Inputs, *, say: Say) -> Inputs:
         made = fetch_unchecked(missing, inputs.site, say=say)
         lock = with_archives(inputs.lock or new_lock(inputs.plan, inputs.flags), made)
         save_lock(lock, path)
-    say(f"{path}: recorded the checksum of {len(made)} archives for which nobody publishes one")
+    say(f"{path}: recorded the checksums of {len(made)} archives that are published without one")
     return with_lock(inputs, lock)
 
 
 def fetch_base(inputs: Inputs, *, fresh: bool = False, say: Say) -> Inputs:
-    """The inputs with the root file system of their base, if it is one.
+    """The inputs with the root file system of their base, if it has one.
 
     Raises:
-        SourceError: it cannot be made, or is not the one of the lock.
+        SourceError: it cannot be made, or differs from the lock.
         RequestError: ``fresh`` where a lock pins it.
     """
     rootfs = inputs.rootfs
@@ -73,7 +73,8 @@ def fetch_base(inputs: Inputs, *, fresh: bool = False, say: Say) -> Inputs:
     if rootfs.sha256 is None:
         made = make_base(DEBIAN_SUITES[inputs.plan.base.os], inputs.site, say=say, refresh=fresh)
         if made.stale:
-            say(f"the base file system was made on {made.created[:10]}; --fresh-base makes it anew")
+            again = f"./invoke build {inputs.flags} --fresh-base"  # render, which has no such flag, comes here as well
+            say(f"the base file system is from {made.created[:10]}; for a new one: {again}")
         path = made.path
     elif fresh:
         remedy = f"./invoke lock {inputs.lock.request if inputs.lock is not None else inputs.flags} --upgrade base"
@@ -84,7 +85,7 @@ def fetch_base(inputs: Inputs, *, fresh: bool = False, say: Say) -> Inputs:
 
 
 def with_archives(lock: PlanLock, made: Iterable[LockedArchive]) -> PlanLock:
-    """A lock with further archives; one of the same component and file takes the place of the earlier."""
+    """A lock with further archives; one of the same component and file replaces the earlier."""
     held = {(a.component, a.file): a for a in (*lock.archives, *made)}
     return lock.model_copy(update={"archives": tuple(held[key] for key in sorted(held))})
 
@@ -98,12 +99,12 @@ def new_lock(plan: Plan, flags: str) -> PlanLock:
 
 
 def fetch_unchecked(missing: Sequence[Input], site: Site, *, say: Say) -> list[LockedArchive]:
-    """The checksum of each archive that has none, by its bytes: from the site's folder or mirror, else upstream.
+    """The computed checksum of each archive that has none; from the site's folder or mirror, otherwise from upstream.
 
     The files stay in this user's store, so the build does not fetch them again.
 
     Raises:
-        SourceError: no place has one.
+        SourceError: one of them is not available.
     """
     found: list[LockedArchive] = []
     for archive in missing:

@@ -1,7 +1,7 @@
-"""Where the bytes are, asked once: from a plan, its lock, the catalog and the site to the record that a build reads.
+"""Finds every input of a build, once: from a plan, its lock, the catalog and the site to the record that a build reads.
 
-Only this machine's disk is read. Files are held to their checksums; what is missing or wrong is written down, for
-whoever needs the file to judge.
+Only this machine's disk is read. Checksums are verified; missing and wrong files are recorded, and whoever needs the
+file decides what that means.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from trainwright.user.files import FoundFile, code_files, component_files, user_
 def gather(
     plan: Plan, catalog: Catalog, site: Site, lock: PlanLock | None = None, *, strict: bool = False, flags: str = ""
 ) -> Inputs:
-    """Everything that a build of a plan takes in, and where it is.
+    """Every input of a build of a plan, and where it is.
 
     Args:
         plan: as it was resolved.
-        catalog: whose components it names.
+        catalog: has its components.
         site: folders and mirrors of this machine.
         lock: of the plan.
         strict: whether the build uses only what the lock names.
         flags: the request, for the command that locks the plan.
 
     Raises:
-        RequestError: the lock is of another plan or has another checksum; a user's file may not enter an image.
+        RequestError: the lock is of another plan or has another checksum; a user's file is not allowed in an image.
     """
     whole = completed(plan, lock)
     base = lock.base if lock is not None else None
     look = _Look(site)
-    # Others are fetched by a build step, so that its cache stays as it is.
+    # Others are fetched in a build step, which keeps its cache valid.
     kept = {(c.name, s.file) for c in plan.components for s in c.archives if s.sha256 is None}
     archives = [(c.name, s) for c in whole.components for s in files_of(c)]
     python = [(c.name, s, c.index) for c in whole.components for s in c.sources if s.package and "==" in s.package]
@@ -75,7 +75,7 @@ def gather(
 
 
 def gather_locked(plan: Plan, catalog: Catalog, site: Site, flags: str, *, strict: bool) -> Inputs:
-    """The same with the lock that the site's folder has of the plan.
+    """The same with the plan's lock in the site's folder.
 
     Raises:
         RequestError: the lock cannot be read, or (``strict``) does not determine the plan; or as :func:`gather`.
@@ -87,7 +87,7 @@ def gather_locked(plan: Plan, catalog: Catalog, site: Site, flags: str, *, stric
 
 
 def with_lock(inputs: Inputs, lock: PlanLock | None) -> Inputs:
-    """The inputs of the same plan by another lock, or by none."""
+    """The inputs of the same plan with another lock, or without one."""
     return gather(inputs.resolved, inputs.catalog, inputs.site, lock, strict=inputs.strict, flags=inputs.flags)
 
 
@@ -98,7 +98,7 @@ def gather_base(base: LockedBase, site: Site) -> Materials:
 
 
 def gather_lock(lock: PlanLock, base: LockedBase, site: Site) -> Materials:
-    """What a lock alone names: everything but the distribution's packages and the files of folders."""
+    """The inputs in a lock: everything but the distribution's packages and the files of folders."""
     look = _Look(site)
     # A locked archive has the fields of a planned one.
     archives = ((a.component, PlannedSource(**a.model_dump(exclude={"component"}))) for a in lock.archives)
@@ -126,16 +126,16 @@ class _Look:
         self._known = KnownHashes()
 
     def rootfs(self, sha256: str | None) -> Input:
-        """The Debian root file system; without a checksum it is made for the build, so there is none yet."""
+        """The Debian root file system; without a checksum it does not exist yet, as it is made for the build."""
         source = PlannedSource(file=rootfs.FILE, sha256=sha256)
         return self._here("base", "root file system", source, rootfs.places(source, self._site) if sha256 else [])
 
     def archive(self, owner: str, source: PlannedSource, *, kept: bool) -> Input:
-        """An archive; ``kept``: it may come from this user's store."""
+        """An archive; ``kept``: whether to look in this user's store."""
         return self._here(owner, "archive", source, locations.places(source, self._site, kept=kept))
 
     def python(self, owner: str, source: PlannedSource, index: str | None = None) -> Input:
-        """A file of a Python package; ``index``: what its image line names beside the site's."""
+        """A file of a Python package; ``index``: its image line's own, in addition to the site's."""
         site = self._site
         places = [Place("folder", str(path)) for path in site.local_files(source.file or "")]
         named = () if site.no_index else (site.index_url, *site.extra_index_urls)
@@ -144,10 +144,10 @@ class _Look:
         return self._here(owner, "python", source, places)
 
     def _here(self, owner: str, kind: InputKind, source: PlannedSource, places: Sequence[Place]) -> Input:
-        """The input with the first of its places on this machine that has the right content, if one has."""
+        """The input with the first local path that has the right content, if any."""
         asked, wrong = Input(owner, kind, source, tuple(places)), dict[str, str]()
         for path in filter(Path.is_file, asked.local):
-            # Of what nobody publishes the checksum, the file of the site's folder is the right one.
+            # Without a published checksum, the file in the site's folder is accepted.
             if (found := self._known.sha256(path)) == source.sha256 or source.sha256 is None:
                 return replace(asked, path=path, wrong=wrong)
             wrong[str(path)] = found

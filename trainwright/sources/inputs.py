@@ -1,7 +1,7 @@
-"""Everything that a build takes in, as one record: what it is, whose it is, where it is looked for, what is here.
+"""Every input of a build, in one record: what it is, who needs it, where to look for it, and what is on this machine.
 
 :func:`trainwright.sources.gather.gather` makes the record, :mod:`trainwright.sources.fetch` adds what is fetched before
-a build; whoever needs bytes reads it and looks nowhere else.
+a build; all other code reads it and looks nowhere else.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from trainwright.plan.plan_lock import PlanLock
 from trainwright.site.site import Site
 
 InputKind = Literal["root file system", "archive", "python", "package", "package index", "component file", "user file"]
-MISSING = "there is no such file"
+MISSING = "no such file"
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place at which an input is looked for.
+    """A place to look for an input.
 
     Attributes:
         where: what it is: a ``folder`` or ``mirror`` or ``index`` of the site, this user's ``store``, ``upstream``
-            (its makers' server), or the ``line index`` that an image line names.
+            (its publisher's server), or the ``line index`` of an image line.
         address: a path, or a URL with its credentials.
     """
 
@@ -36,14 +36,14 @@ class Place:
 
 @dataclass(frozen=True)
 class Input:
-    """A file that a build takes in.
+    """A file that a build needs.
 
     Attributes:
-        owner: the component; ``base``, ``tools``, or the stages of a package of the distribution.
-        source: its name, checksum and size, where these are known; of a package its name and version.
-        places: where it is looked for, in order.
-        path: where it is on this machine with the right content, if it is; a build step fetches the others.
-        wrong: files of its name with other content, each path with its sha256.
+        owner: the component; ``base``, ``tools``, or for a distribution package its stages.
+        source: its name, checksum and size, if known; for a package its name and version.
+        places: where to look for it, in order.
+        path: its path on this machine if the content is right; otherwise a build step fetches it.
+        wrong: paths of files with its name but other content, with their sha256.
     """
 
     owner: str
@@ -55,54 +55,54 @@ class Input:
 
     @property
     def file(self) -> str:
-        """Its name; of a component's or user's file the path in its folder."""
+        """Its name; for a component's or user's file the path in its folder."""
         return self.source.file or ""
 
     @property
     def sha256(self) -> str | None:
-        """Its checksum; ``None`` where nobody publishes it and no lock has it."""
+        """Its checksum; ``None`` if it is neither published nor locked."""
         return self.source.sha256
 
     @property
     def local(self) -> tuple[Path, ...]:
-        """The places on this machine, whether or not the file is there."""
+        """The places on this machine, whether or not they have the file."""
         return tuple(Path(place.address) for place in self.places if place.where in ("folder", "store"))
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The URLs of the file itself, credentials included; an index has many files, so it is not among them."""
+        """The URLs of the file itself, credentials included; indexes are not included."""
         return tuple(place.address for place in self.places if place.where in ("mirror", "upstream"))
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """The site's package indexes that are asked for it, credentials included."""
+        """The site's package indexes for it, credentials included."""
         return tuple(place.address for place in self.places if place.where == "index")
 
     @property
     def absent(self) -> dict[str, str]:
-        """The places of the site's folders, and why each is of no use."""
+        """The places in the site's folders, and why each cannot be used."""
         folders = [place.address for place in self.places if place.where == "folder"]
         notes = {path: f"has the sha256 {found}" for path, found in self.wrong.items()}
         return {path: notes.get(path, MISSING) for path in dict.fromkeys([*folders, *notes])}
 
     @property
     def notes(self) -> list[str]:
-        """A sentence for each file that has the right name and other content."""
+        """A sentence for each file with the right name but other content."""
         expected = self.sha256
-        return [f"{path} is passed over: its sha256 is {it}, expected {expected}" for path, it in self.wrong.items()]
+        return [f"{path} is ignored: its sha256 is {it}, expected {expected}" for path, it in self.wrong.items()]
 
 
 @dataclass(frozen=True)
 class BaseImage:
-    """An image of a registry that a build starts from.
+    """A registry image that a build starts from.
 
     Attributes:
         argument: the build argument that names it.
-        name: the image as its makers name it.
-        digest: in its registry, where the plan or the lock has it.
-        image_id: of its content, where the lock has it.
-        reference: what it is pulled as here, without the digest.
-        path: where the site's folder of images has it, if the site has such a folder and the lock an id.
+        name: the image as its publisher names it.
+        digest: in its registry, if the plan or the lock has it.
+        image_id: of its content, if the lock has it.
+        reference: what it is pulled as at this site, without the digest.
+        path: its path in the site's folder of images, if there is such a folder and the lock has an id.
     """
 
     argument: str
@@ -114,25 +114,25 @@ class BaseImage:
 
     @property
     def pinned(self) -> str:
-        """What it is pulled as here, with its digest where that is known."""
+        """What it is pulled as at this site, with its digest if known."""
         return with_digest(self.reference, self.digest)
 
 
 def with_digest(reference: str, digest: str | None) -> str:
-    """The reference that names these very bytes."""
+    """The reference of exactly this content."""
     return reference if digest is None or "@" in reference else f"{reference}@{digest}"
 
 
 @dataclass(frozen=True)
 class Materials:
-    """Every byte of a build, by kind.
+    """Every input of a build, by kind.
 
     Attributes:
         images: base images of registries, each once by its build argument.
-        rootfs: the Debian root file system, where the base is one.
-        archives: what components are made from beside Python packages.
+        rootfs: the Debian root file system, if the base is one.
+        archives: what components are made from, other than Python packages.
         python: the files of Python packages; the tools' come last.
-        packages: of the distribution: those of the lock, or all of the site's folder; first that folder's index.
+        packages: distribution packages: the lock's, or all in the site's folder; that folder's index comes first.
         files: of the components' folders and of ``--code``.
     """
 
@@ -144,24 +144,24 @@ class Materials:
     files: tuple[Input, ...] = ()
 
     def __iter__(self) -> Iterator[Input]:
-        """Every file; base images, which are not files, are left out."""
+        """Every file, so no base images."""
         yield from [self.rootfs] if self.rootfs is not None else []
         yield from (*self.archives, *self.python, *self.packages, *self.files)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs(Materials):
-    """A plan with every byte that its build takes in.
+    """A plan with every input of its build.
 
     Attributes:
         resolved: the plan as it was resolved.
         plan: the plan with everything that the lock adds.
-        catalog: where it was resolved, for templates.
-        site: how the places are reached.
-        lock: where there is one.
-        strict: whether only what the lock names may be used (``--locked``).
+        catalog: that it was resolved against, for templates.
+        site: how to reach the places.
+        lock: if there is one.
+        strict: whether only locked inputs may be used (``--locked``).
         flags: the request as the command line spells it.
-        requirements: the lines of ``--with-requirements`` as they were checked.
+        requirements: the checked lines of ``--with-requirements``.
     """
 
     resolved: Plan

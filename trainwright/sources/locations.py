@@ -1,4 +1,4 @@
-"""Where an archive is looked for: a folder and a mirror of the site, this user's store, upstream.
+"""Where to look for an archive: a folder and a mirror of the site, this user's store, upstream.
 
 A mirror holds an archive as ``<base>/<sha256[:2]>/<sha256>/<file>`` or simply as ``<base>/<file>``; the download in a
 build step (``templates/tools/build/fetch``) looks there first, in this order.
@@ -17,7 +17,7 @@ from trainwright.sources.inputs import Place
 
 @dataclass(frozen=True)
 class Store:
-    """Where fetched files go: by their checksum, as ``<sha256[:2]>/<sha256>/<file>``, or ``flat``, by their name."""
+    """Where fetched files go: by checksum, as ``<sha256[:2]>/<sha256>/<file>``, or ``flat``, by name."""
 
     folder: Path
     flat: bool = False
@@ -28,7 +28,7 @@ class Store:
 
     @property
     def parts(self) -> Path:
-        """The folder of what is not whole yet."""
+        """The folder of incomplete files."""
         return self.folder / ".parts"
 
 
@@ -38,17 +38,17 @@ def store() -> Store:
 
 
 def on_mirror(file: str, sha256: str | None) -> tuple[str, ...]:
-    """The paths below the base of a mirror at which an archive is looked for, in order; the last is its name."""
+    """The possible paths of an archive below the base of a mirror, in order; the last is its name."""
     return (f"{sha256[:2]}/{sha256}/{file}", file) if sha256 else (file,)
 
 
 def places(archive: PlannedSource, site: Site, *, kept: bool = False) -> list[Place]:
-    """Every place at which an archive is looked for, in order; credentials included.
+    """Every place to look for an archive, in order; credentials included.
 
     Args:
-        archive: with a URL, or a file that apt brings: that is looked for in the folder alone.
+        archive: with a URL; one that apt fetches is looked for only in the folder.
         site: its folder and its mirror.
-        kept: whether the store is a place, too.
+        kept: whether to include the store.
     """
     file, sha256 = archive.file or "", archive.sha256
     paths = on_mirror(file, sha256)
@@ -62,10 +62,10 @@ def places(archive: PlannedSource, site: Site, *, kept: bool = False) -> list[Pl
 
 
 def remedy(archive_file: str, sha256: str | None) -> str:
-    """How to name a place that holds an archive."""
-    paths = " and as ".join(on_mirror(archive_file, sha256))
+    """How to tell Trainwright where an archive is."""
+    paths = " or ".join(on_mirror(archive_file, sha256))
     return (
-        "Put the file on a server or into a folder of yours and name it in trainwright.toml (docs/site.md):\n"
+        "Put the file on a server or into a folder and set that in trainwright.toml (docs/site.md):\n"
         '    artifact_mirror = "https://mirror.example/archives"   # or a folder\n'
-        f"It is looked for there as {paths}."
+        f"Its path there is {paths}."
     )

@@ -1,7 +1,7 @@
-"""Whether the sources of a plan answer, asked before a build begins: a dead one is cheaper to find now than in a step.
+"""Checks that the sources of a plan answer before a build begins, when that is cheap to find out.
 
-Asked are the archives, a base image of a registry, and (where there is one of these) the site's own indexes; all at
-the same time. A plan that needs package registries alone asks nothing.
+It checks the archives, the base image, and, if there is one of these, the site's own indexes; all at the same time.
+For a plan that needs only package registries it checks nothing.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ SECONDS = 5.0  # for all sources together
 
 @dataclass(frozen=True)
 class Source:
-    """One source: what it is, who needs it, and the places that have it, any of which will do.
+    """One source: what it is, who needs it, and its places, any of which is enough.
 
-    A place is what to show of it (without credentials) and a question to it that gives nothing where it answers and
-    the reason where it does not.
+    A place is a text to show (without credentials) and a check that returns nothing if it answers, else the reason.
     """
 
     kind: Literal["archive", "base image", "index"]
@@ -47,28 +46,28 @@ class Source:
 
 
 def check_folders(inputs: Inputs) -> None:
-    """Whether the folders of a site that reaches nothing else hold all that a build takes in.
+    """Check that the folders of an offline site contain every input of a build.
 
-    Asked for are Python packages where the site has no index, and archives where its builds have no network; those
-    without a checksum are left to their first use.
+    It checks Python packages if the site has no index, and archives if its builds have no network, except those without
+    a checksum.
 
     Raises:
-        SourceError: a file is missing or another one: which, whose it is, where it was looked for.
+        SourceError: a file is missing or wrong: which one, who needs it, where it was looked for.
     """
     cut_off = inputs.archives if inputs.site.build_network == "none" else ()
     needed = [archive for archive in cut_off if archive.sha256 is not None]
     if inputs.site.no_index:
-        # Tools that no lock names are left to their build step.
+        # Unlocked tools are left to their build step.
         tools = inputs.lock is not None and inputs.lock.tools is not None
         needed += [package for package in inputs.python if tools or package.owner != "tools"]
     for missing in needed:
         if missing.path is None:
             rows = [f"  {place}: {why}" for place, why in missing.absent.items()]
-            rows = rows or ["  the site names no folder for it"]
-            what = f"{missing.file} with the sha256 {missing.sha256}"
+            rows = rows or ["  the site has no folder for it"]
+            what = f"{missing.file} not found (sha256 {missing.sha256})"
             raise SourceError(
-                "\n".join([f"{missing.owner}: no place has {what}", *rows]),
-                remedy="The site reaches nothing but its folders. Fill them where there is a network: "
+                "\n".join([f"{missing.owner}: {what}", *rows]),
+                remedy="This site uses only its folders. Fill them on a machine with network access: "
                 "./invoke mirror pull --lock FILE --to DIR",
                 component=missing.owner,
                 file=missing.file,
@@ -78,15 +77,15 @@ def check_folders(inputs: Inputs) -> None:
 
 
 def check_sources(inputs: Inputs, engine: Engine, *, seconds: float = SECONDS) -> None:
-    """Ask every source of a build at the same time.
+    """Check every source of a build at the same time.
 
     Args:
         inputs: of the build.
-        engine: which pulls the base image, and may hold it already.
+        engine: pulls the base image, and may have it already.
         seconds: for everything together.
 
     Raises:
-        SourceError: a source does not answer: which, who needs it, how to name a mirror.
+        SourceError: a source does not answer: which one, who needs it, how to set a mirror.
     """
     sources = sources_of(inputs, engine, seconds)
     missing = ask(sources, seconds)
@@ -95,7 +94,7 @@ def check_sources(inputs: Inputs, engine: Engine, *, seconds: float = SECONDS) -
 
 
 def sources_of(inputs: Inputs, engine: Engine, seconds: float = SECONDS) -> list[Source]:
-    """What a build has to reach; empty where package registries of no site's own are enough."""
+    """What a build has to reach; empty if the public package registries are enough."""
     asker = _Asker(inputs.site, seconds)
     found = [
         Source("archive", archive.file, archive.owner, _places(archive, asker), archive.sha256)
@@ -103,7 +102,7 @@ def sources_of(inputs: Inputs, engine: Engine, seconds: float = SECONDS) -> list
         if archive.path is None and archive.urls
     ]
     for image in inputs.images:
-        # A folder of images is looked at when they are loaded.
+        # A folder of images is checked when they are loaded.
         if inputs.site.image_folder is None and not _has_image(engine, image.pinned):
             question = partial(_ask_registry, engine, image.pinned)
             found.append(Source("base image", image.pinned, "the base", ((image.pinned, question),)))
@@ -114,7 +113,7 @@ def sources_of(inputs: Inputs, engine: Engine, seconds: float = SECONDS) -> list
 
 
 def _places(archive: Input, asker: _Asker) -> tuple[tuple[str, Callable[[], str]], ...]:
-    """Where an archive is looked for: the site's folder, which does not have it, and every URL."""
+    """The places of an archive: the site's folder, which does not have it, and every URL."""
     folder = ((place, partial(str, why)) for place, why in archive.absent.items())
     return (*folder, *((mask(url), asker.archive(url)) for url in archive.urls))
 
@@ -122,8 +121,8 @@ def _places(archive: Input, asker: _Asker) -> tuple[tuple[str, Callable[[], str]
 def ask(sources: Sequence[Source], seconds: float) -> list[tuple[Source, dict[str, str]]]:
     """The sources of which no place answers in time, with the reason by place.
 
-    Every place is asked in a thread of its own, which ends by its own time limit: a name server or a server that
-    keeps silent delays nothing beyond ``seconds``.
+    Each place is checked in a thread with its own time limit, so a silent server or name server delays nothing beyond
+    ``seconds``.
     """
     answers: queue.SimpleQueue[tuple[int, str, str]] = queue.SimpleQueue()
     reasons: dict[int, dict[str, str]] = {n: {} for n, source in enumerate(sources)}
@@ -149,26 +148,26 @@ def ask(sources: Sequence[Source], seconds: float) -> list[tuple[Source, dict[st
 
 
 class _Asker:
-    """Questions to web servers, as a build step would put them: the site's proxies, authorities and credentials."""
+    """Requests as a build step would make them, with the site's proxies, authorities and credentials."""
 
     def __init__(self, site: Site, seconds: float) -> None:
         self._site = site
         self._seconds = seconds
 
     def archive(self, url: str) -> Callable[[], str]:
-        """Whether a file can be had: its first byte is read."""
+        """Whether a file is available: its first byte is read."""
 
         def question() -> str:
             try:
                 with self._open(url) as answer:
-                    return "" if answer.read(1) else "its answer is empty"
+                    return "" if answer.read(1) else "its response is empty"
             except FAILURES as failed:
                 return reason(failed)
 
         return question
 
     def index(self, url: str) -> Callable[[], str]:
-        """Whether an index answers. Not every one shows its root, so a 403 or 404 there is an answer as well."""
+        """Whether an index answers. Some do not serve their root, so 403 and 404 count as answers."""
 
         def question() -> str:
             try:
@@ -183,7 +182,7 @@ class _Asker:
         return question
 
     def _open(self, url: str) -> http.client.HTTPResponse:
-        # One byte is asked for: some servers refuse HEAD, and one that ignores the range is left after its first byte.
+        # One byte: some servers refuse HEAD, and if one ignores the range, reading stops after the first byte.
         return open_url(url, self._site, {"Range": "bytes=0-0"}, self._seconds)
 
 
@@ -192,7 +191,7 @@ def _has_image(engine: Engine, image: str) -> bool:
 
 
 def _ask_registry(engine: Engine, image: str) -> str:
-    """Ask the engine for the manifest, for it is the engine that pulls: with its mirrors, proxies and credentials."""
+    """Ask the engine for the manifest, because the engine pulls, with its own mirrors, proxies and credentials."""
     from docker.errors import DockerException
 
     try:
@@ -203,7 +202,7 @@ def _ask_registry(engine: Engine, image: str) -> str:
 
 
 def nearest_from_packages(plan: Plan, catalog: Catalog) -> str | None:
-    """The command line of the image line nearest to a plan that package registries alone can build, if there is one."""
+    """The command for the nearest image line that needs only package registries, if any."""
 
     def apart(line: ImageLine) -> tuple[bool, bool, int, list[int]]:
         cuda, version = version_key(plan.cuda), version_key(plan.version)
@@ -231,24 +230,24 @@ def _failure(missing: list[tuple[Source, dict[str, str]]], inputs: Inputs) -> So
         ways.append(locations.remedy(by_kind["archive"].name, by_kind["archive"].sha256))
     if "base image" in by_kind:
         ways.append(
-            "Name an image that this engine can pull (base_image in trainwright.toml), "
-            f"or a mirror of its registry ([registries] there), or bring {by_kind['base image'].name} here: "
+            "Set an image that this engine can pull (base_image in trainwright.toml), "
+            f"or a mirror of its registry ([registries] there), or copy {by_kind['base image'].name} here: "
             "docker load -i FILE"
         )
         if ".dkr.ecr." in by_kind["base image"].name:
             host = by_kind["base image"].name.partition("/")[0]
             region = host.split(".")[3]
             ways.append(
-                f"AWS's registries want a login: aws ecr get-login-password --region {region} | "
+                f"Log in to AWS's registry: aws ecr get-login-password --region {region} | "
                 f"docker login --username AWS --password-stdin {host}"
             )
     if "index" in by_kind:
-        ways.append("Name an index that answers: index_url, extra_index_urls in trainwright.toml (docs/site.md).")
+        ways.append("Set an index that answers: index_url, extra_index_urls in trainwright.toml (docs/site.md).")
     offer = nearest_from_packages(inputs.plan, inputs.catalog)
-    # With a base image of the site's the offer would need the same image.
+    # With the site's own base image, the offer would need the same image.
     if offer and "index" not in by_kind and not (inputs.site.base_image and "base image" in by_kind):
-        ways.append(f"The nearest image line that needs package registries alone: {offer}")
-    ways.append("--skip-source-check builds anyway: finished steps come from the cache.")
+        ways.append(f"The nearest image line that needs only package registries: {offer}")
+    ways.append("Build anyway with --skip-source-check: finished steps come from the cache.")
     return SourceError(
         "\n".join(lines),
         remedy="\n".join(ways),

@@ -1,4 +1,4 @@
-"""The Debian root file system that a lock names by its checksum: where one lies, and that a new one is the same."""
+"""The Debian root file system in a lock: finds it by its checksum, or makes it again and compares."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ FILE = "rootfs.tar"
 
 
 def keep(path: Path, sha256: str) -> None:
-    """Put a root file system into the store: a lock names it, and a fresh base would take its place otherwise."""
+    """Put a locked root file system into the store, so that a fresh base cannot replace it."""
     put(path, store().path(FILE, sha256), link=True)
 
 
 def put(source: Path, target: Path, *, link: bool = False) -> None:
-    """Make ``target`` a copy of ``source``, whole or not at all.
+    """Make ``target`` a copy of ``source``, atomically.
 
     Args:
-        link: share the bytes where the file system allows it; only for files that nobody writes to in place.
+        link: share the bytes if the file system allows it; only for files that are never modified in place.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         try:
             if not link:
-                raise OSError("a copy is asked for")
+                raise OSError("copy instead")
             os.link(source.resolve(), part)
         except OSError:
             shutil.copyfile(source, part)
@@ -50,7 +50,7 @@ def put(source: Path, target: Path, *, link: bool = False) -> None:
 
 
 def locked_rootfs(rootfs: Input, os_name: str, site: Site, *, say: Say) -> Path:
-    """The root file system of a lock: the one that is here, else of the site's mirror, else made anew.
+    """The root file system of a lock: local, otherwise from the site's mirror, otherwise made again.
 
     Raises:
         SourceError: it is missing, and Debian's archive now gives a different one.
@@ -73,15 +73,14 @@ def locked_rootfs(rootfs: Input, os_name: str, site: Site, *, say: Say) -> Path:
             keep(made.path, sha256)
             return made.path
         found_sha = made.sha256
-        tried.append(f"made anew: has the sha256 {made.sha256}, for Debian's archive has gone on")
+        tried.append(f"made again: has the sha256 {made.sha256}, because Debian's archive has changed")
     except Failure as failed:
-        tried.append(f"made anew: {failed.message.splitlines()[0]}")
+        tried.append(f"made again: {failed.message.splitlines()[0]}")
     raise SourceError(
         "\n".join(
             [f"base: the root file system of the lock, sha256 {sha256}, cannot be obtained", *(f"  {t}" for t in tried)]
         ),
-        remedy="Take it from a folder that ./invoke mirror pull filled, or lock today's: "
-        "./invoke lock … --upgrade base",
+        remedy="Use a folder that ./invoke mirror pull filled, or lock today's: ./invoke lock … --upgrade base",
         component="base",
         file=FILE,
         expected=sha256,
@@ -91,7 +90,7 @@ def locked_rootfs(rootfs: Input, os_name: str, site: Site, *, say: Say) -> Path:
 
 
 def places(source: PlannedSource, site: Site) -> list[Place]:
-    """Where the root file system of a checksum may be; what the cache has of another checksum is left out."""
+    """The places of the root file system with a checksum; one with another checksum in the cache is ignored."""
     notes = [(note, read_state(note)) for note in sorted((cache_dir() / "base").glob("*/base.json"))]
     cached = [
         n.with_name(FILE) for n, noted in notes if isinstance(noted, dict) and noted.get("sha256") == source.sha256

@@ -33,7 +33,7 @@ class IgnoreRules:
             except (re.error, ValueError, OverflowError, RecursionError) as wrong:
                 raise RequestError(
                     f"{where}:{number}: {line.strip()!r} is not a pattern: {wrong}",
-                    remedy="Correct the line: Docker refuses it as well.",
+                    remedy="Correct the line; Docker rejects it as well.",
                 ) from None
 
     @property
@@ -62,7 +62,7 @@ def read_ignore(folder: Path) -> IgnoreRules:
         return IgnoreRules([])
     try:
         if path.stat().st_size > _MOST:
-            raise RequestError(f"{path}: is too large for a list of patterns", remedy="Shorten it.")
+            raise RequestError(f"{path}: too large for a list of patterns", remedy="Shorten it.")
         text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as wrong:
         raise RequestError(f"{path}: cannot be read: {wrong}", remedy="Make it a text file in UTF-8.") from None
@@ -104,8 +104,8 @@ def _compile(pattern: str) -> re.Pattern[str]:
         elif word in "*?[":
             rule = {"*": "[^/]*", "?": "[^/]", "[": "["}[word]
             opened = place if word == "[" else -1
-        if not (found[-1:] == [rule] and rule in ("[^/]*", "(?:.*/)?")):  # twice is the same, and slow
+        if not (found[-1:] == [rule] and rule in ("[^/]*", "(?:.*/)?")):  # twice means the same, and is slow
             found.append(rule)
     if opened >= 0:
-        raise ValueError("a range without an end")
+        raise ValueError("an unfinished range")
     return re.compile("".join(found), re.DOTALL)

@@ -27,7 +27,7 @@ _SKIPPED = {
 # Folders of the system (Filesystem Hierarchy Standard 3.0): not a user's code, and far too many files.
 _SYSTEM = {"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var"}
 _ENDLESS = ("/dev/", "/proc/", "/sys/")
-# Joiners that spelling needs, in Persian, in Hindi and in emoji; no terminal obeys them.
+# Joiners that Persian, Hindi and emoji need; terminals do not interpret them.
 _JOINERS = "\u200c\u200d"
 _LISTED = 10  # files that a message names
 # The toolkit accepts only names of this form (sagemaker-training 5.1.4); it would refuse the job later.
@@ -39,7 +39,7 @@ class UserFiles(Record):
 
     Attributes:
         code: the folder; if ``--code`` names a link, its target.
-        code_files: how many files of the folder are baked.
+        code_files: how many files of the folder are baked in.
         code_bytes: their size.
         secrets: those that look like credentials, relative to the folder; allowed by ``--allow-secrets``.
         allow_secrets: whether files that look like credentials may enter the image.
@@ -100,7 +100,7 @@ def make_user_files(
     """
     if (code is None) != (entry_point is None):
         raise RequestError(
-            "--code DIR and --entry-point FILE go together: code in the image is of use only with the script to run",
+            "--code DIR and --entry-point FILE must be used together",
             remedy="For example: --code src --entry-point train.py",
         )
     fields: dict[str, object] = {"allow_secrets": allow_secrets}
@@ -127,7 +127,7 @@ def user_requirements(user: UserFiles) -> list[str]:
     """The requirements of ``--with-requirements`` as a build reads them; empty if there is no such file.
 
     Raises:
-        RequestError: the file has changed, and a line must not enter an image.
+        RequestError: the file has changed, and one of its lines is not allowed in an image.
     """
     if user.requirements is None:
         return []
@@ -146,7 +146,7 @@ def code_files(folder: Path, *, allow_secrets: bool = False) -> list[FoundFile]:
     own = _own_folders()
     if folder.resolve() in own:
         raise RequestError(
-            f"--code {folder}: holds what Trainwright keeps, not your code", remedy="Name the folder of your script."
+            f"--code {folder}: is a folder of Trainwright's own files", remedy="Use the folder of your script."
         )
 
     def skipped(path: Path) -> bool:
@@ -195,7 +195,7 @@ def refuse_secrets(found: Sequence[FoundFile], what: str, leave_out: str, *, roo
             f"{what}: these look like credentials, and everyone who may pull the image could read them: "
             f"{_listed(secret)}",
             remedy=f"Leave each out ({leave_out}); a job gets its secrets at run time, from its role or from AWS "
-            "Secrets Manager. Where they have to be in the image: the same command with --allow-secrets",
+            "Secrets Manager. If they must be in the image, add --allow-secrets",
             secrets=secret,
         )
 
@@ -228,7 +228,7 @@ def _sha256(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as refused:
-        raise RequestError(f"{path}: cannot be read: {refused.strerror}", remedy="Make it readable for you.") from None
+        raise RequestError(f"{path}: cannot be read: {refused.strerror}", remedy="Make it readable.") from None
 
 
 # ---- which files ---------------------------------------------------------------------------------------------------
@@ -260,7 +260,7 @@ def _files(
     except OSError as refused:
         raise RequestError(
             f"{what}: {refused.filename}: cannot be read: {refused.strerror}",
-            remedy=f"Make it readable for you, or {leave_out}.",
+            remedy=f"Make it readable, or {leave_out}.",
         ) from None
     return sorted(found, key=lambda file: PurePosixPath(file.name))
 
@@ -284,7 +284,7 @@ def _walk(root: Path, *, ignore: IgnoreRules, skipped: Callable[[Path], bool]) -
                 if skipped(path):
                     continue
                 if path in above:
-                    raise _Refused(f"{name} is a link to {path}, a folder that it is in itself")
+                    raise _Refused(f"{name} is a link to {path}, which would put that folder in itself")
                 pending.append((f"{name}/", path, (*above, path)))
                 continue
             _check_name(name)
@@ -297,7 +297,7 @@ def _target(name: str, path: Path, root: Path, *, ignore: IgnoreRules) -> Path:
     """The target of a link; it must be in the folder and not be excluded itself."""
     try:
         target = path.resolve(strict=True)
-    except (OSError, RuntimeError):  # missing, not readable, or a circle of links
+    except (OSError, RuntimeError):  # missing, not readable, or a link loop
         raise _Refused(f"{name} is a link to {path.readlink()}, which cannot be opened") from None
     if not target.is_relative_to(root):
         raise _Refused(f"{name} is a link to {target}, outside of the folder")
@@ -308,7 +308,7 @@ def _target(name: str, path: Path, root: Path, *, ignore: IgnoreRules) -> Path:
 
 def _check_name(name: str) -> None:
     if odd := hidden(name, allowed=_JOINERS):
-        reason = "is not UTF-8" if any("\ud800" <= char <= "\udfff" for char in odd) else "holds a control character"
+        reason = "is not UTF-8" if any("\ud800" <= char <= "\udfff" for char in odd) else "contains a control character"
         raise _Refused(f"the name {printable(name, allowed='')} {reason}")
 
 
@@ -340,15 +340,15 @@ def _code_folder(code: str) -> Path:
         folder = Path(code).resolve()
         there, is_folder = folder.exists(), folder.is_dir()
     except (OSError, RuntimeError) as refused:
-        why = refused.strerror if isinstance(refused, OSError) else "a circle of links"
+        why = refused.strerror if isinstance(refused, OSError) else "a link loop"
         raise RequestError(f"--code {code}: cannot be opened: {why}") from None
     if not is_folder:
         wrong = "is not a directory" if there else "no such folder"
-        raise RequestError(f"--code {code}: {wrong}", remedy="Name the folder that holds your script.")
+        raise RequestError(f"--code {code}: {wrong}", remedy="Use the folder that contains your script.")
     if {str(folder), str(Path(code).absolute())} & _SYSTEM or str(folder).startswith(_ENDLESS):
         raise RequestError(
-            f"--code {code}: is a folder of the system, and all of it would be baked into the image",
-            remedy="Name the folder that holds your script and little else.",
+            f"--code {code}: is a system folder, and all of it would be baked into the image",
+            remedy="Use a folder that contains your script and little else.",
         )
     return folder
 
@@ -364,10 +364,10 @@ def _check_entry_point(entry_point: str, folder: Path, found: Sequence[FoundFile
     if (folder / entry_point).is_file():
         raise RequestError(
             f"--entry-point {entry_point}: is in {code}, but would not be baked",
-            remedy=f"{IGNORE_FILE} leaves it out, or it is part of a cache, an environment or version control.",
+            remedy=f"{IGNORE_FILE} leaves it out, or it belongs to a cache, an environment or version control.",
         )
     scripts = sorted(name for name in names if name.endswith(".py"))
-    near = f"There: {', '.join(scripts)}" if len(scripts) <= 5 else did_you_mean(entry_point, scripts[:1000])
+    near = f"It contains {', '.join(scripts)}" if len(scripts) <= 5 else did_you_mean(entry_point, scripts[:1000])
     raise RequestError(
-        f"--entry-point {entry_point}: not in {code}", remedy=near if scripts else f"{code} holds no Python file."
+        f"--entry-point {entry_point}: not in {code}", remedy=near if scripts else f"{code} contains no Python file."
     )

@@ -1,7 +1,7 @@
 """The requirements file of ``--with-requirements``, read before anything is built.
 
 Only requirements enter the image. The site decides where packages come from, and other files are not in the build
-context; so options that name either are refused, with the line and a remedy. The build context gets the parsed
+context; so options that refer to either are refused, with the line and a remedy. The build context gets the parsed
 requirements, without comments.
 """
 
@@ -17,24 +17,24 @@ from trainwright.core.errors import RequestError
 from trainwright.core.text import trouble
 
 _MOST_BYTES = 5_000_000
-_FLAT = "Put its packages into this file: `uv pip compile FILE` or `pip freeze` writes one that needs no other."
+_FLAT = "Put its packages into this file: `uv pip compile FILE` or `pip freeze` writes a file that needs no other."
 _SITE = "Name the index in the site file (trainwright.toml: index_url, extra_index_urls) and its password in ~/.netrc."
-_NETRC = "Leave the password out, and put it into ~/.netrc: a build gets that as a secret, and no layer holds it."
+_NETRC = "Move the password to ~/.netrc: builds get that as a secret, so it is not stored in a layer."
 _LINKS = "Name the folder in the site file (trainwright.toml: find_links), or the page (find_links_urls)."
 _WHEEL = "Build a wheel of it, and name the wheel's folder in the site file (trainwright.toml: find_links)."
 # Options of pip (reference, "Requirements File Format") by what to do instead.
 _REFUSED = {
-    ("-r", "--requirement"): ("reads another file, which a build does not have", _FLAT),
-    ("-c", "--constraint"): ("reads another file, which a build does not have", _FLAT),
-    ("-e", "--editable"): ("installs a folder of this machine, which a build does not have", _WHEEL),
+    ("-r", "--requirement"): ("reads another file, which a build cannot do", _FLAT),
+    ("-c", "--constraint"): ("reads another file, which a build cannot do", _FLAT),
+    ("-e", "--editable"): ("installs a folder of this machine, which a build cannot read", _WHEEL),
     ("-i", "--index-url", "--extra-index-url"): ("says where packages come from", _SITE),
     ("--pypi-url", "--no-index"): ("says where packages come from", _SITE),
     ("-f", "--find-links"): (
         "says where packages come from",
         _LINKS,
     ),
-    ("--trusted-host",): ("turns the check of a certificate off", "Name the authority in the site file (ca_bundle)."),
-    ("--pre",): ("is not known to uv here", "Ask for the pre-release by its version, as NAME>=2.0rc1."),
+    ("--trusted-host",): ("disables certificate checks", "Name the authority in the site file (ca_bundle)."),
+    ("--pre",): ("is not supported by uv here", "Ask for the pre-release by its version: NAME>=2.0rc1."),
 }
 # uv reads these in a file. `--prefer-binary` is what it does anyway, and `--require-hashes` follows from the hashes.
 _PASSED = ("--no-binary", "--only-binary")
@@ -55,7 +55,7 @@ def read_requirements(path: Path, what: str, *, git: bool = False) -> list[str]:
         git: whether the image has git to fetch a requirement with.
 
     Raises:
-        RequestError: the file cannot be read, or a line must not enter an image; the message has its number.
+        RequestError: the file cannot be read, or a line is not allowed in an image; the message has its number.
     """
     text = _text(path, what)
     found = []
@@ -69,7 +69,7 @@ def read_requirements(path: Path, what: str, *, git: bool = False) -> list[str]:
 
 
 class _Refused(Exception):
-    """A line that must not enter an image."""
+    """A line that is not allowed in an image."""
 
     def __init__(self, why: str, remedy: str) -> None:
         super().__init__(why)
@@ -124,14 +124,14 @@ def _requirement(line: str, *, git: bool) -> list[str]:
         raise _Refused(f"--hash={bad} is not a checksum", "Write --hash=sha256: and its 64 hexadecimal digits.")
     text = _HASH.sub("", line).strip()
     if option := re.search(r"\s(--?[a-z][\w-]*)", text):
-        raise _Refused(f"{option[1]} is not known to uv", "Leave it out; only --hash can stand behind a requirement.")
+        raise _Refused(f"{option[1]} is not supported by uv", "Remove it; only --hash may follow a requirement.")
     text = re.sub(r"\s+", " ", text)
     _check(text, git=git)
     return [" ".join([text, *(f"--hash={each}" for each in hashes)])]
 
 
 def _option(line: str) -> list[str]:
-    """The requirements behind an option of pip."""
+    """The requirements after an option of pip."""
     word = re.split(r"[\s=]", line, maxsplit=1)[0]
     if word in _IDLE:
         return []
@@ -144,14 +144,14 @@ def _option(line: str) -> list[str]:
         short = len(word) > 2 and not word.startswith("--") and word[:2] in names  # -rother.txt
         if word in names or short:
             raise _Refused(f"{word[:2] if short else word} {why}", remedy)
-    raise _Refused(f"{word} is not an option that a build knows", "Leave the line out.")
+    raise _Refused(f"{word} is not supported in a build", "Remove the line.")
 
 
 def _check(text: str, *, git: bool) -> None:
-    """Refuse a line that is neither a requirement by name nor a public address."""
+    """Refuse a line that is neither a requirement by name nor a public URL."""
     from packaging.requirements import InvalidRequirement, Requirement
 
-    # An address may follow a name with extras, or stand alone.
+    # A URL may follow a name with extras, or stand alone.
     name, at, address = text.partition("@")
     named = bool(at) and re.fullmatch(r"[\w.-]+\s*(?:\[[^\]]*\])?\s*", name, re.ASCII)
     target = (address if named else text).strip()
@@ -160,14 +160,12 @@ def _check(text: str, *, git: bool) -> None:
         if not named:
             return
     elif re.match(r"[./~\\]|[\w.-]+/\S*$|\S+(?:\.whl|\.zip|\.t[a-z.]*[gbx]z2?)\s*(?:;|$)", target):
-        raise _Refused(f"a path on this machine, which a build does not have: {text}", _WHEEL)
+        raise _Refused(f"a path on this machine, which a build cannot read: {text}", _WHEEL)
     try:
         Requirement(text)
     except (InvalidRequirement, RecursionError, ValueError) as wrong:
         reason = str(wrong).splitlines()[0] if str(wrong) else "too deep"
-        raise _Refused(
-            f"not a requirement ({reason}): {text}", "Write it as NAME==VERSION, a line for each package."
-        ) from None
+        raise _Refused(f"not a requirement ({reason}): {text}", "Write NAME==VERSION, one package per line.") from None
 
 
 def _check_address(address: str, *, git: bool) -> None:
@@ -175,19 +173,19 @@ def _check_address(address: str, *, git: bool) -> None:
         parts = urlsplit(address)
         scheme, query = parts.scheme.lower(), parse_qsl(parts.query, keep_blank_values=True)
     except ValueError as wrong:
-        raise _Refused(f"an address that cannot be read ({wrong})", "Correct it.") from None
+        raise _Refused(f"an invalid URL ({wrong})", "Correct it.") from None
     if "@" in parts.netloc and not scheme.endswith("ssh"):
-        raise _Refused("the address holds a user name or a password", _NETRC)
+        raise _Refused("the URL contains a user name or a password", _NETRC)
     if any(_SIGNED.search(key) for key, _ in query):
-        raise _Refused("the address holds a token or a signature", _NETRC)
+        raise _Refused("the URL contains a token or a signature", _NETRC)
     if "${" in address:
-        raise _Refused("the address has a variable, which no build knows", _NETRC)
+        raise _Refused("the URL contains a variable, which a build cannot expand", _NETRC)
     if git and scheme.startswith("git+http"):
         return
     if _VCS.match(address):
         remedy = "Name the archive of a commit, as NAME @ https://github.com/OWNER/REPOSITORY/archive/COMMIT.zip"
-        raise _Refused("this address needs git, and the image has none", remedy)
+        raise _Refused("this URL needs git, which the image does not have", remedy)
     if scheme == "file":
-        raise _Refused("a path on this machine, which a build does not have", _WHEEL)
+        raise _Refused("a path on this machine, which a build cannot read", _WHEEL)
     if scheme not in ("http", "https") or not parts.hostname:
-        raise _Refused(f"an address of a kind that no build fetches ({scheme}:)", "Give an https:// address.")
+        raise _Refused(f"a URL with an unsupported scheme ({scheme}:)", "Use an https:// URL.")

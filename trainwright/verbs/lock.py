@@ -1,10 +1,9 @@
-"""``lock``: every input of a plan pinned, or a lock held against what there is today."""
+"""``lock``: pins every input of a plan, or compares its lock with what the sources have today."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -18,7 +17,7 @@ from trainwright.verbs.way import known, run, upto
 
 if TYPE_CHECKING:
     from trainwright.catalog.catalog import Catalog
-    from trainwright.lock.documents import LockDocument
+    from trainwright.lock.documents import LockDocument, LockRow
     from trainwright.plan.plan import Plan
     from trainwright.site.site import Site
 
@@ -31,21 +30,18 @@ class LockFlags(RequestFlags):
     )
     check: bool = Field(
         default=False,
-        description="change nothing; say what differs or is newer, and fail where the lock cannot be built from "
-        "any more",
+        description="change nothing; report what differs or is newer, and fail if the lock can no longer be built from",
     )
     upgrade: tuple[str, ...] = Field(
-        default=(), description="take it anew: base, apt, tools, a component or a Python package (may be repeated)"
+        default=(), description="update one thing: base, apt, tools, a component or a Python package (may be repeated)"
     )
 
 
 @verb
 def lock(flags: LockFlags) -> None:
     """Pin every input of a plan: base digest, archives, Python files, the distribution's packages."""
-    from trainwright.lock.documents import LockDocument
-
     if flags.check and flags.upgrade:
-        raise RequestError("--check changes nothing, and --upgrade does", remedy="Give one of them.")
+        raise RequestError("--check changes nothing, --upgrade does", remedy="Use one of them.")
     state = run(upto("resolve"), begin(flags))
     document = lock_plan(
         known(state.plan),
@@ -57,7 +53,7 @@ def lock(flags: LockFlags) -> None:
         check=flags.check,
         say=say,
     )
-    emit(LockDocument.model_validate(document), lock_text, as_json=flags.json_)
+    emit(document, lock_text, as_json=flags.json_)
 
 
 def lock_plan(
@@ -70,12 +66,12 @@ def lock_plan(
     upgrade: tuple[str, ...],
     check: bool,
     say: Say,
-) -> dict[str, Any]:
-    """Write the lock of a plan, or (``check``) say how it differs from what there is; the document of ``lock --json``.
+) -> LockDocument:
+    """Write the lock of a plan, or (``check``) compare it with what its sources have today.
 
     Raises:
-        RequestError: ``check`` found that the lock cannot be built from any more, or that it is not whole; the
-            document is among the details.
+        RequestError: ``check`` found that the lock is incomplete or can no longer be built from; the document is among
+            the details.
         Failure: as :func:`trainwright.lock.make.make_lock`.
     """
     from trainwright.engine.engine import connect
@@ -86,19 +82,19 @@ def lock_plan(
     from trainwright.sources.gather import gather
 
     path = output or lock_path(plan, site)
-    # A file that is no lock is refused as it is read, so none of somebody else's is replaced.
+    # A file that is not a lock is refused here, so it is never overwritten.
     old = PlanLock.load(path) if path.exists() else None
-    # A lock of another plan is refused before anything is asked.
+    # A lock of another plan is refused before any source is asked.
     inputs = gather(plan, catalog, site, old, flags=flags)
     engine = connect(say=say)
     if check:
         document = diff.document(plan, path, diff.compare(inputs, engine, say=say))
-        if document["faults"]:
+        if document.faults:
             raise RequestError(
-                f"{path}: {document['faults']} entries are missing, gone or different",
+                f"{path}: {document.faults} entries are missing, gone or different",
                 remedy=f"./invoke lock {flags}   # with --upgrade NAME for what is gone",
-                rows=[{"constraint": f"{r['kind']} {r['name']}", "evidence": show_row(r)} for r in document["rows"]],
-                check=document,
+                rows=[{"constraint": f"{row.kind} {row.name}", "evidence": show_row(row)} for row in document.rows],
+                check=document.as_json(),
             )
         return document
     if plan.base.image is None:
@@ -108,16 +104,15 @@ def lock_plan(
     return diff.document(plan, path, diff.changes(old, made))
 
 
-def show_row(row: Mapping[str, Any]) -> str:
+def show_row(row: LockRow) -> str:
     """One line of a comparison of locks, for people."""
-    was, now = row["locked"], row["now"]
-    return f"{row['state']}" + (f", locked {was}" if was else "") + (f", now {now}" if now else "")
+    return row.state + (f", locked {row.locked}" if row.locked else "") + (f", now {row.now}" if row.now else "")
 
 
 def lock_text(document: LockDocument) -> str:
     """What changed, or with ``--check`` what differs."""
     rows = [(row.state, row.kind, row.name, row.locked or "-", row.now or "-") for row in document.rows]
-    # The first lock of a plan is all news; the file itself is the better thing to read.
+    # In the first lock of a plan everything is new; the file itself is easier to read.
     few = rows if len(rows) <= 60 else [*rows[:20], ("...", f"{len(rows) - 20} more", "", "", "")]
     lines = [table([("state", "kind", "name", "locked", "now"), *few]), ""] if rows else []
     return "\n".join([*lines, f"lock    {document.path}", *([] if rows else ["nothing differs"])])

@@ -1,9 +1,9 @@
-"""``mirror``: a folder from which a locked plan is built without any network."""
+"""``mirror``: fills a folder from which a locked plan is built without network access."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -21,17 +21,16 @@ if TYPE_CHECKING:
 class MirrorFlags(SiteFlag, JsonFlag):
     """The flags of ``mirror``."""
 
-    action: str = Field(description="pull: fetch every byte that a lock names")
-    lock: str | None = Field(default=None, description="the lock of a plan, a file")
+    action: str = Field(description="pull: fetch everything that a lock pins")
+    lock: str | None = Field(default=None, description="the lock file of a plan")
     to: str | None = Field(
-        default=None, description="the folder to fill (made when missing; may hold mirrors of other locks)"
+        default=None, description="the folder to fill (created if missing; may contain mirrors of other locks)"
     )
 
 
 @verb
 def mirror(flags: MirrorFlags) -> None:
-    """Fill a folder from which a locked plan is built without any network: mirror pull --lock FILE --to DIR."""
-    from trainwright.lock.documents import MirrorDocument
+    """Fill a folder from which a locked plan is built without network access: mirror pull --lock FILE --to DIR."""
     from trainwright.site.site import load_site
 
     example = "For example: ./invoke mirror pull --lock locks/ID.lock.json --to mirror"
@@ -43,11 +42,11 @@ def mirror(flags: MirrorFlags) -> None:
         raise RequestError(f"mirror pull: {missing} is missing", remedy=example)
     site = load_site(Path(flags.site) if flags.site else None)
     document = pull_mirror(Path(flags.lock), Path(flags.to), site, say=say)
-    emit(MirrorDocument.model_validate(document), mirror_text, as_json=flags.json_)
+    emit(document, mirror_text, as_json=flags.json_)
 
 
-def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Say) -> dict[str, Any]:
-    """Fetch what a lock names into a folder; the document of ``mirror pull --json``.
+def pull_mirror(lock: Path, folder: Path, site: Site, *, say: Say) -> MirrorDocument:
+    """Fetch what a lock pins into a folder.
 
     Raises:
         Failure: as :func:`trainwright.lock.mirror.pull`.

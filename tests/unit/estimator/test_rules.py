@@ -1,108 +1,45 @@
-"""Every rule about a job: a job that it speaks of, and good jobs of which none speaks."""
+"""Every rule about a job: a job that it speaks of."""
 
 from __future__ import annotations
 
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from trainwright.core.findings import Finding
-from trainwright.estimator.check import CODES, check
+from tests.support.rule_jobs import (
+    BAKED,
+    COMPILER,
+    GROUPS,
+    MPI,
+    ON,
+    P3,
+    P4,
+    REFERENCE,
+    TENSORFLOW,
+    dist,
+    found,
+    grouped,
+    image,
+    smp,
+    source_folder,
+    without,
+)
+from trainwright.estimator.check import CODES
 from trainwright.estimator.image import ImageFacts
-from trainwright.estimator.subject import Subject
-from trainwright.sagemaker.job import Job
 
-REFERENCE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/training:1"
-ON = {"enabled": True}
-P3, P4, G5 = "ml.p3.16xlarge", "ml.p4d.24xlarge", "ml.g5.xlarge"
-MPI = {"enabled": True, "processes_per_host": 8}
-TWO = {"instance_type": P4, "instance_count": 2}
-PARTS = ("sagemaker-toolkit", "ssh", "mpi4py", "pytorch", "aws-ofi-nccl", "smdistributed-dataparallel")
-GROUPS = [
-    {"name": "gpu", "instance_type": P3, "instance_count": 2},
-    {"name": "data", "instance_type": "ml.m5.xlarge", "instance_count": 1},
-]
-
-
-def image(**changes: Any) -> ImageFacts:
-    components = {**dict.fromkeys(PARTS, "1 (test)"), "openmpi": "4.1.4 (debian)"}
-    components["smdistributed-modelparallel"] = "1.7.0 (aws)"
-    facts = {
-        "reference": REFERENCE,
-        "origin": "labels",
-        "framework": "pytorch",
-        "version": "1.10.2",
-        "cuda": "11.3",
-        "python": "3.8",
-        "components": components,
-    }
-    return ImageFacts(**{**facts, **changes})
-
-
-def without(*names: str, **versions: str) -> ImageFacts:
-    components = {k: v for k, v in (image().components or {}).items() if k not in names}
-    return image(components={**components, **versions})
-
-
-TENSORFLOW = image(framework="tensorflow", version="2.8.4")
-COMPILER = image(framework="pytorch-trcomp", version="1.13.1", cuda="11.7")
-BAKED = image(entry_point="train.py")
-
-
-def smp(launcher: dict[str, Any] | None = None, **parameters: Any) -> dict[str, Any]:
-    launch = {"mpi": MPI} if launcher is None else launcher
-    return {"smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}}, **launch}
-
-
-def dist(value: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {**TWO, "distribution": value, **more}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("job")
-    (made / "src").mkdir()
-    (made / "src" / "train.py").touch()
-    (made / "src" / "run.sh").touch()
-    return made
-
-
-def found(folder: Path, changes: dict[str, Any], facts: ImageFacts | None, sdk: int = 2) -> list[Finding]:
-    given = {
-        "image": REFERENCE,
-        "role": "arn:aws:iam::123456789012:role/training",
-        "entry_point": "train.py",
-        "source_dir": "src",
-        "instance_type": G5,
-        **changes,
-    }
-    job = Job.model_validate({key: value for key, value in given.items() if value is not None})
-    return check(Subject(job, facts, 3 if sdk == 3 else 2, folder, True))
+folder = pytest.fixture(scope="module")(source_folder)
 
 
 # code, path, what is changed in a good job, image, SDK
 CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW200", "distribution.torchxla", dist({"torchxla": ON}), image(), 2),
-    (
-        "TW200",
-        "distribution.mpi.process_per_host",
-        dist({"mpi": {"enabled": True, "process_per_host": 8}}),
-        image(),
-        2,
-    ),
+    ("TW200", "distribution.mpi.process_per_host", dist({"mpi": {"enabled": True, "process_per_host": 8}}), image(), 2),
     ("TW200", "distribution.mpi.process_count", dist({"mpi": {**MPI, "process_count": 8}}), image(), 2),
     ("TW200", "distribution.smdistributed.data", dist({"smdistributed": {"data": ON}}), image(), 2),
     ("TW201", "distribution.mpi.enabled", dist({"mpi": {**MPI, "enabled": "true"}}), image(), 2),
     ("TW201", "distribution.mpi.processes_per_host", dist({"mpi": {**MPI, "processes_per_host": "8"}}), image(), 2),
-    (
-        "TW201",
-        "distribution.instance_groups",
-        {"instance_type": None, "instance_groups": GROUPS, "distribution": {"mpi": MPI, "instance_groups": [1]}},
-        image(),
-        2,
-    ),
+    ("TW201", "distribution.instance_groups", grouped({"mpi": MPI, "instance_groups": [1]}), image(), 2),
     ("TW202", "distribution.parameter_server", dist({"parameter_server": ON}), image(), 2),
     ("TW202", "distribution.torch_distributed", dist({"torch_distributed": ON}), TENSORFLOW, 2),
     ("TW203", "distribution.mpi.enabled", dist({"mpi": {"processes_per_host": 8}}), image(), 2),
@@ -132,29 +69,13 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         TENSORFLOW,
         2,
     ),
-    (
-        "TW207",
-        "distribution.instance_groups",
-        {"instance_type": None, "instance_groups": GROUPS, "distribution": {"mpi": MPI}},
-        image(),
-        2,
-    ),
-    (
-        "TW207",
-        "distribution.instance_groups",
-        {"instance_type": None, "instance_groups": GROUPS, "distribution": {"mpi": MPI, "instance_groups": ["cpu"]}},
-        image(),
-        2,
-    ),
+    ("TW207", "distribution.instance_groups", grouped({"mpi": MPI}), image(), 2),
+    ("TW207", "distribution.instance_groups", grouped({"mpi": MPI, "instance_groups": ["cpu"]}), image(), 2),
     ("TW207", "distribution.instance_groups", dist({"mpi": MPI, "instance_groups": ["gpu"]}), image(), 2),
     (
         "TW207",
         "distribution.instance_groups",
-        {
-            "instance_type": None,
-            "instance_groups": GROUPS,
-            "distribution": {"torch_distributed": ON, "instance_groups": ["gpu"]},
-        },
+        grouped({"torch_distributed": ON, "instance_groups": ["gpu"]}),
         image(),
         2,
     ),
@@ -353,13 +274,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW253", "image", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, image(), 2),
     ("TW254", "distribution.smdistributed", dist({"smdistributed": {"dataparallel": ON}}, compiler=ON), COMPILER, 2),
     ("TW254", "distribution.mpi", dist({"mpi": MPI}, compiler=ON), COMPILER, 2),
-    (
-        "TW254",
-        "instance_groups",
-        {"instance_type": None, "instance_groups": GROUPS[:1], "compiler": ON},
-        COMPILER,
-        2,
-    ),
+    ("TW254", "instance_groups", {"instance_type": None, "instance_groups": GROUPS[:1], "compiler": ON}, COMPILER, 2),
     ("TW255", "compiler", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, COMPILER, 2),
     ("TW256", "distribution.pytorchxla", dist({"pytorchxla": ON}), COMPILER, 2),
     ("TW257", "distribution", {"instance_type": "ml.p3.8xlarge", "compiler": ON}, COMPILER, 2),
@@ -443,13 +358,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW281", "compiler", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, COMPILER, 3),
     ("TW282", "source_dir", {"source_dir": None, "entry_point": "src/train.py"}, image(), 3),
     ("TW283", "distribution.mpi", dist({"mpi": MPI}), image(), 3),
-    (
-        "TW284",
-        "distribution.instance_groups",
-        {"instance_type": None, "instance_groups": GROUPS, "distribution": {"mpi": MPI, "instance_groups": ["gpu"]}},
-        image(),
-        3,
-    ),
+    ("TW284", "distribution.instance_groups", grouped({"mpi": MPI, "instance_groups": ["gpu"]}), image(), 3),
     ("TW290", "role", {"role": "training"}, image(), 2),
     ("TW290", "name", {"name": "my_job"}, image(), 2),
     ("TW290", "environment.LONG", {"environment": {"LONG": "x" * 513}}, image(), 2),
@@ -458,7 +367,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW290", "image", {"image": REFERENCE + "x" * 200}, image(), 2),
     ("TW291", "hyperparameters.text", {"hyperparameters": {"text": "x" * 2499}}, image(), 2),
 ]
-# Nothing in CASES: what stands in a job's way without any other rule knowing it is covered in test_estimator_check.py.
+# Nothing in CASES: what stands in a job's way without any other rule knowing it is covered in test_check.py.
 ELSEWHERE = {"TW219"}
 
 
@@ -471,94 +380,3 @@ def test_a_rule_speaks_at_the_key(folder, code, path, changes, facts, sdk):
     findings = found(folder, changes, facts, sdk)
     assert (code, path) in {(each.code, each.path) for each in findings}, findings
     assert all(each.remedy and each.source for each in findings)
-
-
-GOOD: dict[str, tuple[dict[str, Any], ImageFacts]] = {
-    "one process": ({}, image()),
-    "processes on a CPU": (
-        {"instance_type": "ml.m5.xlarge", "distribution": {"mpi": {**MPI, "processes_per_host": 2}}},
-        image(cuda="cpu"),
-    ),
-    "torchrun": (dist({"torch_distributed": ON}), image()),
-    "torchrun on one host": ({"instance_type": "ml.g5.48xlarge", "distribution": {"torch_distributed": ON}}, image()),
-    "dataparallel": (dist({"smdistributed": {"dataparallel": ON}}), image()),
-    # The guide's job, with the option that it still gives taken out.
-    "the guide's model-parallel job": (
-        {
-            "instance_type": P3,
-            "distribution": smp(
-                {"mpi": {**MPI, "custom_mpi_options": "-verbose -x orte_base_help_aggregate=0"}},
-                microbatches=4,
-                placement_strategy="spread",
-                pipeline="interleaved",
-                optimize="speed",
-                pipeline_parallel_degree=2,
-                ddp=True,
-            ),
-        },
-        image(),
-    ),
-    "the guide's options for EFA": (
-        dist(
-            smp(
-                {
-                    "mpi": {
-                        **MPI,
-                        "custom_mpi_options": "-x FI_EFA_USE_DEVICE_RDMA=1 -x FI_PROVIDER=efa -x RDMAV_FORK_SAFE=1",
-                    }
-                },
-                pipeline_parallel_degree=2,
-                microbatches=4,
-                ddp=True,
-            )
-        ),
-        image(),
-    ),
-    "model parallel 2": (
-        dist(smp({"torch_distributed": ON}, hybrid_shard_degree=0, tensor_parallel_degree=2)),
-        without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "2.4.0 (aws)"}),
-    ),
-    "groups": (
-        {
-            "instance_type": None,
-            "instance_groups": GROUPS,
-            "distribution": {"mpi": MPI, "instance_groups": ["gpu"]},
-            "inputs": {"train": {"s3_data": "s3://bucket/train", "instance_groups": ["data"]}},
-        },
-        image(),
-    ),
-    "spot": ({"spot": True, "max_run": 60, "max_wait": 60, "checkpoint": {"s3_uri": "s3://bucket/c"}}, image()),
-    "the guide's compiled job": (
-        {
-            "instance_type": "ml.p3dn.24xlarge",
-            "instance_count": 2,
-            "compiler": ON,
-            "distribution": {"pytorchxla": ON},
-        },
-        COMPILER,
-    ),
-    "one compiled GPU": (
-        {"instance_type": "ml.p3.2xlarge", "compiler": ON, "environment": {"GPU_NUM_DEVICES": "1"}},
-        COMPILER,
-    ),
-    "mirrored": (dist({"multi_worker_mirrored_strategy": ON}), image(framework="tensorflow", version="2.11.1")),
-    "code in the image": ({"source_dir": None, "entry_point": None}, BAKED),
-}
-
-
-@pytest.mark.parametrize("name", list(GOOD))
-def test_a_good_job_has_no_errors_and_no_warnings(folder, name):
-    findings = [each for each in found(folder, *GOOD[name]) if each.severity != "note"]
-    assert findings == []
-
-
-@pytest.mark.parametrize("name", list(GOOD))
-def test_sdk_3_refuses_nothing_of_what_it_can_say(folder, name):
-    changes, facts = GOOD[name]
-    refused = {each.code for each in found(folder, changes, facts, 3) if each.severity == "error"}
-    cannot = {"TW280", "TW281", "TW282", "TW284", "TW246"}
-    assert refused <= cannot
-    assert bool(refused) == (
-        name
-        not in {"one process", "processes on a CPU", "torchrun", "torchrun on one host", "model parallel 2", "spot"}
-    )

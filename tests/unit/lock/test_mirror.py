@@ -62,7 +62,7 @@ def quiet(_: str) -> None:
 
 @pytest.mark.parametrize("what", ["base", "python", "tools", "system"])
 def test_a_lock_that_is_not_whole_is_refused(tmp_path, what):
-    with pytest.raises(RequestError, match="not whole") as refused:
+    with pytest.raises(RequestError, match="is incomplete") as refused:
         mirror.pull(lock(**{what: None}), tmp_path / "m", Site(), ENGINE, say=quiet)
     assert refused.value.remedy == "./invoke lock --framework x"
     assert not (tmp_path / "m").exists()

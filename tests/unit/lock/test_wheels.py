@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.catalog import wheel_lock as locking
 from trainwright.core import runner
 from trainwright.core.errors import Conflict, RequestError, SourceError
-from trainwright.core.paths import images_dir
 from trainwright.core.runner import Completed
 from trainwright.lock import make
 from trainwright.lock import wheels as resolver
@@ -25,7 +23,6 @@ from trainwright.site.site import Site
 
 SHA = "ab" * 32
 SECRET_INDEX = "https://someone:hunter2@index.example/simple"
-LINES = sorted(images_dir().glob("*/*/line.yaml"))
 
 
 def wheel(file: str, sha: str = SHA, base: str = "https://files.example/a") -> str:
@@ -179,7 +176,7 @@ def test_what_uv_is_told_itself_goes_first(install: Install, monkeypatch: pytest
             "error: No solution found when resolving dependencies\n  cause: Because there is no version of six==99\n"
             "and you require six==99, we can conclude that your requirements are unsatisfiable.",
             Conflict,
-            "do not hold together",
+            "packages conflict",
         ),
         (
             "error: Failed to fetch: https://u:hunter2@h.example/x/\n  cause: Connection refused",
@@ -273,7 +270,7 @@ def test_an_old_base_takes_wheels_for_an_old_c_library(install: Install, base: o
 @pytest.mark.parametrize("name", ["", "../a", "-r", "a b"])
 def test_a_component_s_name_is_a_word(install: Install, name: str) -> None:
     install(FakeTools())
-    with pytest.raises(RequestError, match="no name for a component"):
+    with pytest.raises(RequestError, match="not a valid component name"):
         resolve_lock({name: ["six"]})
 
 
@@ -281,71 +278,6 @@ def test_a_platform_that_is_none_is_refused(install: Install) -> None:
     install(FakeTools())
     with pytest.raises(RequestError, match="not a platform"):
         resolve_lock(ROOTS, platform="windows")
-
-
-# ---- which file --------------------------------------------------------------------------------------------------
-
-BEST_FIRST = [
-    "a-1-cp311-cp311-manylinux_2_28_x86_64.whl",
-    "a-1-2-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",  # a second build goes before ...
-    "a-1-1-cp311-cp311-manylinux2014_x86_64.manylinux_2_17_x86_64.whl",  # ... the first
-    "a-1-cp311-cp311-manylinux_2_5_x86_64.manylinux1_x86_64.whl",
-    "a-1-cp311-abi3-manylinux_2_28_x86_64.whl",
-    "a-1-cp39-abi3-manylinux_2_28_x86_64.whl",
-    "a-1-py3-none-manylinux1_x86_64.whl",
-    "a-1-py3-none-any.whl",
-]
-UNFIT = [
-    "a-1-cp312-cp312-manylinux_2_28_x86_64.whl",
-    "a-1-cp311-cp311-manylinux_2_34_x86_64.whl",
-    "a-1-cp311-cp311-manylinux_2_28_aarch64.whl",
-    "a-1-cp311-cp311-musllinux_1_2_x86_64.whl",
-    "a-1-cp311-cp311-win_amd64.whl",
-    "a-1-cp312-abi3-manylinux_2_28_x86_64.whl",
-]
-
-
-@given(st.data())
-def test_the_best_wheel_is_taken_and_no_other_kind_ever(data: st.DataObject) -> None:
-    offered = data.draw(st.lists(st.sampled_from(BEST_FIRST + UNFIT), unique=True))
-    package = {
-        "name": "a",
-        "version": "1",
-        "wheels": [{"url": f"https://h.example/{file}"} for file in offered],
-        "sdist": {"url": "https://h.example/a-1.tar.gz"},
-    }
-    chosen = resolver.file_name(resolver._best_file(package, resolver._tag_ranks("3.11", locking.PLATFORM)))
-    assert chosen == next((file for file in BEST_FIRST if file in offered), "a-1.tar.gz")
-
-
-@pytest.mark.parametrize(
-    ("python", "fits"),
-    [("3.6", ["cp36-cp36m"]), ("3.7", ["cp37-cp37m"]), ("3.8", ["cp38-cp38"]), ("3.13", ["cp313-cp313"])],
-)
-def test_the_abi_of_a_python_is_known(python: str, fits: list[str]) -> None:
-    tags = ["cp36-cp36m", "cp36-cp36", "cp37-cp37m", "cp38-cp38", "cp38-cp38m", "cp313-cp313", "cp313-cp313t"]
-    ranks = {str(tag) for tag in resolver._tag_ranks(python, "x86_64-manylinux_2_17")}
-    assert [tag for tag in tags if f"{tag}-manylinux_2_17_x86_64" in ranks] == fits
-
-
-def test_no_file_at_all_is_a_failure_with_the_package_s_name() -> None:
-    package = {"name": "a", "version": "1", "wheels": [{"url": f"https://h.example/{file}"} for file in UNFIT]}
-    with pytest.raises(SourceError, match="a 1: no wheel fits"):
-        resolver._best_file(package, resolver._tag_ranks("3.11", locking.PLATFORM))
-
-
-@pytest.mark.parametrize(
-    ("python", "file"),
-    [
-        ("3.6", "a-1-cp36-cp36m-manylinux1_x86_64.whl"),
-        ("3.7", "a-1-cp37-cp37m-manylinux2010_x86_64.whl"),
-        ("3.8", "a-1-cp38-cp38-manylinux2014_x86_64.whl"),
-    ],
-)
-def test_wheels_of_old_pythons_are_known_by_their_abi(python: str, file: str) -> None:
-    wheels = [{"url": f"https://h.example/{name}"} for name in ("a-1-cp38-none-any.whl", file)]
-    ranks = resolver._tag_ranks(python, "x86_64-manylinux_2_17")
-    assert resolver.file_name(resolver._best_file({"name": "a", "version": "1", "wheels": wheels}, ranks)) == file
 
 
 # ---- closures ----------------------------------------------------------------------------------------------------
@@ -418,7 +350,7 @@ def test_the_lock_of_a_plan_names_them_too_and_lock_says_so(install: Install, mo
     install(FakeTools(config="global.trusted-host='now.example'\n"))
     made = make._with_insecure_hosts(before, Site(), said.append)
     assert made.insecure_hosts == ("earlier.example", "now.example")
-    assert [row["name"] for row in changes(before, made)] == ["now.example"]
+    assert [row.name for row in changes(before, made)] == ["now.example"]
     assert len(said) == 1 and "now.example" in said[0] and "earlier.example" not in said[0]
     install(FakeTools())
     assert make._with_insecure_hosts(before, Site(), said.append) == before

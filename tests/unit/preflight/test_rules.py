@@ -2,75 +2,26 @@
 
 from __future__ import annotations
 
-import textwrap
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from trainwright.core.findings import Finding
-from trainwright.core.records import parse_record
-from trainwright.preflight.preflight import CODES, examine
-from trainwright.preflight.reader import Module, Script, parse_module
-from trainwright.sagemaker.job import Job
-
-XLA = """
-import torch
-import torch_xla.core.xla_model as xm
-import torch_xla.distributed.parallel_loader as pl
-"""
-DDP = """
-import os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-torch.manual_seed(1)
-dist.init_process_group("nccl")
-torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-model = DDP(model)
-"""
-SMP = """
-import torch
-import smdistributed.modelparallel.torch as smp
-smp.init()
-torch.cuda.set_device(smp.local_rank())
-model = smp.DistributedModel(model)
-optimizer = smp.DistributedOptimizer(optimizer)
-"""
-LOOP = """
-for data in loader:
-    loss = model(data)
-    loss.backward()
-    optimizer.step()
-"""
-SAVE = 'torch.save(model.state_dict(), os.path.join(os.environ["SM_MODEL_DIR"], "m.pt"))\n'
-P4D = "ml.p4d.24xlarge"
-TORCHRUN: dict[str, Any] = {"torch_distributed": {"enabled": True}}
-XLA_JOB: dict[str, Any] = {"distribution": {"pytorchxla": {"enabled": True}}, "instance_type": "ml.p3.8xlarge"}
-SMP_JOB: dict[str, Any] = {
-    "distribution": {"smdistributed": {"modelparallel": {"enabled": True}}, "mpi": {"enabled": True}},
-    "instance_type": P4D,
-}
-
-
-def read(text: str, name: str = "train.py") -> Module:
-    from pathlib import Path
-
-    module = parse_module(Path(name), name, textwrap.dedent(text))
-    assert isinstance(module, Module), module
-    return module
-
-
-def findings(text: str, job: dict[str, Any] | None = None) -> list[Finding]:
-    module = read(text)
-    made = parse_record(Job, job, "job") if job is not None else None
-    return list(examine(Script((module,), (), (module.name,)), made).findings)
-
-
-def codes(text: str, job: dict[str, Any] | None = None) -> set[str]:
-    return {finding.code for finding in findings(text, job)}
+from tests.support.training_scripts import (
+    DDP,
+    LOOP,
+    P4D,
+    SAVE,
+    SMP,
+    SMP_JOB,
+    TORCHRUN,
+    XLA,
+    XLA_JOB,
+    codes,
+    findings,
+    parser,
+)
+from trainwright.preflight.preflight import CODES
 
 
 @dataclass(frozen=True)
@@ -80,10 +31,6 @@ class Case:
     right: str
     job: dict[str, Any] | None = None
     right_job: dict[str, Any] | None = None
-
-
-def parser(line: str, parse: str = "parse_args") -> str:
-    return f"import argparse\np = argparse.ArgumentParser()\np.add_argument({line})\nargs = p.{parse}()\n"
 
 
 CASES = [
@@ -379,118 +326,3 @@ def test_severity_follows_the_place():
     assert [f.severity for f in findings(wait, many) if f.code == "TW163"] == ["error"]
     untyped = parser('"--epochs", default=3')
     assert [f.severity for f in findings(untyped, {"hyperparameters": {"epochs": 1}})] == ["error"]
-
-
-GOOD_DDP = """
-import argparse, os
-import torch
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel as DDP
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-
-def train(model, loader, optimizer, scaler, device):
-    for step, (x, y) in enumerate(loader):
-        with torch.autocast("cuda"):
-            loss = model(x.to(device)).sum()
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-        optimizer.zero_grad()
-        if step % 100 == 0 and dist.get_rank() == 0:
-            print(step, loss.item())
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--lr", type=float, default=0.1)
-    parser.add_argument("--epochs", type=int, default=2)
-    parser.add_argument("--train", default=os.environ.get("SM_CHANNEL_TRAINING"))
-    parser.add_argument("--model-dir", default=os.environ.get("SM_MODEL_DIR", "/opt/ml/model"))
-    args = parser.parse_args()
-    dist.init_process_group("nccl")
-    rank = int(os.environ["LOCAL_RANK"])
-    torch.cuda.set_device(rank)
-    torch.manual_seed(1)
-    model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[rank])
-    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * dist.get_world_size())
-    data = torch.load(os.path.join(args.train, "data.pt"))
-    sampler = DistributedSampler(data)
-    loader = DataLoader(data, batch_size=8, sampler=sampler)
-    for epoch in range(args.epochs):
-        sampler.set_epoch(epoch)
-        train(model, loader, optimizer, torch.amp.GradScaler(), rank)
-    if dist.get_rank() == 0:
-        torch.save(model.module.state_dict(), os.path.join(args.model_dir, "model.pt"))
-
-if __name__ == "__main__":
-    main()
-"""
-GOOD_XLA = """
-import os
-import torch
-import torch_xla.core.xla_model as xm
-import torch_xla.distributed.parallel_loader as pl
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-
-def _mp_fn(index):
-    torch.manual_seed(1)
-    device = xm.xla_device()
-    model = torch.nn.Linear(2, 2).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * xm.xrt_world_size())
-    data = torch.load(os.path.join(os.environ["SM_CHANNEL_TRAINING"], "data.pt"))
-    sampler = DistributedSampler(data, num_replicas=xm.xrt_world_size(), rank=xm.get_ordinal())
-    for epoch in range(2):
-        sampler.set_epoch(epoch)
-        for x, y in pl.MpDeviceLoader(DataLoader(data, sampler=sampler), device):
-            optimizer.zero_grad()
-            loss = model(x).sum()
-            loss.backward()
-            xm.optimizer_step(optimizer)
-    xm.save(model.state_dict(), os.path.join(os.environ["SM_MODEL_DIR"], "model.pt"))
-"""
-
-
-def test_good_scripts_have_no_findings():
-    job = {"distribution": TORCHRUN, "instance_type": P4D, "instance_count": 2, "inputs": {"training": "s3://b/d"}}
-    assert findings(GOOD_DDP) == []
-    assert findings(GOOD_DDP, {**job, "hyperparameters": {"epochs": 3}}) == []
-    assert findings(GOOD_XLA) == []
-    assert findings(GOOD_XLA, {**XLA_JOB, "compiler": {}, "inputs": {"training": "s3://b/d"}}) == []
-
-
-def test_what_a_trainer_does_itself_is_no_mistake():
-    script = """
-    from transformers import Trainer, TrainingArguments
-    import torch
-    trainer = Trainer(model, TrainingArguments("out"), train_dataset=d)
-    trainer.train()
-    """
-    assert findings(script, {"distribution": TORCHRUN, "instance_type": P4D, "instance_count": 2}) == []
-
-
-def test_an_optional_torch_xla_makes_no_xla_script():
-    script = "try:\n    import torch_xla.core.xla_model as xm\nexcept ImportError:\n    xm = None\nmodel.cuda()" + LOOP
-    assert not codes(script) & {"TW111", "TW113"}
-
-
-def test_an_optional_model_parallel_library_makes_no_such_script():
-    script = "if is_sagemaker_mp_enabled():\n    import smdistributed.modelparallel.torch as smp\n" + LOOP
-    assert not codes(script) & {"TW105", "TW107", "TW109"}
-
-
-def test_a_parser_that_gets_its_own_list_is_no_matter_of_the_job():
-    assert "TW196" not in codes(parser('"data"').replace("parse_args()", "parse_args(['x'])"))
-    assert "TW196" in codes(parser('"data"').replace("parse_args()", "parse_args(sys.argv[1:])"))
-
-
-def test_a_script_for_one_process_is_told_so_once():
-    script = "import torch" + LOOP + "torch.save(model, path)\no = torch.optim.SGD(p, lr=0.1)"
-    assert codes(script, {"distribution": TORCHRUN, "instance_type": P4D}) == {"TW120"}
-
-
-def test_a_finding_names_the_line():
-    (found,) = [f for f in findings("import os\n\nos.environ['N'] = 4\n") if f.code == "TW160"]
-    assert found.line == 3

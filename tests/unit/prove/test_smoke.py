@@ -106,7 +106,7 @@ def test_a_run(client: str, templates: Path, tmp_path: Path) -> None:
     assert reasons["test_gpu"] == "not run: no GPU"
     assert "it said no" in reasons["test_fails"]
     assert "set-up failed" in reasons["test_broken"]
-    assert reasons["test_time"].startswith("Failed: no end after 0.2 s: sleep 5")
+    assert reasons["test_time"].startswith("Failed: not finished after 0.2 s: sleep 5")
     assert "ModuleNotFoundError" in reasons["test_python"].splitlines()[0]
     document = report.document(image="tag", image_id="img", plan="p")
     assert (document.image, document.image_id, document.plan) == ("tag", "img", "p")
@@ -167,7 +167,7 @@ def test_nothing_of_the_user_s_pytest_leaks_in(
 
 def test_a_broken_test_file_fails(client: str, templates: Path, tmp_path: Path) -> None:
     (templates / "components" / "rmm" / "test_rmm.py").write_text("import no_such_module\n")
-    with pytest.raises(ProofFailed, match="did not run to their end"):
+    with pytest.raises(ProofFailed, match="were not completed"):
         smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report")
 
 

@@ -290,5 +290,5 @@ def test_what_varies_or_tells_of_the_machine_is_left_out() -> None:
 
 @pytest.mark.parametrize("data", [b"", b"no tar at all" * 100, dirty(True).getvalue()[:1700]])
 def test_half_a_tar_is_an_error(data: bytes) -> None:
-    with pytest.raises(SourceError, match="no whole tar"):
+    with pytest.raises(SourceError, match="incomplete tar"):
         clean(io.BytesIO(data), io.BytesIO())

@@ -101,8 +101,8 @@ def test_a_wrong_archive_is_passed_over_with_a_note(tmp_path):
     site = Site(artifact_folder=tmp_path)
     found = metis(plan_with(archive()), site)
     assert found.path is None
-    assert found.notes == [f"{wrong} is passed over: its sha256 is {BAD}, expected {SHA}"]
-    assert found.absent == {str(wrong): f"has the sha256 {BAD}", str(tmp_path / FILE): "there is no such file"}
+    assert found.notes == [f"{wrong} is ignored: its sha256 is {BAD}, expected {SHA}"]
+    assert found.absent == {str(wrong): f"has the sha256 {BAD}", str(tmp_path / FILE): "no such file"}
     right = put(tmp_path / FILE)
     found = metis(plan_with(archive()), site)
     assert (found.path, len(found.notes)) == (right, 1)
@@ -264,7 +264,7 @@ def test_a_package_of_the_distribution(tmp_path, how):
     assert (index.kind, found.owner, found.source.package) == ("package index", "toolchain", "gcc=1-2")
     assert (found.path is not None) == (how == "right")
     if how != "right":
-        with pytest.raises(SourceError, match=r"toolchain: no place has gcc_1-2_amd64\.deb"):
+        with pytest.raises(SourceError, match=r"toolchain: gcc_1-2_amd64\.deb not found"):
             write_context(inputs, tmp_path / "context", say=quiet)
 
 

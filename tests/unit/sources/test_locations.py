@@ -133,7 +133,7 @@ def test_an_archive_of_the_folder_goes_into_the_context(plan, catalog, tmp_path,
     assert not said
     (tmp_path / "folder" / FILE).write_bytes(b"else")
     write_context(gather(plan, catalog, site), tmp_path / "context", say=said.append)
-    assert "passed over" in said[0]
+    assert "is ignored" in said[0]
     assert str(tmp_path / "folder") not in (tmp_path / "context" / "Dockerfile").read_text()
 
 
@@ -267,7 +267,7 @@ def test_a_failed_fetch_is_told_with_file_places_and_remedy(fetch, server):
     details = failure.details
     assert (details["component"], details["file"], details["urls"]) == ("thing", FILE, [dead, f"{server.url}/changed"])
     assert (details["expected"], details["found"]) == (SHA, hashlib.sha256(b"other").hexdigest())
-    assert failure.message.startswith(f"thing: no place has {FILE}")
+    assert failure.message.startswith(f"thing: no source has {FILE}")
     assert "artifact_mirror" in failure.remedy
     assert f"{SHA[:2]}/{SHA}/{FILE}" in failure.remedy
 
@@ -279,7 +279,7 @@ def test_a_file_without_a_known_checksum_is_told_by_its_name(fetch):
     assert failure is not None
     assert failure.exit_code == 8
     assert (failure.details["component"], failure.details["file"], failure.details["expected"]) == ("thing", FILE, None)
-    assert f"no place has {FILE};" in failure.message
+    assert f"no source has {FILE};" in failure.message
 
 
 UV = """\

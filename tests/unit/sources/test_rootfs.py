@@ -118,5 +118,5 @@ def test_another_one_is_never_taken(tmp_path, maker, contents):
     assert failure.details["expected"] == SHA
     assert f"{path}: has the sha256" in failure.message
     assert f"{server.url}/{rootfs.FILE}" in failure.message
-    assert ("gone on" in failure.message) == bool(contents)
+    assert ("archive has changed" in failure.message) == bool(contents)
     assert "--upgrade base" in failure.remedy

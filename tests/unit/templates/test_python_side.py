@@ -185,7 +185,7 @@ def test_a_wheel_of_aws_is_fetched_once_and_installed_without_its_dependencies(t
 
 
 def test_a_wheel_for_another_cuda_version_is_not_taken(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match=r"pytorch 1\.12\.1 \(aws\) is made for CUDA 11\.3 Python 3\.8 alone"):
+    with pytest.raises(RequestError, match=r"pytorch 1\.12\.1 \(aws\) supports only CUDA 11\.3 Python 3\.8"):
         catalog_with(
             tmp_path,
             {"python": selection("ubuntu", "3.8"), "pytorch": selection("aws", "1.12.1")},

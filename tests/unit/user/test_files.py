@@ -57,7 +57,7 @@ def test_caches_environments_and_our_own_folders_stay_out(code: Path, tmp_path: 
     monkeypatch.setenv("TRAINWRIGHT_CACHE", str(code / "cache"))
     assert names(code) == ["sub/model.py", "train.py"]
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(code))
-    with pytest.raises(RequestError, match="Trainwright keeps"):
+    with pytest.raises(RequestError, match="Trainwright's own files"):
         code_files(code)
 
 

@@ -1,10 +1,10 @@
 # pytorch 1.10.2, CUDA 11.3, Python 3.8, on ubuntu-20.04: a SageMaker training image.
-# Made by Trainwright; `./invoke render` makes it again, with all that it takes in. Build it there with
+# Made by Trainwright; `./invoke render --output DIR` writes it with its build context. Build it there with
 # DOCKER_BUILDKIT=1 docker build .
 #
 # Secrets, all optional: ca (a CA bundle), uv, pip and netrc (an index and its credentials), apt-sources (a mirror),
 # artifacts (the base URL of a mirror of archives).
-# What a step needs only while it runs lies under /mnt, and what it writes there is thrown away (rw): none of it is in a layer.
+# What a step needs only while it runs is mounted under /mnt, and what it writes there (rw) is discarded: no layer contains it.
 #
 # Stages, those in one row in parallel:
 #
@@ -12,15 +12,15 @@
 #     os <- base
 #     tools <- os   final <- os
 
-# Build arguments, so that a mirror can stand in for the registry: docker build --build-arg BASE_IMAGE=...
+# Build arguments, so that a mirror can replace the registry: docker build --build-arg BASE_IMAGE=...
 ARG BASE_IMAGE=763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:1.10.2-gpu-py38-cu113-ubuntu20.04-sagemaker
 FROM ${BASE_IMAGE} AS base
 
-# The distribution's packages of the image itself.
+# The distribution packages of the image itself.
 FROM base AS os
 ENV LANG=C.UTF-8
 
-# uv installs the locked wheels; it stays out of the image.
+# uv installs the locked wheels; it is not part of the image.
 FROM os AS tools
 
 RUN --mount=type=bind,source=tools/python,target=/mnt,rw --mount=type=cache,id=trainwright-pip,target=/root/.cache/pip --mount=type=secret,id=ca \
@@ -34,14 +34,14 @@ COPY tools/python/ /opt/tools/
 FROM os AS final
 
 # ssh 8.2 (base)
-# The container holds a key pair of root that everybody has who can pull it, and trusts it. The key stays, as the hosts of
-# a job log in by it; from now on it opens nothing but to the addresses of the job's own hosts.
+# The container contains a key pair of root that everybody who can pull it has, and trusts it. The key stays, as the hosts
+# of a job log in with it, but from now on only from the addresses of the job's own hosts.
 COPY --chmod=755 components/ssh/job-hosts /usr/lib/openssh/
 RUN --mount=type=bind,source=components/ssh,target=/mnt,rw \
     rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 \
     && cat /etc/ssh/sshd_config >> /mnt/sshd_config && cat /mnt/sshd_config > /etc/ssh/sshd_config
 
-# The loader learns of every library directory added above.
+# Register all library directories added above with the loader.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
 WORKDIR /
 ARG SOURCE_REVISION=unknown

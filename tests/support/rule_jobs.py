@@ -1,0 +1,85 @@
+"""Good jobs, and what every rule says of one after a change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainwright.core.findings import Finding
+from trainwright.estimator.check import check
+from trainwright.estimator.image import ImageFacts
+from trainwright.estimator.subject import Subject
+from trainwright.sagemaker.job import Job
+
+REFERENCE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/training:1"
+ON = {"enabled": True}
+P3, P4, G5 = "ml.p3.16xlarge", "ml.p4d.24xlarge", "ml.g5.xlarge"
+MPI = {"enabled": True, "processes_per_host": 8}
+TWO = {"instance_type": P4, "instance_count": 2}
+PARTS = ("sagemaker-toolkit", "ssh", "mpi4py", "pytorch", "aws-ofi-nccl", "smdistributed-dataparallel")
+GROUPS = [
+    {"name": "gpu", "instance_type": P3, "instance_count": 2},
+    {"name": "data", "instance_type": "ml.m5.xlarge", "instance_count": 1},
+]
+
+
+def image(**changes: Any) -> ImageFacts:
+    components = {**dict.fromkeys(PARTS, "1 (test)"), "openmpi": "4.1.4 (debian)"}
+    components["smdistributed-modelparallel"] = "1.7.0 (aws)"
+    facts = {
+        "reference": REFERENCE,
+        "origin": "labels",
+        "framework": "pytorch",
+        "version": "1.10.2",
+        "cuda": "11.3",
+        "python": "3.8",
+        "components": components,
+    }
+    return ImageFacts(**{**facts, **changes})
+
+
+def without(*names: str, **versions: str) -> ImageFacts:
+    components = {k: v for k, v in (image().components or {}).items() if k not in names}
+    return image(components={**components, **versions})
+
+
+TENSORFLOW = image(framework="tensorflow", version="2.8.4")
+COMPILER = image(framework="pytorch-trcomp", version="1.13.1", cuda="11.7")
+BAKED = image(entry_point="train.py")
+
+
+def smp(launcher: dict[str, Any] | None = None, **parameters: Any) -> dict[str, Any]:
+    launch = {"mpi": MPI} if launcher is None else launcher
+    return {"smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}}, **launch}
+
+
+def dist(value: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**TWO, "distribution": value, **more}
+
+
+def grouped(distribution: dict[str, Any]) -> dict[str, Any]:
+    return {"instance_type": None, "instance_groups": GROUPS, "distribution": distribution}
+
+
+def source_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that holds the entry points of the jobs."""
+    made = tmp_path_factory.mktemp("job")
+    (made / "src").mkdir()
+    (made / "src" / "train.py").touch()
+    (made / "src" / "run.sh").touch()
+    return made
+
+
+def found(folder: Path, changes: dict[str, Any], facts: ImageFacts | None, sdk: int = 2) -> list[Finding]:
+    given = {
+        "image": REFERENCE,
+        "role": "arn:aws:iam::123456789012:role/training",
+        "entry_point": "train.py",
+        "source_dir": "src",
+        "instance_type": G5,
+        **changes,
+    }
+    job = Job.model_validate({key: value for key, value in given.items() if value is not None})
+    return check(Subject(job, facts, 3 if sdk == 3 else 2, folder, True))

@@ -1,0 +1,116 @@
+"""Good jobs, of which no rule speaks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.rule_jobs import (
+    BAKED,
+    COMPILER,
+    GROUPS,
+    MPI,
+    ON,
+    P3,
+    dist,
+    found,
+    image,
+    smp,
+    source_folder,
+    without,
+)
+from trainwright.estimator.image import ImageFacts
+
+folder = pytest.fixture(scope="module")(source_folder)
+
+
+GOOD: dict[str, tuple[dict[str, Any], ImageFacts]] = {
+    "one process": ({}, image()),
+    "processes on a CPU": (
+        {"instance_type": "ml.m5.xlarge", "distribution": {"mpi": {**MPI, "processes_per_host": 2}}},
+        image(cuda="cpu"),
+    ),
+    "torchrun": (dist({"torch_distributed": ON}), image()),
+    "torchrun on one host": ({"instance_type": "ml.g5.48xlarge", "distribution": {"torch_distributed": ON}}, image()),
+    "dataparallel": (dist({"smdistributed": {"dataparallel": ON}}), image()),
+    # The guide's job, with the option that it still gives taken out.
+    "the guide's model-parallel job": (
+        {
+            "instance_type": P3,
+            "distribution": smp(
+                {"mpi": {**MPI, "custom_mpi_options": "-verbose -x orte_base_help_aggregate=0"}},
+                microbatches=4,
+                placement_strategy="spread",
+                pipeline="interleaved",
+                optimize="speed",
+                pipeline_parallel_degree=2,
+                ddp=True,
+            ),
+        },
+        image(),
+    ),
+    "the guide's options for EFA": (
+        dist(
+            smp(
+                {
+                    "mpi": {
+                        **MPI,
+                        "custom_mpi_options": "-x FI_EFA_USE_DEVICE_RDMA=1 -x FI_PROVIDER=efa -x RDMAV_FORK_SAFE=1",
+                    }
+                },
+                pipeline_parallel_degree=2,
+                microbatches=4,
+                ddp=True,
+            )
+        ),
+        image(),
+    ),
+    "model parallel 2": (
+        dist(smp({"torch_distributed": ON}, hybrid_shard_degree=0, tensor_parallel_degree=2)),
+        without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "2.4.0 (aws)"}),
+    ),
+    "groups": (
+        {
+            "instance_type": None,
+            "instance_groups": GROUPS,
+            "distribution": {"mpi": MPI, "instance_groups": ["gpu"]},
+            "inputs": {"train": {"s3_data": "s3://bucket/train", "instance_groups": ["data"]}},
+        },
+        image(),
+    ),
+    "spot": ({"spot": True, "max_run": 60, "max_wait": 60, "checkpoint": {"s3_uri": "s3://bucket/c"}}, image()),
+    "the guide's compiled job": (
+        {
+            "instance_type": "ml.p3dn.24xlarge",
+            "instance_count": 2,
+            "compiler": ON,
+            "distribution": {"pytorchxla": ON},
+        },
+        COMPILER,
+    ),
+    "one compiled GPU": (
+        {"instance_type": "ml.p3.2xlarge", "compiler": ON, "environment": {"GPU_NUM_DEVICES": "1"}},
+        COMPILER,
+    ),
+    "mirrored": (dist({"multi_worker_mirrored_strategy": ON}), image(framework="tensorflow", version="2.11.1")),
+    "code in the image": ({"source_dir": None, "entry_point": None}, BAKED),
+}
+
+
+@pytest.mark.parametrize("name", list(GOOD))
+def test_a_good_job_has_no_errors_and_no_warnings(folder, name):
+    findings = [each for each in found(folder, *GOOD[name]) if each.severity != "note"]
+    assert findings == []
+
+
+@pytest.mark.parametrize("name", list(GOOD))
+def test_sdk_3_refuses_nothing_of_what_it_can_say(folder, name):
+    changes, facts = GOOD[name]
+    refused = {each.code for each in found(folder, changes, facts, 3) if each.severity == "error"}
+    cannot = {"TW280", "TW281", "TW282", "TW284", "TW246"}
+    assert refused <= cannot
+    assert bool(refused) == (
+        name
+        not in {"one process", "processes on a CPU", "torchrun", "torchrun on one host", "model parallel 2", "spot"}
+    )

@@ -1,0 +1,71 @@
+"""What ``lock`` says: how two locks differ, and what keeps a lock from being built from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from trainwright.catalog.catalog import load_catalog
+from trainwright.catalog.wheel_lock import PLATFORM
+from trainwright.core.errors import RequestError
+from trainwright.engine import engine as engines
+from trainwright.lock import diff
+from trainwright.lock.documents import LockDocument
+from trainwright.plan.plan_lock import LockedArchive, LockedBase, LockedPython, PlanLock
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import Site
+from trainwright.verbs.lock import lock_plan, lock_text, show_row
+
+SCHEMA = Path(__file__).resolve().parents[3] / "trainwright" / "schemas" / "locked.schema.json"
+OLD, NEW = "a" * 64, "b" * 64
+
+
+def lock(sha256: str, *names: str) -> PlanLock:
+    python = tuple(LockedPython(name=n, version="1.0", file=f"{n}.whl", sha256=sha256, component="user") for n in names)
+    return PlanLock(
+        plan="f" * 64,
+        request="--framework x",
+        python_version="3.11",
+        platform=PLATFORM,
+        base=LockedBase(kind="debian", os="debian-12", sha256=OLD),
+        archives=(LockedArchive(component="gadget", file="gadget.tar", url="https://x.test/g", sha256=sha256),),
+        python=python,
+    )
+
+
+def test_what_is_new_removed_and_changed():
+    rows = diff.changes(lock(OLD, "gone", "kept"), lock(NEW, "kept", "more"))
+    assert [(row.kind, row.name, row.state) for row in rows] == [
+        ("archive", "gadget/gadget.tar", "changed"),
+        ("python", "gone", "removed"),
+        ("python", "kept", "changed"),
+        ("python", "more", "new"),
+    ]
+    assert show_row(rows[0]) == f"changed, locked {OLD}, now {NEW}"
+    assert diff.changes(lock(OLD), lock(OLD)) == []
+
+
+def test_a_check_that_finds_a_fault_fails_with_the_document(monkeypatch, tmp_path):
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
+    rows = [
+        diff.row("package", "gcc", "0.1-1", None, "gone"),
+        diff.row("python", "toolz", "0.11", "0.12", "newer"),
+    ]
+    monkeypatch.setattr(engines, "connect", lambda **_: None)
+    monkeypatch.setattr(diff, "compare", lambda *_, **__: rows)
+    path, quiet = tmp_path / "x.lock.json", lambda _: None
+    asked = {"flags": "--framework pytorch", "output": path, "upgrade": (), "check": True, "say": quiet}
+    with pytest.raises(RequestError, match="1 entries are missing, gone or different") as refused:
+        lock_plan(plan, load_catalog(), Site(), **asked)
+    assert refused.value.details["rows"][0] == {"constraint": "package gcc", "evidence": "gone, locked 0.1-1"}
+    document = json.loads(json.dumps(refused.value.as_json()))["check"]
+    jsonschema.validate(document, json.loads(SCHEMA.read_text()))
+    assert LockDocument.model_validate(document).rows == tuple(rows)
+
+    del rows[0]  # what is newer keeps nothing from being built
+    text = lock_text(lock_plan(plan, load_catalog(), Site(), **asked))
+    assert "newer" in text and text.endswith(f"lock    {path}")

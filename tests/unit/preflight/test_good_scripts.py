@@ -1,0 +1,119 @@
+"""Scripts that do it right have no findings."""
+
+from __future__ import annotations
+
+from tests.support.training_scripts import LOOP, P4D, TORCHRUN, XLA_JOB, codes, findings, parser
+
+GOOD_DDP = """
+import argparse, os
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def train(model, loader, optimizer, scaler, device):
+    for step, (x, y) in enumerate(loader):
+        with torch.autocast("cuda"):
+            loss = model(x.to(device)).sum()
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        if step % 100 == 0 and dist.get_rank() == 0:
+            print(step, loss.item())
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--train", default=os.environ.get("SM_CHANNEL_TRAINING"))
+    parser.add_argument("--model-dir", default=os.environ.get("SM_MODEL_DIR", "/opt/ml/model"))
+    args = parser.parse_args()
+    dist.init_process_group("nccl")
+    rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(rank)
+    torch.manual_seed(1)
+    model = DDP(torch.nn.Linear(2, 2).cuda(), device_ids=[rank])
+    optimizer = torch.optim.SGD(model.parameters(), lr=args.lr * dist.get_world_size())
+    data = torch.load(os.path.join(args.train, "data.pt"))
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, batch_size=8, sampler=sampler)
+    for epoch in range(args.epochs):
+        sampler.set_epoch(epoch)
+        train(model, loader, optimizer, torch.amp.GradScaler(), rank)
+    if dist.get_rank() == 0:
+        torch.save(model.module.state_dict(), os.path.join(args.model_dir, "model.pt"))
+
+if __name__ == "__main__":
+    main()
+"""
+GOOD_XLA = """
+import os
+import torch
+import torch_xla.core.xla_model as xm
+import torch_xla.distributed.parallel_loader as pl
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def _mp_fn(index):
+    torch.manual_seed(1)
+    device = xm.xla_device()
+    model = torch.nn.Linear(2, 2).to(device)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * xm.xrt_world_size())
+    data = torch.load(os.path.join(os.environ["SM_CHANNEL_TRAINING"], "data.pt"))
+    sampler = DistributedSampler(data, num_replicas=xm.xrt_world_size(), rank=xm.get_ordinal())
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for x, y in pl.MpDeviceLoader(DataLoader(data, sampler=sampler), device):
+            optimizer.zero_grad()
+            loss = model(x).sum()
+            loss.backward()
+            xm.optimizer_step(optimizer)
+    xm.save(model.state_dict(), os.path.join(os.environ["SM_MODEL_DIR"], "model.pt"))
+"""
+
+
+def test_good_scripts_have_no_findings():
+    job = {"distribution": TORCHRUN, "instance_type": P4D, "instance_count": 2, "inputs": {"training": "s3://b/d"}}
+    assert findings(GOOD_DDP) == []
+    assert findings(GOOD_DDP, {**job, "hyperparameters": {"epochs": 3}}) == []
+    assert findings(GOOD_XLA) == []
+    assert findings(GOOD_XLA, {**XLA_JOB, "compiler": {}, "inputs": {"training": "s3://b/d"}}) == []
+
+
+def test_what_a_trainer_does_itself_is_no_mistake():
+    script = """
+    from transformers import Trainer, TrainingArguments
+    import torch
+    trainer = Trainer(model, TrainingArguments("out"), train_dataset=d)
+    trainer.train()
+    """
+    assert findings(script, {"distribution": TORCHRUN, "instance_type": P4D, "instance_count": 2}) == []
+
+
+def test_an_optional_torch_xla_makes_no_xla_script():
+    script = "try:\n    import torch_xla.core.xla_model as xm\nexcept ImportError:\n    xm = None\nmodel.cuda()" + LOOP
+    assert not codes(script) & {"TW111", "TW113"}
+
+
+def test_an_optional_model_parallel_library_makes_no_such_script():
+    script = "if is_sagemaker_mp_enabled():\n    import smdistributed.modelparallel.torch as smp\n" + LOOP
+    assert not codes(script) & {"TW105", "TW107", "TW109"}
+
+
+def test_a_parser_that_gets_its_own_list_is_no_matter_of_the_job():
+    assert "TW196" not in codes(parser('"data"').replace("parse_args()", "parse_args(['x'])"))
+    assert "TW196" in codes(parser('"data"').replace("parse_args()", "parse_args(sys.argv[1:])"))
+
+
+def test_a_script_for_one_process_is_told_so_once():
+    script = "import torch" + LOOP + "torch.save(model, path)\no = torch.optim.SGD(p, lr=0.1)"
+    assert codes(script, {"distribution": TORCHRUN, "instance_type": P4D}) == {"TW120"}
+
+
+def test_a_finding_names_the_line():
+    (found,) = [f for f in findings("import os\n\nos.environ['N'] = 4\n") if f.code == "TW160"]
+    assert found.line == 3
