@@ -75,7 +75,7 @@ def _check_names(names: set[str], plan: Plan, lock: PlanLock) -> None:
     for name in sorted(names - {BASE, APT, TOOLS, USER} - unpublished):
         if name in roots:
             raise RequestError(
-                f"--upgrade {name}: its version is set by the image line ({roots[name]}), not by the lock",
+                f"--upgrade {name}: its version is the image line's ({roots[name]}), not the lock's",
                 remedy="./invoke list shows image lines with other versions; ask for one with --set or --version.",
             )
         if plan.component(name) is not None:

@@ -375,7 +375,7 @@ def test_what_a_line_proves_is_not_called_unproven():
 
 
 def test_an_unproven_version_must_be_a_whole_one():
-    with pytest.raises(RequestError, match="in full"):
+    with pytest.raises(RequestError, match="not a complete version"):
         plan_of(version="2.16", allow_unproven=True)
 
 

@@ -316,7 +316,7 @@ def test_one_python_package_is_taken_anew_and_the_rest_stays(monkeypatch, site):
     made = make._python(lock, gather(plan, CATALOG, site), {"urllib3"}, say=quiet)
     assert not any(c.startswith("urllib3=") for c in index.constraints)
     assert sum("===" in c for c in index.constraints) == len(lock.python or ()) - 1
-    rows = {(r["name"], r["state"]) for r in changes(lock, made) if r["now"] and "99.0" in r["now"]}
+    rows = {(row.name, row.state) for row in changes(lock, made) if row.now and "99.0" in row.now}
     assert rows == {("urllib3", "changed")}
     new = next(p for p in made.python or () if p.name == "brand-new")
     assert new.component == next(p for p in made.python or () if p.name == "urllib3").component
@@ -374,7 +374,7 @@ def test_changes_name_what_is_new_and_what_went(server):
     plan = plan_with(f"{server.url}/t")
     lock = whole(plan)
     assert changes(lock, lock) == []
-    assert {r["state"] for r in changes(None, lock)} == {"new"}
+    assert {row.state for row in changes(None, lock)} == {"new"}
     rows = changes(lock, lock.model_copy(update={"system": ()}))
-    assert [(r["kind"], r["name"], r["state"]) for r in rows] == [("package", "gcc:amd64", "removed")]
-    assert document(plan, Path("x"), rows)["faults"] == 0
+    assert [(row.kind, row.name, row.state) for row in rows] == [("package", "gcc:amd64", "removed")]
+    assert document(plan, Path("x"), rows).faults == 0
