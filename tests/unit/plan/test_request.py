@@ -48,7 +48,7 @@ def test_framework_is_needed():
 
 def test_code_and_entry_point_go_together(tmp_path):
     (tmp_path / "train.py").write_text("")
-    with pytest.raises(RequestError, match="go together"):
+    with pytest.raises(RequestError, match="must be used together"):
         make_request(framework="pytorch", code=str(tmp_path))
     made = make_request(framework="pytorch", code=str(tmp_path), entry_point="train.py")
     assert made.user.entry_point == "train.py"

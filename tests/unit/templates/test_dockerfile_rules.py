@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.dockerfiles import LINES, every_dockerfile
 
-UNCHECKED = "# Nobody publishes a checksum of a file that has -"
+UNCHECKED = "# Files with - instead of a checksum are published without one"
 
 
 def instructions(text: str) -> list[str]:
