@@ -154,7 +154,7 @@ def proven(
     program: Callable[..., Finished], docker: Callable[..., str], state: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """The CPU line: the documents of its build (``build``) and smoke run (``smoke``), the name that it keeps until the
-    last test (``kept``), and that of a copy to run jobs in (``used``).
+    last test (``kept``), the plans that its tags led to (``tagged``), and the name of a copy to run jobs in (``used``).
 
     The first worker that asks makes it for all of a test run; its record is in the state folder of each.
     """
@@ -168,13 +168,16 @@ def proven(
             assert built.code == 0, built.err[-4000:]
             smoked = program("smoke", "--image", kept, "--json", **own)
             assert smoked.code == 0, smoked.err[-4000:]
-            used = imported_once(docker, kept, TORCH_JOBS, f"{kept}-used")
-            told.write_text(json.dumps({"build": built.json, "smoke": smoked.json, "kept": kept, "used": used}))
+            # Now, as tests beside this one build the same line, which moves the tags of its plan.
+            label = '{{index .Config.Labels "io.trainwright.plan"}}'
+            tagged = {tag: docker("image", "inspect", "--format", label, tag) for tag in built.json["tags"]}
+            documents = {"build": built.json, "smoke": smoked.json, "kept": kept, "tagged": tagged}
+            documents["used"] = imported_once(docker, kept, TORCH_JOBS, f"{kept}-used")
+            told.write_text(json.dumps(documents))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STATE", str(state))
         shutil.copytree(shared / "images", state_dir() / "images", dirs_exist_ok=True)
-    documents: dict[str, Any] = json.loads(told.read_text())
-    return documents
+    return dict(json.loads(told.read_text()))
 
 
 def imported_once(docker: Callable[..., str], image: str, modules: str, name: str) -> str:
