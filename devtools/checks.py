@@ -51,7 +51,7 @@ def run_tests(*, fast: bool, select: str | None) -> None:
             _step("infrastructure", [str(Path(sys.executable).with_name("cfn-lint")), "infra/trainwright.yaml"])
     # pytest exits with 5 where -k chose nothing of one half.
     empty = (5,) if select else ()
-    # A module's fixtures are shared by its tests, so engine tests of a module stay together (tests/e2e/conftest.py).
+    # A module's fixtures are shared by its tests, so engine tests of a module stay together (see tests/conftest.py).
     side_by_side = [] if select else ["-n", "auto", "--dist", "worksteal"]
     marks = "not engine and not slow and not hypothesis" if fast else "not engine"
     _step("unit tests", [*pytest, *side_by_side, "-m", marks], empty)
@@ -67,7 +67,7 @@ def run_tests(*, fast: bool, select: str | None) -> None:
             raise
         say(f"NOT RUN: the tests that build and run images: {lacking.message}")
         return
-    side_by_side = [] if select else ["-n", str(ENGINE_JOBS), "--dist", "loadgroup", "--no-loadscope-reorder"]
+    side_by_side = [] if select else ["-n", str(ENGINE_JOBS), "--dist", "loadfile", "--no-loadscope-reorder"]
     _step("real builds", [*pytest, *side_by_side, "-m", "engine", "--durations=10"], empty)
 
 

@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 from collections.abc import Generator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,6 +30,23 @@ gc.disable()
 
 # Image tests of the example: they run inside an image.
 collect_ignore = ["example"]
+
+# One worker runs these, so that they share an emulated AWS: the layers of the CPU image are compressed and sent once.
+PUSHING = ("test_pipeline", "test_estimator_proof", "test_push", "test_push_failures", "test_doubles")
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of ``--dist loadfile``: the tests of a module stay together, those of the modules that push as one module's."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler.loadfile import LoadFileScheduling
+
+    class ByModule(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "pushing" if Path(file).stem in PUSHING else file
+
+    return ByModule(config, log)
 
 
 def pytest_collection_finish() -> None:

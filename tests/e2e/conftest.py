@@ -68,16 +68,12 @@ LONGEST = (
     "test_estimator_sdk",
     "test_mirror",
 )
-# One worker runs these, so that they share an emulated AWS: the layers of the CPU image are compressed and sent once.
-PUSHING = ("test_pipeline", "test_estimator_proof", "test_push", "test_push_failures", "test_doubles")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(item.path).is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.engine)
-        stem = item.path.stem
-        item.add_marker(pytest.mark.xdist_group("pushing" if stem in PUSHING else stem))
     # Stable, so that the tests of a module stay in their order.
     items.sort(key=lambda item: LONGEST.index(item.path.stem) if item.path.stem in LONGEST else len(LONGEST))
 
