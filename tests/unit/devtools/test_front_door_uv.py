@@ -24,22 +24,27 @@ def checkout(tmp_path: Path, copying_python: Path) -> Checkout:
     made.python = copying_python
     wheels = tmp_path / "wheels"
     wheels.mkdir()
-    wheel = wheels / "invoke-3.0.3-py3-none-any.whl"
-    info = "invoke-3.0.3.dist-info"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("invoke_stub.py", "")
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: invoke\nVersion: 3.0.3\n")
-        archive.writestr(
-            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr(f"{info}/RECORD", "")
-    made.pins(f"invoke==3.0.3 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n")
+    made.pins(wheel(wheels, "invoke", "3.0.3", {"invoke_stub.py": ""}))
     for package in ("core", "site"):
         shutil.copytree(ROOT / "trainwright" / package, made.root / "trainwright" / package)
     shutil.copy2(ROOT / "trainwright" / "__init__.py", made.root / "trainwright")
     (made.root / "tasks.py").write_text("import invoke_stub\nprint('ran')\n")
     (tmp_path / "pip.conf").write_text(f"[global]\nno-index = true\nfind-links = {wheels}\n")
     return made
+
+
+def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> str:
+    """Make a wheel; returns the line that pins it."""
+    path, info = folder / f"{name}-{version}-py3-none-any.whl", f"{name}-{version}.dist-info"
+    files = files | {
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/RECORD": "",
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for place, text in files.items():
+            archive.writestr(place, text)
+    return f"{name}=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
 
 def settings(checkout: Checkout, **more: str) -> dict[str, str]:
@@ -68,6 +73,16 @@ def test_uv_installs_what_pips_configuration_names(checkout: Checkout) -> None:
     assert installer(checkout) == "uv"
     assert list(checkout.root.glob(".venv/lib/python3*/site-packages/__pycache__/invoke_stub.*.pyc"))
     assert checkout.run(env=settings(checkout)).stderr == ""
+
+
+def test_a_uv_that_is_not_installed_is_the_pinned_one(checkout: Checkout) -> None:
+    pins = (checkout.root / "requirements.txt").read_text()
+    script = {"uv-0.13.8.data/scripts/uv": f'#!/bin/sh\nexec {UV} "$@"\n'}
+    checkout.pins(pins + wheel(checkout.folder / "wheels", "uv", "0.13.8", script))
+    done = checkout.run(env=settings(checkout, TRAINWRIGHT_UV="/nowhere/uv"))
+    assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
+    assert installer(checkout) == "uv"
+    assert (checkout.root / ".venv/bin/uv").is_file()
 
 
 def test_a_wrong_hash_is_refused_by_both(checkout: Checkout) -> None:
