@@ -43,7 +43,9 @@ def wheel(folder: Path, name: str, version: str, files: dict[str, str]) -> str:
     }
     with zipfile.ZipFile(path, "w") as archive:
         for place, text in files.items():
-            archive.writestr(place, text)
+            entry = zipfile.ZipInfo(place)
+            entry.external_attr = 0o100755 << 16
+            archive.writestr(entry, text)
     return f"{name}=={version} --hash=sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
 
 
