@@ -162,11 +162,11 @@ def proven(
             kept, own = f"{PROVEN}:{_run()}", {"TRAINWRIGHT_STATE": str(shared)}
             built = program("build", *CPU_LINE, "--tag", kept, "--json", "--progress", "plain", **own)
             assert built.code == 0, built.err[-4000:]
-            smoked = program("smoke", "--image", kept, "--json", **own)
-            assert smoked.code == 0, smoked.err[-4000:]
-            # Now, as tests beside this one build the same line, which moves the tags of its plan.
+            # At once, as tests that come after this build the same line, which moves the tags of its plan.
             label = '{{index .Config.Labels "io.trainwright.plan"}}'
             tagged = {tag: docker("image", "inspect", "--format", label, tag) for tag in built.json["tags"]}
+            smoked = program("smoke", "--image", kept, "--json", **own)
+            assert smoked.code == 0, smoked.err[-4000:]
             documents = {"build": built.json, "smoke": smoked.json, "kept": kept, "tagged": tagged}
             documents["used"] = imported_once(docker, kept, TORCH_JOBS, f"{kept}-used")
             told.write_text(json.dumps(documents))

@@ -146,10 +146,11 @@ def test_a_mirror_stands_in_and_the_digest_holds(hub, tmp_path):
     assert word_of(tmp_path / "two", unlocked, hub.site, hub.image) == "second"
     # `lock --check` says that there is another.
     lock = new_lock(plan, "").model_copy(update={"base": base})
+    assert lock.base is not None
     (row,) = diff._images(gather_base(lock.base, hub.site).images, engine)
-    assert (row["state"], row["locked"]) == ("newer", first)
+    assert (row.state, row.locked) == ("newer", first)
     newer = lock_base(gather(plan, load_catalog(), hub.site), engine, refresh=True, say=quiet)
-    assert newer.digest == row["now"] != first
+    assert newer.digest == row.now != first
 
 
 def test_a_mirror_that_lacks_the_image_ends_with_8(hub):

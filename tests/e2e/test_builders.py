@@ -154,10 +154,12 @@ def private_keys(docker: Any, reference: str, folder: Path) -> dict[str, bytes]:
     docker("save", "-o", str(path), reference)
     found: dict[str, bytes] = {}
     with tarfile.open(path) as image:
-        layers = {layer for entry in json.load(image.extractfile("manifest.json")) for layer in entry["Layers"]}
+        manifest: Any = image.extractfile("manifest.json")
+        layers = {layer for entry in json.load(manifest) for layer in entry["Layers"]}
         for layer in layers:
             with tarfile.open(fileobj=image.extractfile(layer)) as files:
-                contents = ((file.name, files.extractfile(file).read()) for file in files if file.isfile())
+                opened: Any = files.extractfile
+                contents = ((file.name, opened(file).read()) for file in files if file.isfile())
                 found |= {n: data for n, data in contents if not data.startswith(ELF) and PRIVATE_KEY.search(data)}
     path.unlink()
     return found

@@ -44,6 +44,7 @@ def catalog(tmp_path: Path) -> Path:
 
 
 @pytest.mark.engine
+@pytest.mark.usefixtures("proven")  # made before: this build moves the short tag of the CPU line
 def test_build_probe_and_smoke_of_the_example(program: Callable, docker: Callable, catalog: Path) -> None:
     words = ("--catalog", str(catalog))
     done = program("build", "--framework", "pytorch", "--cuda", "cpu", *words, "--json")

@@ -323,8 +323,8 @@ def test_the_line_of_model_parallelism_goes_out_from_the_first_host(rehearse):
 
 
 def test_the_line_of_data_parallelism_wants_its_launcher(rehearse, variant):
-    words = ("--distribution", '{"smdistributed": {"dataparallel": {"enabled": true}}}')
-    words += ("--instance-type", "ml.p4d.24xlarge", "--launch-only")
+    distribution = '{"smdistributed": {"dataparallel": {"enabled": true}}}'
+    words = ("--distribution", distribution, "--instance-type", "ml.p4d.24xlarge", "--launch-only")
     told = failed(rehearse(HELLO, *words), "smddprun-missing")
     assert told["launches"][0]["argv"][0] == "mpirun"
     # A stand-in for the wheel, which is not to be had: the toolkit only asks whether the program is there.

@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -191,7 +192,7 @@ dist.destroy_process_group()
 
 def test_a_job_on_two_hosts(built, docker):
     """`train` over MPI, as SageMaker starts it: sshd on both, mpirun on the first, orted on the second."""
-    mpi = {"sagemaker_mpi_enabled": True, "sagemaker_mpi_num_of_processes_per_host": 1}
+    mpi: dict[str, Any] = {"sagemaker_mpi_enabled": True, "sagemaker_mpi_num_of_processes_per_host": 1}
     mpi |= {"sagemaker_mpi_custom_mpi_options": "", "sagemaker_instance_type": "ml.p3.16xlarge"}
     hosts = two_hosts(docker, built["tags"][0], RANKS, mpi)
     for host, ended in hosts.items():
