@@ -31,12 +31,14 @@ gc.disable()
 # Image tests of the example: they run inside an image.
 collect_ignore = ["example"]
 
-# One worker runs these, so that they share an emulated AWS: the layers of the CPU image are compressed and sent once.
+# Modules that one worker runs: those that push share an emulated AWS, so that the layers of the CPU image are compressed
+# and sent once; two make an image under the name of one container of AWS.
 PUSHING = ("test_pipeline", "test_estimator_proof", "test_push", "test_push_failures", "test_doubles")
+TOGETHER = {**dict.fromkeys(PUSHING, "pushing"), **dict.fromkeys(("test_extend", "test_ssh"), "containers of AWS")}
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of ``--dist loadfile``: the tests of a module stay together, those of the modules that push as one module's."""
+    """For ``--dist loadfile``: the tests of a module stay together, and those of some modules as if they were one."""
     if config.getoption("dist") != "loadfile":
         return None
     from xdist.scheduler.loadfile import LoadFileScheduling
@@ -44,7 +46,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByModule(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return "pushing" if Path(file).stem in PUSHING else file
+            return TOGETHER.get(Path(file).stem, file)
 
     return ByModule(config, log)
 
