@@ -31,8 +31,8 @@ gc.disable()
 # Image tests of the example: they run inside an image.
 collect_ignore = ["example"]
 
-# Modules that one worker runs: those that push share an emulated AWS, so that the layers of the CPU image are compressed
-# and sent once; two make an image under the name of one container of AWS.
+# Modules that one worker runs: those that push share an emulated AWS, so the layers of the CPU image are compressed and
+# sent once; two make an image under the name of one container of AWS.
 PUSHING = ("test_pipeline", "test_estimator_proof", "test_push", "test_push_failures", "test_doubles")
 TOGETHER = {**dict.fromkeys(PUSHING, "pushing"), **dict.fromkeys(("test_extend", "test_ssh"), "containers of AWS")}
 
