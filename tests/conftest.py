@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 from collections.abc import Generator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.examples import some
+from trainwright.core.errors import EngineError
 from trainwright.core.masking import forget
+from trainwright.engine.engine import find_client
 
 # A shell starts what it runs in the background with SIGINT ignored, and every child would inherit that: the tests that
 # press Ctrl-C would wait for nothing.
@@ -55,6 +59,16 @@ def pytest_collection_finish() -> None:
     """From here on garbage is collected again, but not among what stays to the end."""
     gc.freeze()
     gc.enable()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Remove the images that the workers of a run share (``proven``), once the last of them has ended."""
+    config = session.config
+    if hasattr(config, "workerinput") or "not engine" in config.getoption("markexpr"):
+        return
+    with suppress(EngineError, OSError):
+        names = [f"trainwright-test/proven:{os.getpid()}{end}" for end in ("", "-used")]
+        subprocess.run([find_client().path, "rmi", *names], capture_output=True, check=False)
 
 
 @pytest.hookimpl(wrapper=True)

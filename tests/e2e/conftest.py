@@ -33,7 +33,7 @@ pytest.register_assert_rewrite("tests.support.push_fixtures")
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU_LINE = ("--framework", "pytorch", "--cuda", "cpu")
-PROVEN = "trainwright-test/proven"
+PROVEN = "trainwright-test/proven"  # tests/conftest.py removes what has the number of its run
 TORCH_JOBS = "torch.distributed.run, mpi4py.MPI, sagemaker_pytorch_container.training, sagemaker_training.cli.train"
 SMALL_LINE = """\
 framework: pytorch
@@ -194,14 +194,6 @@ def imported_once(docker: Callable[..., str], image: str, modules: str, name: st
 def _run() -> int:
     """The process id of the test run that this worker, if it is one, belongs to."""
     return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove the names that the workers of a run share, once the last has ended."""
-    if not hasattr(session.config, "workerinput"):
-        with contextlib.suppress(EngineError):
-            names = [f"{PROVEN}:{os.getpid()}", f"{PROVEN}:{os.getpid()}-used"]
-            subprocess.run([find_client().path, "rmi", *names], capture_output=True, check=False)
 
 
 @pytest.fixture(scope="session")
