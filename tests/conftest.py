@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import shared_image
 from tests.support.examples import some
 from trainwright.core.errors import EngineError
 from trainwright.core.masking import forget
@@ -67,8 +68,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(config, "workerinput") or "not engine" in config.getoption("markexpr"):
         return
     with suppress(EngineError, OSError):
-        names = [f"trainwright-test/proven:{os.getpid()}{end}" for end in ("", "-used")]
-        subprocess.run([find_client().path, "rmi", *names], capture_output=True, check=False)
+        argv = [find_client().path, "rmi", *shared_image.names(os.getpid())]
+        subprocess.run(argv, capture_output=True, check=False)
 
 
 @pytest.hookimpl(wrapper=True)

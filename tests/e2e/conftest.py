@@ -23,6 +23,7 @@ import pytest
 from tests.doubles.aws import EmulatedAws, emulated_aws, why_not
 from tests.doubles.bridge import bridge
 from tests.doubles.tokens import HALF_A_DAY
+from tests.support import shared_image
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.errors import EngineError
 from trainwright.core.paths import images_dir, locked, state_dir, templates_dir
@@ -33,7 +34,6 @@ pytest.register_assert_rewrite("tests.support.push_fixtures")
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU_LINE = ("--framework", "pytorch", "--cuda", "cpu")
-PROVEN = "trainwright-test/proven"  # tests/conftest.py removes what has the number of its run
 TORCH_JOBS = "torch.distributed.run, mpi4py.MPI, sagemaker_pytorch_container.training, sagemaker_training.cli.train"
 SMALL_LINE = """\
 framework: pytorch
@@ -159,7 +159,8 @@ def proven(
     told = shared / "documents.json"
     with locked(shared):
         if not told.is_file():
-            kept, own = f"{PROVEN}:{_run()}", {"TRAINWRIGHT_STATE": str(shared)}
+            # tests/conftest.py removes them.
+            (kept, used), own = shared_image.names(_run()), {"TRAINWRIGHT_STATE": str(shared)}
             built = program("build", *CPU_LINE, "--tag", kept, "--json", "--progress", "plain", **own)
             assert built.code == 0, built.err[-4000:]
             # At once, as tests that come after this build the same line, which moves the tags of its plan.
@@ -168,7 +169,7 @@ def proven(
             smoked = program("smoke", "--image", kept, "--json", **own)
             assert smoked.code == 0, smoked.err[-4000:]
             documents = {"build": built.json, "smoke": smoked.json, "kept": kept, "tagged": tagged}
-            documents["used"] = imported_once(docker, kept, TORCH_JOBS, f"{kept}-used")
+            documents["used"] = imported_once(docker, kept, TORCH_JOBS, used)
             told.write_text(json.dumps(documents))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STATE", str(state))

@@ -54,8 +54,6 @@ SMP_JOB: dict[str, Any] = {
 
 
 def read(text: str, name: str = "train.py") -> Module:
-    from pathlib import Path
-
     module = parse_module(Path(name), name, textwrap.dedent(text))
     assert isinstance(module, Module), module
     return module

@@ -255,7 +255,7 @@ def _read_files(text: str, ranks: Mapping[Tag, int], folder: Path) -> dict[str, 
 
 
 def _best_file(package: Mapping[str, Any], ranks: Mapping[Tag, int]) -> Mapping[str, Any]:
-    """The best compatible wheel (a later build first), or the sdist if there is none."""
+    """The best compatible wheel (a later build first), or the sdist if no wheel is compatible."""
     from packaging.utils import parse_wheel_filename
 
     offered = []

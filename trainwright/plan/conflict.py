@@ -235,7 +235,7 @@ def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, in
 
 
 def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: bool) -> Request | None:
-    """The nearest request that a line answers, or None if there is none this way.
+    """The nearest request that this line answers, or None if it answers no such request.
 
     Args:
         request: what was asked for.

@@ -280,7 +280,7 @@ def framework(plan: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def torchrun(framework: dict[str, Any]) -> str:
-    """PyTorch's launcher; skips the test if there is none."""
+    """The name of PyTorch's launcher; skips the test if the framework has no such program."""
     if framework["name"] != "pytorch" or version_key(framework["version"]) < FIRST_TORCHRUN:
         pytest.skip("torchrun came with PyTorch 1.10")
     return "torchrun"

@@ -116,7 +116,7 @@ def _wrong_checksum(
 
 
 def _subject(text: str) -> str | None:
-    """The file or package whose checksum is wrong; empty if it is not named, ``None`` if there is none."""
+    """The file or package with a wrong checksum; empty if it is not named, ``None`` if all checksums are right."""
     if match := _UV.search(text):
         return match[1]
     if match := _PIP.search(text):

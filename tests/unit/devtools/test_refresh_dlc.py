@@ -45,18 +45,21 @@ def listed(tag: str, accounts: Mapping[str, str] | None = None, **facts: Any) ->
     return dlc_claims.Listed(claim("sagemaker-core", tag, **facts), accounts or {WEST: "1" * 12})
 
 
-LONG = "1.0.0-gpu-py38-cu113-ubuntu20.04-sagemaker"
-
-
-def test_sources_are_folded_into_one_image() -> None:
-    dated = Support(
+def dated(version: str) -> Support:
+    return Support(
         repository="pytorch-training",
-        version="1.0",
+        version=version,
         released=date(2020, 1, 1),
         end_of_patch=date(2021, 1, 1),
         evidence="policy",
     )
-    images, unpublished, sets = dlc_merge.merge([claim("facts", LONG)], [listed("1.0.0-gpu-py38")], [dated])
+
+
+LONG = "1.0.0-gpu-py38-cu113-ubuntu20.04-sagemaker"
+
+
+def test_sources_are_folded_into_one_image() -> None:
+    images, unpublished, sets = dlc_merge.merge([claim("facts", LONG)], [listed("1.0.0-gpu-py38")], [dated("1.0")])
     assert not unpublished
     assert sets == {"r1": (WEST,)}
     (image,) = images
@@ -66,14 +69,7 @@ def test_sources_are_folded_into_one_image() -> None:
 
 
 def test_the_dates_of_1_1_are_not_those_of_1_10() -> None:
-    dated = Support(
-        repository="pytorch-training",
-        version="1.1",
-        released=date(2020, 1, 1),
-        end_of_patch=date(2021, 1, 1),
-        evidence="policy",
-    )
-    images, _, _ = dlc_merge.merge([claim("facts", "1.10.0-gpu-py38-cu113")], [], [dated])
+    images, _, _ = dlc_merge.merge([claim("facts", "1.10.0-gpu-py38-cu113")], [], [dated("1.1")])
     assert images[0].end_of_patch is None
 
 

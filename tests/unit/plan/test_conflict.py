@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import subprocess
 import sys
@@ -14,60 +13,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.catalogs import packages_only
+from tests.support.conflicts import CATALOG, assert_offers_resolve, conflict_of, constraints, plan_of
 from tests.support.examples import some
 from trainwright.catalog.catalog import Catalog, load_catalog
-from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, Failure, RequestError
 from trainwright.core.paths import images_dir, templates_dir
-from trainwright.lock import unproven
 from trainwright.plan.conflict import smallest
-from trainwright.plan.draft import make_draft
 from trainwright.plan.fit import Objection
 from trainwright.plan.plan import Plan
 from trainwright.plan.render import render_dockerfile
-from trainwright.plan.request import Request, make_request
+from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 
-CATALOG = packages_only()
 RULES = {rule.name: rule for rule in CATALOG.rules.rules}
-
-
-def plan_of(*pins: str, catalog: Catalog = CATALOG, **words) -> Plan:
-    return resolve(make_request(framework="pytorch", set_=pins, **words), catalog)
-
-
-def conflict_of(*pins: str, catalog: Catalog = CATALOG, **words) -> Conflict:
-    with pytest.raises(Conflict) as refused:
-        plan_of(*pins, catalog=catalog, **words)
-    return refused.value
-
-
-def constraints(conflict: Conflict) -> list[str]:
-    """The rows, without that of the framework: whether it plays a part depends on which other frameworks there are."""
-    return [row["constraint"] for row in conflict.details["rows"] if not row["constraint"].startswith("--framework")]
-
-
-def request_of(command: str) -> Request:
-    """The request of an offered command line, read as a shell and the program would."""
-    words = shlex.split(command)
-    assert words[:2] == ["./invoke", "build"]
-    given_: dict = {"set_": []}
-    rest = words[2:]
-    while rest:
-        flag = rest.pop(0).removeprefix("--")
-        if flag == "allow-unproven":
-            given_["allow_unproven"] = True
-        elif flag == "set":
-            given_["set_"].append(rest.pop(0))
-        else:
-            name = {"with": "with_", "with-requirements": "requirements"}.get(flag, flag.replace("-", "_"))
-            given_[name] = rest.pop(0)
-    return make_request(**given_)
-
-
-def assert_offers_resolve(conflict: Conflict, catalog: Catalog = CATALOG) -> None:
-    for offer in conflict.details["offers"]:
-        assert resolve(request_of(offer["command"]), catalog).id == offer["plan id"], offer["command"]
 
 
 # ---- --set -------------------------------------------------------------------------------------------------------
@@ -323,132 +281,3 @@ def test_answers_do_not_depend_on_the_hash_seed():
     }  # fmt: skip
     assert len(printed) == 1
     assert printed.pop().count("\n") == 4
-
-
-# ---- --allow-unproven --------------------------------------------------------------------------------------------
-
-
-def test_a_newer_version_is_refused_and_the_file_to_copy_named():
-    conflict = conflict_of(version="2.16.0", cuda="cu132")
-    assert "images/pytorch/cu132/line.yaml" in conflict.remedy
-    assert "CONTRIBUTING.md" in conflict.remedy
-    assert "--allow-unproven" in conflict.remedy
-    assert_offers_resolve(conflict)
-
-
-def test_an_older_version_is_not_offered_to_be_tried():
-    assert "--allow-unproven" not in conflict_of(version="2.5.0", cuda="cu124").remedy
-    with pytest.raises(Conflict):
-        plan_of(version="2.5.0", cuda="cu124", allow_unproven=True)
-
-
-def test_an_unproven_plan_says_so_and_locks_nothing():
-    plan = plan_of(version="2.16.0", cuda="cu132", allow_unproven=True)
-    line = plan_of(cuda="cu132")
-    assert (plan.version, plan.cuda, plan.python) == ("2.16.0", line.cuda, line.python)
-    assert plan.unproven == ("pytorch 2.16.0",)
-    assert plan.labels["io.trainwright.unproven"] == "pytorch 2.16.0"
-    assert plan.flavour == "unproven"
-    assert all(tag.split(":")[1].startswith("2.16.0-cu132-py311-debian12-unproven") for tag in plan.tags)
-    assert any("unproven" in notice for notice in plan.notices)
-    assert any("no lock" in notice for notice in plan.notices)
-    assert not any(s.package and "==" in s.package for c in plan.components for s in c.sources)
-    asked = {c.name: c.packages for c in plan.components}
-    assert asked["pytorch"] == ("torch==2.16.0", "numpy==2.4.6")
-    assert asked["nccl"] == ("nvidia-nccl-cu13",)
-    assert asked["cuda"] == ("nvidia-cuda-runtime==13.2.*",)
-    assert plan.unlocked
-    with pytest.raises(RequestError, match="no lock"):
-        render_dockerfile(plan, CATALOG)
-
-
-def test_the_cpu_build_keeps_its_local_version():
-    component = plan_of(version="2.16.0", cuda="cpu", allow_unproven=True).component("pytorch")
-    assert component is not None
-    assert component.packages[0] == "torch==2.16.0+cpu"
-    assert component.version == "2.16.0+cpu"
-
-
-def test_what_a_line_proves_is_not_called_unproven():
-    assert plan_of(cuda="cu124", allow_unproven=True).as_json() == plan_of(cuda="cu124").as_json()
-    assert not plan_of(version="2.13", allow_unproven=True).unproven
-
-
-def test_an_unproven_version_must_be_a_whole_one():
-    with pytest.raises(RequestError, match="not a complete version"):
-        plan_of(version="2.16", allow_unproven=True)
-
-
-def test_rules_hold_for_what_is_tried_as_well():
-    assert conflict_of("openmpi=5.0.7", version="2.16.0", allow_unproven=True).details["rows"]
-    assert conflict_of("nccl=2.99.0", allow_unproven=True).details["rows"], "tied versions are not for trying"
-
-
-def test_a_component_of_its_own_may_be_tried():
-    plan = plan_of("rmm=25.2.0", cuda="cu126", allow_unproven=True)
-    component = plan.component("rmm")
-    assert component is not None
-    assert component.packages == ("rmm-cu12==25.2.0", "librmm-cu12==25.2.0")
-    assert plan.flavour == "rmm25.2.0-unproven"
-
-
-def small_lock(draft) -> Lock:
-    roots = {n: s.packages for n, s in draft.selections.items() if s.packages}
-    names = {requirement.partition("==")[0]: name for name, packages in roots.items() for requirement in packages}
-    packages = [
-        {"name": name, "version": "2.31.0" if "nccl" in name else "1.0", "file": f"{name}-1.whl", "sha256": "0" * 64,
-         "components": (component,)}
-        for name, component in names.items()
-    ]  # fmt: skip
-    return Lock.model_validate({"python": "3.11", "platform": "x86_64-manylinux_2_28", "packages": packages})
-
-
-def test_a_lock_completes_an_unproven_plan():
-    request = make_request(framework="pytorch", version="2.16.0", cuda="cu132", allow_unproven=True)
-    plan = resolve(request, CATALOG, locks=small_lock)
-    assert not plan.unlocked
-    component = plan.component("nccl")
-    assert component is not None
-    assert component.version == "2.31.0"
-    assert any(e.component == "nccl" and e.value == "2.31.0" for e in plan.expect)
-    assert not any("no lock" in notice for notice in plan.notices)
-    assert "unproven" in render_dockerfile(plan, CATALOG)
-    assert resolve(request, CATALOG, locks=small_lock).as_json() == plan.as_json()
-
-
-def test_a_lock_is_made_once_and_used_again(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path))
-    made = []
-
-    def lock_line(needs):
-        made.append(needs)
-        return small_lock(make_draft(request, CATALOG, CATALOG.lines[-2]))
-
-    monkeypatch.setattr(unproven, "lock_line", lock_line)
-    request = make_request(framework="pytorch", version="2.16.0", cuda="cu132", allow_unproven=True)
-    assert resolve(request, CATALOG, locks=unproven.stored_lock).unlocked
-    told: list[str] = []
-    first = resolve(request, CATALOG, locks=unproven.make_lock(told.append))
-    second = resolve(request, CATALOG, locks=unproven.make_lock(told.append))
-    third = resolve(request, CATALOG, locks=unproven.stored_lock)
-    assert first.as_json() == second.as_json() == third.as_json()
-    assert len(made) == len(told) == 1
-    assert made[0]["components"]["pytorch"]["packages"] == ("torch==2.16.0", "numpy==2.4.6")
-    other = make_request(framework="pytorch", version="2.17.0", cuda="cu132", allow_unproven=True)
-    resolve(other, CATALOG, locks=unproven.make_lock(told.append))
-    assert len(made) == 2
-
-
-def test_packages_that_do_not_hold_together_are_a_conflict_with_offers(tmp_path, monkeypatch):
-    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path))
-
-    def lock_line(needs):
-        raise Conflict("no", rows=[{"constraint": "Python packages", "evidence": "no torch==2.16.0"}], offers=[])
-
-    monkeypatch.setattr(unproven, "lock_line", lock_line)
-    request = make_request(framework="pytorch", version="2.16.0", allow_unproven=True)
-    with pytest.raises(Conflict, match=r"pytorch 2\.16\.0") as refused:
-        resolve(request, CATALOG, locks=unproven.make_lock(lambda _: None))
-    assert refused.value.details["offers"]
-    assert_offers_resolve(refused.value)
-    assert not list((tmp_path / "locks").glob("*.json"))
