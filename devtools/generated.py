@@ -1,4 +1,4 @@
-"""Files that are made from others and checked in: Dockerfiles, schemas, the pipeline, the infrastructure."""
+"""Files made from others and checked in: Dockerfiles, schemas, the pipeline, the infrastructure, transcripts."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 from devtools.architecture import PAGE, architecture_page
 from devtools.infra import infra_template
+from devtools.transcripts import with_transcripts
 from devtools.variants import expectations, shipped_dockerfiles
 from trainwright.build.store import BuildRecord, BuiltDocument
 from trainwright.catalog.listing import ListDocument
@@ -73,6 +74,7 @@ def expected_files() -> dict[Path, str]:
         schema = _compact(model.model_json_schema(by_alias=True))
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     files[ROOT / "docs" / "findings.md"] = _findings_page()
+    files[ROOT / "README.md"] = with_transcripts((ROOT / "README.md").read_text())
     files[PAGE] = architecture_page(PAGE.read_text())
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
     files |= {ROOT / name: text for name, text in default_files(everything).items()}
