@@ -58,6 +58,7 @@ LONGEST = (
     "test_example",
     "test_build_cpu",
     "test_rehearse",
+    "test_rehearse_stopped",
     "test_twin",
     "test_rehearse_tensorflow",
     "test_smoke",
