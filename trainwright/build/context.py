@@ -104,7 +104,7 @@ def _requirements(name: str, packages: Sequence[Input], index: str | None) -> di
             path, found = list(package.wrong.items())[-1]
             raise SourceError(
                 f"{path} has the sha256 {found}, expected {package.sha256}",
-                remedy=f"remove or replace {path}; or lock again if the new content is wanted",
+                remedy=f"remove or replace {path}; or lock again if the new content is intended",
                 **{"file": package.file, "expected": package.sha256, "found": found, "urls": [path]},
             )
     sources = [package.source for package in packages]

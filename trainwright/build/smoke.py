@@ -1,4 +1,4 @@
-"""The smoke tests of an image that was built here; what they say becomes part of its build record."""
+"""Runs the smoke tests of an image that was built here, and keeps the result in its build record."""
 
 from __future__ import annotations
 

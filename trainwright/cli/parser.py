@@ -1,4 +1,4 @@
-"""The command line before a verb runs. invoke parses it; what it takes without a word is held to more here."""
+"""Checks the command line before a verb runs. invoke parses it; mistakes that invoke silently accepts are errors."""
 
 from __future__ import annotations
 

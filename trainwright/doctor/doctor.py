@@ -86,7 +86,7 @@ def _run(check: Check, machine: Machine) -> MachineFinding:
     except Failure as error:
         return finding(check.name, "error", error.message, error.remedy)
     except OSError as error:
-        return finding(check.name, "error", f"could not be looked at: {error}")
+        return finding(check.name, "error", f"could not be checked: {error}")
 
 
 CHECKS: tuple[Check, ...] = (

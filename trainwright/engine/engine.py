@@ -346,7 +346,7 @@ def _no_answer(client: Client, endpoint: str, named: ChosenEngine | None, text: 
     if "permission denied" in text and endpoint.startswith("unix://"):
         remedy = (
             "run this command as root\n"
-            'or: sudo usermod -aG docker "$USER", and log in again; members of the group docker are equal to root'
+            'or: sudo usermod -aG docker "$USER", and log in again; members of the group docker have the rights of root'
         )
         return EngineError(f"no permission to use the engine at {endpoint}", remedy=remedy, state="denied")
     if named:

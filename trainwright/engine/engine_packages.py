@@ -111,7 +111,7 @@ def missing(*, client: bool, engine: str, listens: bool) -> Missing:
             "install buildx as ~/.docker/cli-plugins/docker-buildx: https://github.com/docker/buildx#manual-download"
         )
         refused = (
-            f"an engine that belongs to no package is here ({engine}), and docker.io would use the same socket",
+            f"an engine that belongs to no package was found ({engine}), and docker.io would use the same socket",
             remedy,
         )
     else:

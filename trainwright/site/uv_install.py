@@ -1,6 +1,6 @@
-"""Installs a requirements file with uv into the environment that runs this, where pip's configuration lets it.
+"""Installs a requirements file with uv into the environment that runs this, if pip's configuration allows it.
 
-``./invoke`` calls it before any package is installed, so it and what it imports need the standard library alone.
+``./invoke`` calls it before any package is installed, so it and what it imports need only the standard library.
 """
 
 from __future__ import annotations

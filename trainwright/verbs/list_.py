@@ -1,4 +1,4 @@
-"""``list``: what can be built, of what, and what was built here."""
+"""``list``: what can be built, from which components, and what was built here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``pipeline``: the files by which build services build image lines."""
+"""``pipeline``: writes the files with which build services build image lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``rehearse``: a training job as SageMaker would run it, on this machine."""
+"""``rehearse``: runs a training job on this machine as SageMaker would."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``smoke``: the image tests inside an image that was built here."""
+"""``smoke``: runs the image tests inside an image that was built here."""
 
 from __future__ import annotations
 
