@@ -273,7 +273,6 @@ def test_the_proof_is_nowhere() -> None:
 # ---- the same through the real command line --------------------------------------------------------------------------
 
 DEEP = "[" * 200_000
-NOPE = json.dumps(changed(PLAN_LOCK, "base.os", "nope-1"))
 PLAN = "plan --framework pytorch --cuda cpu"
 
 

@@ -150,7 +150,7 @@ def test_membership_in_the_group_is_called_what_it_is(machine: BareMachine) -> N
     with pytest.raises(EngineError) as failure:
         machine.connect()
     assert "usermod -aG docker" in failure.value.remedy
-    assert "equal to root" in failure.value.remedy
+    assert "rights of root" in failure.value.remedy
 
 
 CONFIG = {"currentContext": "far", "auths": {}}
