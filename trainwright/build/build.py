@@ -139,7 +139,7 @@ def record_image(
 
 
 def _earlier(inputs: Inputs, image_id: str) -> BuildRecord | None:
-    """The record of an earlier build of the plan that made the same image and looked for the same in it."""
+    """The record of an earlier build of the plan that made the same image and probed it for the same facts."""
     earlier, plan = store.load(image_id), inputs.plan
     if earlier is None or earlier.plan.id != plan.id:
         return None
@@ -150,7 +150,7 @@ def _earlier(inputs: Inputs, image_id: str) -> BuildRecord | None:
 def own_steps(progress: BuildProgress) -> list[Vertex]:
     """The steps of components and shared stages.
 
-    FROM is no step of ours, and BuildKit never says of it that it came from the cache.
+    FROM is not a step of ours, and BuildKit never reports it as cached.
     """
     return [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
 

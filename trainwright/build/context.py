@@ -97,7 +97,7 @@ def _folders(inputs: Inputs, say: Say) -> dict[str, str | Path]:
 
 
 def _requirements(name: str, packages: Sequence[Input], index: str | None) -> dict[str, str | Path]:
-    """Hash-pinned requirement files of one component, and those of its wheels that lie in a folder of the site."""
+    """Hash-pinned requirement files of one component, and those of its wheels that are in a folder of the site."""
     local = {package.file: package.path for package in packages if package.path is not None}
     for package in packages:
         if package.path is None and package.wrong:

@@ -21,7 +21,7 @@ def smoke_image(image: str, *, select: str | None, say: Say, junit: Path | None 
 
     Args:
         image: tag or id.
-        select: only checks whose name holds this word; the result is then not recorded as proof.
+        select: only checks whose name contains this word; the result is then not recorded as proof.
         say: progress callback.
         junit: takes the checks as a JUnit report, failed or not.
 

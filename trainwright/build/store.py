@@ -66,7 +66,7 @@ class BuildRecord(Record):
 
     @property
     def folder(self) -> Path:
-        """Where the record, the Dockerfile and the reports of this image lie."""
+        """The folder with the record, the Dockerfile and the reports of this image."""
         return image_folder(self.image_id)
 
 

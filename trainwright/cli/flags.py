@@ -54,7 +54,7 @@ class SiteFlag(Words):
 
     site: str | None = Field(
         default=None,
-        description="where things come from here, a TOML file (default: trainwright.toml, if there is one)",
+        description="this machine's settings, a TOML file (default: trainwright.toml, if it exists)",
     )
 
 

@@ -46,7 +46,7 @@ def _ask_pip(env: Mapping[str, str]) -> runner.Completed:
 
 
 def check_trust(_: Machine) -> MachineFinding:
-    """What locks and builds take from whoever answers."""
+    """What locks and builds accept without verification."""
     found = []
     if hosts := insecure_hosts(index_settings(())[0]):
         remedy = "pip config unset global.trusted-host; unset PIP_TRUSTED_HOST UV_INSECURE_HOST   # and PIP_CERT=FILE"

@@ -1,7 +1,7 @@
 """The container engine of this machine: which client builds through BuildKit, and whether an engine answers.
 
 A machine can have several ``docker`` programs, and the first one on PATH cannot always build: clients since version 23
-need the buildx plugin, older ones have BuildKit built in. Everything is asked of the command-line client; only
+need the buildx plugin, older ones have BuildKit built in. Everything goes through the command-line client; only
 :func:`sdk` imports the docker SDK.
 """
 

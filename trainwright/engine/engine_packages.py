@@ -34,9 +34,9 @@ class PackageOrigin:
     Attributes:
         name: for messages.
         marks: if one of these is installed, this machine's engine is of this origin.
-        clients: the packages that bring ``docker``.
-        plugin: the package that brings ``docker buildx``.
-        engine: the package that brings ``dockerd``.
+        clients: the packages that contain ``docker``.
+        plugin: the package that contains ``docker buildx``.
+        engine: the package that contains ``dockerd``.
     """
 
     name: str

@@ -15,7 +15,7 @@ class RequestWords(Words):
     )
     cuda: str | None = Field(default=None, description="CUDA of the image: cu124, 12.4 or cpu (default: the newest)")
     version: str | None = Field(default=None, description="framework version, in full or the beginning: 2.6.0, 2.6")
-    python: str | None = Field(default=None, description="Python version: 3.11")
+    python: str | None = Field(default=None, description="Python version, such as 3.11")
     base: str | None = Field(
         default=None, description="what the image starts from: debian, nvidia or dlc (default: the image line's)"
     )

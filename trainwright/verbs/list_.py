@@ -61,7 +61,7 @@ def lines_text(document: ListDocument) -> str:
 
 
 def components_text(document: ComponentsDocument) -> str:
-    """A line per component; what base images bring is no provider to choose."""
+    """A line per component. The provider ``base`` is left out, as it cannot be chosen."""
     rows = [("component", "providers", "what it is")]
     for row in document.components:
         providers = [f"{name} {_versions(has)}".strip() for name, has in row.providers.items() if name != "base"]
