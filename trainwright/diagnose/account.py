@@ -17,7 +17,9 @@ from trainwright.site.site import Site
 GROUP = "/aws/sagemaker/TrainingJobs"
 # botocore's model of the SageMaker API, TrainingJobName; the job may also be given by its ARN.
 _NAME = r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
-_ARN = re.compile(r"arn:aws[a-z-]*:sagemaker:(?P<region>[a-z0-9-]+):\d{12}:training-job/(?P<name>[a-zA-Z0-9-]{1,63})")
+_ARN = re.compile(
+    r"arn:aws[a-z-]*:sagemaker:(?P<region>[a-z0-9-]+):[0-9]{12}:training-job/(?P<name>[a-zA-Z0-9-]{1,63})"
+)
 
 
 def diagnose_job(job: str, region: str | None, site: Site) -> DiagnosisDocument:
