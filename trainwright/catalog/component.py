@@ -111,10 +111,12 @@ class VersionFiles(Record):
 
 
 class VersionRange(Record):
-    """What applies to a range of versions: ``values`` for the template, another ``archive``, further ``requires``."""
+    """What applies to a range of versions: ``values`` for the template, another ``archive``, further ``requires``, and
+    ``expect`` in place of the provider's."""
 
     versions: Range
     values: dict[VariableName, OneLine] = {}
+    expect: dict[VariableName, OneLine] = {}
     archive: ArchiveTemplate | None = None
     requires: tuple[Name, ...] = ()
 
@@ -206,6 +208,10 @@ class Provider(Record):
             values |= each.values
         known = self.versions.get(version)
         return values | (known.values if known else {})
+
+    def expect_for(self, version: str) -> dict[str, str]:
+        """What the probe must find of a version, by fact."""
+        return next((r.expect for r in reversed(self._ranges_of(version)) if r.expect), self.expect)
 
     def requires_for(self, version: str) -> tuple[str, ...]:
         """The components that a version needs in addition to those that every version needs."""

@@ -220,10 +220,9 @@ def _make_plan(
         environment |= {key: fill(text, values) for key, text in provider.environment.items()}
         path += [directory for directory in provider.path if directory not in path]
         told = values | {"code": request.user.code_sha256 or "*"}
-        expect += [
-            Expectation(component=name, fact=fact, value=fill(text, told)) for fact, text in provider.expect.items()
-        ]
-        steps = provider.probe or folder.component.probe if provider.expect else ()
+        wanted = provider.expect_for(chosen.version)
+        expect += [Expectation(component=name, fact=fact, value=fill(text, told)) for fact, text in wanted.items()]
+        steps = provider.probe or folder.component.probe if wanted else ()
         probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
         if chosen.provider != BASE:
             notices += [note.says for note in folder.component.notices if note.unless not in selections]
