@@ -13,6 +13,7 @@ from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import BASE, Catalog, target_of
 from trainwright.catalog.component import Provider, SystemPackages, fill
 from trainwright.catalog.image_line import ImageLine, Selection, begins, cuda_tag, version_key
+from trainwright.catalog.nvidia_images import image_notice
 from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.plan.conflict import conflict, offers
@@ -227,6 +228,8 @@ def _make_plan(
         if chosen.provider != BASE:
             notices += [note.says for note in folder.component.notices if note.unless not in selections]
     notices += _unchecked(selections, providers)
+    if deleted := image_notice(line.base.image):
+        notices.append(deleted)
     if path:
         # A Deep Learning Container keeps its own PATH.
         rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
