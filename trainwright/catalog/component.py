@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -177,9 +177,11 @@ class Provider(Record):
         environment: of the image; ``{version}``, ``{cuda}``, ``{python}`` and values are filled in.
         path: directories of programs, prepended to ``PATH``.
         expect: what the probe must find, by fact; filled in as well; ``*`` at the end matches anything. ``{code}`` is
-            the digest of the user's code, or ``*`` if none is baked in.
+            the digest of the user's code, ``{nccl}`` and ``{cudnn}`` are what the framework loads; ``*`` if unknown.
         unchecked: instead of ``expect``: why the probe does not check its version; shown in plans.
         probe: replaces the component's probe.
+        loads: for a framework: where it finds a library (``nccl``, ``cudnn``) of which the lock has no wheel:
+            ``inside`` its own wheel, in the ``base`` image, or as the ``component`` of that name.
         owns: patterns of the Python packages in its layer.
         tied: the component that decides its version, if any.
     """
@@ -198,6 +200,7 @@ class Provider(Record):
     expect: dict[VariableName, OneLine] = {}
     unchecked: Prose | None = None
     probe: tuple[ProbeStep, ...] = ()
+    loads: dict[Name, Literal["inside", "base", "component"]] = {}
     owns: tuple[OneLine, ...] = ()
     tied: Tied | None = None
 

@@ -124,6 +124,9 @@ class Plan(Record):
     flavour: str = Field(default="", description="what distinguishes it from its image line, as in tags")
     unproven: tuple[str, ...] = Field(default=(), description="what is in no image line, such as pytorch 2.16.0")
     components: tuple[PlannedComponent, ...]
+    loads: dict[str, str] = Field(
+        default={}, description="libraries that the framework loads: version, or where it is if that is not known"
+    )
     environment: dict[str, str]
     labels: dict[str, str]
     tags: tuple[str, ...]
@@ -169,6 +172,7 @@ def _labels(plan: Plan) -> dict[str, str]:
     }
     for component in plan.components:
         labels[f"{LABEL}.component.{component.name}"] = f"{component.version} ({component.provider})"
+    labels |= {f"{LABEL}.loads.{name}": version for name, version in plan.loads.items()}
     if plan.unproven:
         labels[f"{LABEL}.unproven"] = ", ".join(plan.unproven)
     if plan.user.entry_point:

@@ -21,6 +21,7 @@ from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
 from trainwright.plan.extend import registry_reference
 from trainwright.plan.fit import objections
 from trainwright.plan.identity import identify
+from trainwright.plan.loaded import expected, loaded, unused
 from trainwright.plan.plan import Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
 from trainwright.plan.request import Request
 
@@ -185,6 +186,9 @@ def _make_plan(
     selections = {name: _closed(chosen, lock) for name, chosen in draft.selections.items()}
     providers = {n: catalog.components[n].component.providers[s.provider] for n, s in selections.items()}
     owned = _share_out(lock, selections, providers)
+    versions = {name: chosen.version for name, chosen in selections.items()}
+    framework = providers.get(line.main) if line.cuda != "cpu" else None
+    loads = loaded(framework, lock.packages if lock else (), versions) if framework else {}
     components: list[PlannedComponent] = []
     environment: dict[str, str] = {}
     path: list[str] = []
@@ -221,6 +225,7 @@ def _make_plan(
         environment |= {key: fill(text, values) for key, text in provider.environment.items()}
         path += [directory for directory in provider.path if directory not in path]
         told = values | {"code": request.user.code_sha256 or "*"}
+        told |= {library: expected(library, loads) for library in ("nccl", "cudnn")}
         wanted = provider.expect_for(chosen.version)
         expect += [Expectation(component=name, fact=fact, value=fill(text, told)) for fact, text in wanted.items()]
         steps = provider.probe or folder.component.probe if wanted else ()
@@ -228,6 +233,7 @@ def _make_plan(
         if chosen.provider != BASE:
             notices += [note.says for note in folder.component.notices if note.unless not in selections]
     notices += _unchecked(selections, providers)
+    notices += unused(line.main, loads, versions)
     if deleted := image_notice(line.base.image):
         notices.append(deleted)
     if path:
@@ -262,6 +268,7 @@ def _make_plan(
         "flavour": _flavour(draft),
         "unproven": draft.unproven,
         "components": tuple(components),
+        "loads": loads,
         "environment": environment,
         "notices": tuple(notices),
         "expect": tuple(expect),

@@ -152,6 +152,7 @@ def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Diffe
     return [
         *_facts(plan, found),
         *_packages(plan, found),
+        *_unmet(plan, found),
         *_environment(plan, found),
         *_labels(plan, found),
         *_loader_path(found),
@@ -196,6 +197,20 @@ def _packages(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Dif
                 seen or "none",
                 "A later layer changed the locked set (see ./invoke render); --with-requirements may only add.",
             )
+
+
+def _unmet(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+    """Requirements of Python packages that the image does not meet; those of a Deep Learning Container are AWS's."""
+    if plan.get("base", {}).get("kind") == "dlc":
+        return
+    for line in found.get("unmet", ()):
+        yield Difference(
+            line.partition(" ")[0],
+            "its requirements",
+            "met",
+            line,
+            "Pin what is missing: packages or constraints of the image line, or your --with-requirements.",
+        )
 
 
 def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:

@@ -59,13 +59,15 @@ def test_backend_is_compiled_in(python):
 
 
 @pytest.mark.usefixtures("requires_gpu", "torch")
-def test_all_reduce(python):
+def test_all_reduce_and_broadcast(python):
     script = """
 import os, torch, torch.distributed as dist
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29518", RANK="0", WORLD_SIZE="1", NCCL_SOCKET_IFNAME="lo")
 dist.init_process_group("nccl")
 value = torch.ones(4, device="cuda")
 dist.all_reduce(value)
+# Larger than any buffer: a plugin that hung here passed every reduction (aws/deep-learning-containers#6551).
+dist.broadcast(torch.ones(64 * 1024 * 1024, device="cuda"), src=0)
 torch.cuda.synchronize()
 print(value.sum().item())
 dist.destroy_process_group()
