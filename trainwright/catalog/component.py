@@ -155,10 +155,12 @@ class ProbeStep(Record):
 
 
 class Tied(Record):
-    """A component whose version follows from another one: it changes only together with that."""
+    """A component whose version follows from another one: it changes only together with that. ``versions``: the known
+    ones, by version of the other."""
 
     to: Name
     why: Prose
+    versions: dict[AnyVersion, AnyVersion] = {}
 
 
 class Provider(Record):

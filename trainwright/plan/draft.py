@@ -70,8 +70,22 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         elif request.allow_unproven and can_move(catalog, name, has, line):
             chosen[name] = _moved(has, wanted)
             unproven.append(f"{name} {wanted}")
+    _follow_pins(request, catalog, chosen)
     ordered = sorted(chosen.items(), key=lambda item: (catalog.components[item[0]].component.order, item[0]))
     return Draft(entry=entry, version=version, selections=dict(ordered), unproven=tuple(unproven))
+
+
+def _follow_pins(request: Request, catalog: Catalog, chosen: dict[str, Selection]) -> None:
+    """Give every component that is tied to a pinned one the version that this one brings, if that is known."""
+    pins = dict(request.set_)
+    for name, has in chosen.items():
+        provider = catalog.components[name].component.providers[has.provider]
+        tied = provider.tied
+        if tied is None or name in pins or tied.to not in chosen or chosen[tied.to].version != pins.get(tied.to):
+            continue
+        brought = tied.versions.get(pins[tied.to])
+        if brought in provider.versions:
+            chosen[name] = has.model_copy(update={"version": brought})
 
 
 def can_move(catalog: Catalog, name: str, selection: Selection, line: ImageLine) -> bool:

@@ -141,6 +141,7 @@ def _torn_ties(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
         if tied is None or tied.to == draft.line.main or tied.to not in draft.selections:
             continue
         torn = tied.to if tied.to in moved else name
-        if torn in moved and not (torn == tied.to and name in pins):
+        known = tied.versions.get(draft.selections[tied.to].version) == chosen.version
+        if torn in moved and not (torn == tied.to and (known or name in pins)):
             fact = (f"{name} is tied to {tied.to}", tied.why)
             yield Objection(frozenset({f"--set {torn}={pins[torn]}"}), frozenset({fact}))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.catalog.catalog import load_catalog
+from trainwright.core.errors import Conflict
 from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -59,6 +60,28 @@ def test_release_is_that_of_the_archive_s_notes(tmp_path):
 def test_later_versions_need_no_notes():
     plan = resolve(make_request(framework="pytorch", cuda="cu113", version="1.12.1"), CATALOG)
     assert "RELEASENOTES" not in render_dockerfile(plan, CATALOG)
+
+
+def test_a_conflict_offers_the_installer_that_brings_the_version():
+    asked = {"framework": "pytorch", "version": "2.9.0", "base": "nvidia"}
+    with pytest.raises(Conflict) as refused:
+        resolve(make_request(**asked, set_=["aws-ofi-nccl=1.20.0"]), CATALOG)
+    commands = [offer["command"] for offer in refused.value.details["offers"]]
+    assert any("--version 2.9.0" in each and each.endswith(" --set efa=1.49.0") for each in commands)
+
+
+@pytest.mark.parametrize(("installer", "hangs"), [("1.47.0", True), ("1.49.0", False)])
+def test_the_plugin_that_hangs_is_named(installer, hangs):
+    """aws/deep-learning-containers#6668, 2026-08-27."""
+    plan = resolve(
+        make_request(framework="pytorch", version="2.9.0", base="nvidia", set_=[f"efa={installer}"]), CATALOG
+    )
+    assert any("1.18.0 hangs in large broadcasts" in notice for notice in plan.notices) == hangs
+
+
+def test_no_line_has_the_plugin_that_hangs():
+    chosen = [each.line.components.get("aws-ofi-nccl") for each in CATALOG.lines]
+    assert "1.18.0" not in {each.version for each in chosen if each and each.provider != "base"}
 
 
 def test_the_twin_s_plugin_says_as_little_as_upstream_s():
