@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.image_line import version_key
+from trainwright.catalog.catalog import Catalog, target_of
+from trainwright.catalog.image_line import Line, version_key
 from trainwright.core.records import Document
 
 
@@ -22,6 +22,7 @@ class LineRow(Document):
     kind: Literal["debian", "nvidia", "dlc"]
     status: Literal["supported", "unmaintained", "end-of-support", "unreleased"]
     needs: Literal["packages", "network"]
+    unpinned: tuple[str, ...] = Field(description="files that nobody publishes a checksum of; a lock records it")
     components: tuple[str, ...]
     options: tuple[str, ...]
 
@@ -67,6 +68,7 @@ def lines(catalog: Catalog, framework: str | None = None, tag: str | None = None
             kind=entry.line.base.kind,
             status=entry.line.status if entry.line.released else "unreleased",
             needs="packages" if catalog.from_packages(entry) else "network",
+            unpinned=_unpinned(catalog, entry),
             components=tuple(sorted(entry.line.components)),
             options=tuple(sorted(entry.line.options)),
         )
@@ -74,6 +76,14 @@ def lines(catalog: Catalog, framework: str | None = None, tag: str | None = None
         if tag is None or entry.line.goes_by_cuda(tag)
     ]
     return ListDocument(schema="trainwright/list/1", lines=tuple(rows))
+
+
+def _unpinned(catalog: Catalog, entry: Line) -> tuple[str, ...]:
+    """The archives of a line's components that have no checksum."""
+    target = target_of(entry.line, entry.line.version)
+    chosen = ((catalog.components[n].component.providers[s.provider], s) for n, s in entry.line.components.items())
+    sources = (source for provider, s in chosen for source in provider.sources_for(s.version, target) or ())
+    return tuple(source.file for source in sources if source.sha256 is None)
 
 
 def components(catalog: Catalog) -> ComponentsDocument:

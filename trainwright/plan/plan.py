@@ -141,6 +141,11 @@ class Plan(Record):
         python = any(s.package and "==" in s.package for c in self.components for s in c.sources)
         return bool(self.unproven) and not python
 
+    @property
+    def unpinned(self) -> tuple[str, ...]:
+        """The files that a build downloads without a checksum, as nobody publishes one."""
+        return tuple(str(each.file) for c in self.components for each in c.archives if each.sha256 is None)
+
     def component(self, name: str) -> PlannedComponent | None:
         """The component of that name, or None."""
         return next((c for c in self.components if c.name == name), None)
