@@ -14,6 +14,7 @@ from trainwright.user.files import UserFiles
 
 SCHEMA = "trainwright/plan/1"
 LABEL = "io.trainwright"
+CODE = "/opt/ml/code"  # where the toolkit looks for code in the image
 # Added to an image when it is built: a Dockerfile does not contain its id, which follows from it.
 PLAN_LABEL = f"{LABEL}.plan"
 

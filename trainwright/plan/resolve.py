@@ -22,7 +22,7 @@ from trainwright.plan.extend import registry_reference
 from trainwright.plan.fit import objections
 from trainwright.plan.identity import identify
 from trainwright.plan.loaded import expected, loaded, unused
-from trainwright.plan.plan import Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
+from trainwright.plan.plan import CODE, Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
 from trainwright.plan.request import Request
 
 BASES = {"debian": "Debian root file system", "nvidia": "nvidia/cuda image", "dlc": "AWS Deep Learning Container"}
@@ -241,7 +241,9 @@ def _make_plan(
         rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
         environment = {"PATH": ":".join([*path, rest]), **environment}
     if request.user.entry_point:
-        environment["SAGEMAKER_PROGRAM"] = request.user.entry_point
+        # As AWS's guide to one's own containers sets them, also in front of a Deep Learning Container's PATH.
+        environment = {**environment, "PATH": f"{CODE}:{environment.get('PATH', '${PATH}')}"}
+        environment |= {"SAGEMAKER_PROGRAM": request.user.entry_point, "SAGEMAKER_SUBMIT_DIRECTORY": CODE}
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
     if request.user.secrets:
         notices.append(f"because of --allow-secrets, these enter the image: {', '.join(request.user.secrets)}")

@@ -217,7 +217,8 @@ def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[
     """Variables of the plan that are missing in a container, and those that no image may set."""
     variables: Mapping[str, str] = found.get("environment", {})
     for name, value in plan.get("environment", {}).items():
-        if variables.get(name) != value:
+        seen, (own, _, rest) = variables.get(name), value.partition("${PATH}")
+        if seen != value and (own == value or seen is None or not (seen.startswith(own) and seen.endswith(rest))):
             yield Difference(
                 "environment",
                 name,

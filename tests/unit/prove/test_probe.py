@@ -353,3 +353,12 @@ def test_unmet_requirements_are_differences_except_in_a_container_of_aws() -> No
     found = found_with(unmet=[UNMET.strip()])
     assert keys(found) == [("smdistributed-modelparallel", "its requirements", "met", UNMET.strip())]
     assert keys(found, {**PLAN, "base": {"kind": "dlc"}}) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "differs"), [("/opt/ml/code:/opt/conda/bin:/usr/bin", False), ("/opt/conda/bin", True), ("", True)]
+)
+def test_a_path_in_front_of_one_that_is_not_known(seen: str, differs: bool) -> None:
+    plan = {**PLAN, "environment": {"PATH": "/opt/ml/code:${PATH}"}}
+    found = found_with(environment={"PATH": seen})
+    assert [fact for _, fact, _, _ in keys(found, plan)] == (["PATH"] if differs else [])
