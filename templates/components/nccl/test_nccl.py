@@ -32,6 +32,11 @@ def test_one_copy(probe):
     assert len(files) == 1, f"which of them a process gets depends on who loads it first: {files}"
 
 
+@pytest.mark.usefixtures("of_the_container")
+def test_it_is_found_by_name(python):
+    python("import ctypes; ctypes.CDLL('libnccl.so.2').ncclGetVersion")
+
+
 @pytest.mark.usefixtures("torch", "of_the_container")
 def test_torch_and_library_agree(python, library):
     script = f"""

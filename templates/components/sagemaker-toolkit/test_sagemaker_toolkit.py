@@ -34,6 +34,10 @@ def own_entrypoint(plan):
 
 
 @pytest.mark.usefixtures("own_entrypoint")
+def test_the_folder_of_the_platform_is_there(host):
+    assert host.file("/opt/ml").is_directory
+
+
 def test_a_stop_reaches_the_script(training_job, within, probe):
     assert probe["image"]["entrypoint"] == ["/usr/local/bin/training-init"]
     training_job.prepare({"train.py": STOPPED})
