@@ -81,6 +81,7 @@ def render(plan: Plan, catalog: Catalog) -> str:
             old_python=version_key(plan.python) < version_key(load_tools().uv.python),
             build_packages=_packages(plan, "build"),
             archives=[archive for c in plan.components for archive in c.archives],
+            components_with_wheels=[c for c in plan.components if c.wheel_archives],
             sdist_components=[c for c in plan.components if c.sdists and c.values.get("sdists") != OWN_STAGE],
             environment=first,
             baked_environment=baked,
