@@ -163,6 +163,21 @@ class Tied(Record):
     versions: dict[AnyVersion, AnyVersion] = {}
 
 
+class Licence(Record):
+    """The licence of what a provider puts into an image.
+
+    Attributes:
+        name: an SPDX identifier, or the name that its owner gives it.
+        redistribute: whether the bytes may be passed on, as in a public registry: ``conditions`` if only under
+            conditions beyond a notice; ``no`` also if no permission is published.
+        text: where the text is, for licences without an SPDX identifier.
+    """
+
+    name: OneLine
+    redistribute: Literal["yes", "conditions", "no"] = "yes"
+    text: Url | None = None
+
+
 class Provider(Record):
     """One way to get a component.
 
@@ -184,6 +199,7 @@ class Provider(Record):
         probe: replaces the component's probe.
         loads: for a framework: where it finds a library (``nccl``, ``cudnn``) of which the lock has no wheel:
             ``inside`` its own wheel, in the ``base`` image, or as the ``component`` of that name.
+        licence: if it differs from the component's.
         owns: patterns of the Python packages in its layer.
         tied: the component that decides its version, if any.
     """
@@ -203,6 +219,7 @@ class Provider(Record):
     unchecked: Prose | None = None
     probe: tuple[ProbeStep, ...] = ()
     loads: dict[Name, Literal["inside", "base", "component"]] = {}
+    licence: Licence | None = None
     owns: tuple[OneLine, ...] = ()
     tied: Tied | None = None
 
@@ -257,6 +274,7 @@ class Component(Record):
     summary: Prose
     order: int = Field(description="position of its layers: what changes least comes first")
     providers: dict[Name, Provider]
+    licence: Licence | None = None
     requires: tuple[Name, ...] = ()
     excludes: tuple[Name, ...] = ()
     provides: tuple[Name, ...] = ()

@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from trainwright.catalog.component import ProbeStep, SystemPackages
+from trainwright.catalog.component import Licence, ProbeStep, SystemPackages
 from trainwright.catalog.image_line import Evidence
 from trainwright.core.records import Record
 from trainwright.user.files import UserFiles
@@ -74,6 +74,7 @@ class PlannedComponent(Record):
     system: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
     files: dict[str, str] = {}
+    licence: Licence | None = None
     evidence: tuple[Evidence, ...] = ()
 
     @property
@@ -141,6 +142,20 @@ class Plan(Record):
         """Whether its Python packages are not locked yet; such a plan cannot be built."""
         python = any(s.package and "==" in s.package for c in self.components for s in c.sources)
         return bool(self.unproven) and not python
+
+    @property
+    def licences(self) -> list[str]:
+        """A line per component whose licence is known: what it is and what it comes under."""
+        rows = ((f"{c.name} {c.version} ({c.provider})", c.licence) for c in self.components)
+        return [
+            f"{what}: {own.name}{f', {own.text}' if own.text else ''}; redistribution: {own.redistribute}"
+            for what, own in rows
+            if own is not None
+        ]
+
+    def restricted(self, word: str) -> tuple[str, ...]:
+        """The components whose licence says so of redistribution: ``conditions`` or ``no``."""
+        return tuple(c.name for c in self.components if c.licence is not None and c.licence.redistribute == word)
 
     @property
     def unpinned(self) -> tuple[str, ...]:

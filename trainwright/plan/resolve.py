@@ -21,6 +21,7 @@ from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
 from trainwright.plan.extend import registry_reference
 from trainwright.plan.fit import objections
 from trainwright.plan.identity import identify
+from trainwright.plan.licences import redistribution
 from trainwright.plan.loaded import expected, loaded, unused
 from trainwright.plan.plan import CODE, Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
 from trainwright.plan.request import Request
@@ -219,6 +220,7 @@ def _make_plan(
                 system=_system_packages(provider, line, values),
                 compile_memory_gb=provider.compile_memory_gb,
                 files=folder.files,
+                licence=None if chosen.provider == BASE else provider.licence or folder.component.licence,
                 evidence=line.evidence if name == line.main and not draft.unproven else (),
             )
         )
@@ -236,6 +238,7 @@ def _make_plan(
     notices += unused(line.main, loads, versions)
     if deleted := image_notice(line.base.image):
         notices.append(deleted)
+    notices += redistribution(components)
     if path:
         # A Deep Learning Container keeps its own PATH.
         rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"

@@ -59,14 +59,14 @@ def test_what_is_missing_is_named(tmp_path, need):
 
 
 @pytest.mark.parametrize(
-    ("cuda", "version", "base", "checked"),
+    ("framework", "version", "base", "checked"),
     [
-        ("cu113", "1.10.2", "nvidia", {"pytorch", "torchvision", *SMDISTRIBUTED}),
-        ("cu124", "2.6.0", "debian", set()),
-        ("cu129", "2.8.0", "dlc", set()),
+        ("pytorch", "1.10.2", "nvidia", {"pytorch", "torchvision", *SMDISTRIBUTED}),
+        ("pytorch", "2.6.0", "debian", set()),
+        ("pytorch-trcomp", "1.12.0", "dlc", set()),
     ],
 )
-def test_every_fetched_wheel_is_read_except_in_a_container_of_aws(cuda, version, base, checked):
-    plan = resolve(make_request(framework="pytorch", cuda=cuda, version=version, base=base), CATALOG)
+def test_every_fetched_wheel_is_read_except_in_a_container_of_aws(framework, version, base, checked):
+    plan = resolve(make_request(framework=framework, version=version, base=base), CATALOG)
     found = stages(render_dockerfile(plan, CATALOG))
     assert {each.name for each in found if any(" wheel-needs " in step for step in each.instructions)} == checked
