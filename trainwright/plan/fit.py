@@ -86,13 +86,14 @@ def keeps(word: str, draft: Draft) -> bool:
         return value == USER or value in line.components or value in line.options
     if flag == "--set":
         name, _, version = value.partition("=")
-        return name in draft.selections and same_version(draft.selections[name].version, version)
-    has = {
+        has = draft.selections.get(name)
+        return has is not None and (has.provider == version or same_version(has.version, version))
+    own = {
         "--framework": line.framework,
         "--python": line.python,
         "--base": line.base.kind,
     }
-    return flag == "--without" or value == has[flag]
+    return flag == "--without" or value == own[flag]
 
 
 def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:

@@ -16,7 +16,9 @@ from trainwright.catalog.image_line import ImageLine, Selection, begins, cuda_ta
 from trainwright.catalog.nvidia_images import image_notice
 from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
+from trainwright.core.text import fits
 from trainwright.plan.conflict import conflict, offers
+from trainwright.plan.differences import differences, flavour, pinned
 from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
 from trainwright.plan.extend import registry_reference
 from trainwright.plan.fit import objections
@@ -24,7 +26,7 @@ from trainwright.plan.identity import identify
 from trainwright.plan.licences import redistribution
 from trainwright.plan.loaded import expected, loaded, unused
 from trainwright.plan.plan import CODE, Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
-from trainwright.plan.request import Request
+from trainwright.plan.request import PROVIDER, Request
 
 BASES = {"debian": "Debian root file system", "nvidia": "nvidia/cuda image", "dlc": "AWS Deep Learning Container"}
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -106,7 +108,7 @@ def _worth(draft: Draft) -> tuple[Any, ...]:
         not draft.unproven,
         line.released,
         line.cuda != "cpu",
-        -len(_pinned(draft)),
+        -len(pinned(draft)),
         version_key(line.cuda),
         version_key(line.version),
         line.base.kind == "debian",
@@ -140,6 +142,14 @@ def _check_names(request: Request, catalog: Catalog) -> None:
     if request.base is not None and request.base not in BASES:
         raise RequestError(f"--base {request.base}: no such kind of base. {did_you_mean(request.base, BASES)}")
     pinned = tuple(name for name, _ in request.set_)
+    for name, wanted in request.set_:
+        providers = catalog.components[name].component.providers if name in catalog.components else {}
+        if providers and fits(PROVIDER, wanted) and wanted not in providers:
+            raise RequestError(
+                f"--set {name}={wanted}: not NAME=VERSION, and {name} has no provider {wanted}. "
+                f"{did_you_mean(wanted, providers)}",
+                remedy=f"For example: --set {name}={next(iter(providers))}",
+            )
     for flag, names in (("--with", request.with_), ("--without", request.without), ("--set", pinned)):
         for name in names:
             # Names that rules foresee are valid: the answer is a conflict with the rule, not "no such component".
@@ -255,7 +265,7 @@ def _make_plan(
             f"{line.framework} {line.version} is {line.status.replace('-', ' ')}: no fixes come from upstream"
         )
     notices += incompatibilities.notices(catalog.rules.rules, facts_of(request, draft))
-    notices += _differences(draft, lock)
+    notices += differences(draft, lock)
     notices += _others(request, catalog, draft)
     image = base(line)
     fields: dict[str, Any] = {
@@ -270,7 +280,7 @@ def _make_plan(
             digest=image.rpartition("@")[2] if image and "@" in image else None,
             build_image=line.base.build_image if line.base.build_image != image else None,
         ),
-        "flavour": _flavour(draft),
+        "flavour": flavour(draft),
         "unproven": draft.unproven,
         "components": tuple(components),
         "loads": loads,
@@ -301,43 +311,6 @@ def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
         return []
     named = ", ".join(sorted((v.partition("+")[0] for v in versions), key=version_key, reverse=True))
     return [f"{draft.line.framework} {draft.version} is the newest for {draft.line.cuda_tag}; --version takes {named}"]
-
-
-def _pinned(draft: Draft) -> dict[str, tuple[str, str]]:
-    """Components changed by ``--set``: the line's version and the pinned one."""
-    own = {**draft.line.options, **draft.line.components}
-    return {
-        name: (own[name].version, chosen.version)
-        for name, chosen in draft.selections.items()
-        if name in own and name != draft.line.main and chosen.version not in (own[name].version, OPEN)
-    }
-
-
-def _flavour(draft: Draft) -> str:
-    """What distinguishes the image from its line, as in a tag."""
-    own = draft.line.components
-    parts = [draft.line.variant] if draft.line.variant else []
-    parts += [name for name in sorted(draft.selections) if name not in own]
-    parts += [f"no-{name}" for name in sorted(own) if name not in draft.selections]
-    parts += [f"{name}{version.replace('+', '.')}" for name, (_, version) in sorted(_pinned(draft).items())]
-    return "-".join([*parts, "unproven"] if draft.unproven else parts)
-
-
-def _differences(draft: Draft, lock: Lock | None) -> list[str]:
-    """What a user should know about a plan that differs from its line."""
-    told = [
-        f"{name} {version} was asked for; {draft.file} has {own}"
-        for name, (own, version) in sorted(_pinned(draft).items())
-    ]
-    if draft.unproven:
-        told.append(
-            f"unproven: {', '.join(draft.unproven)}; the rest is as in {draft.file}, and this combination is untested"
-        )
-        if lock is None:
-            told.append(
-                "its Python packages have no lock yet; build and render make one, which needs the package index"
-            )
-    return told
 
 
 def _closed(selection: Selection, lock: Lock | None) -> Selection:
