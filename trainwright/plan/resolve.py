@@ -25,7 +25,17 @@ from trainwright.plan.fit import objections
 from trainwright.plan.identity import identify
 from trainwright.plan.licences import redistribution
 from trainwright.plan.loaded import expected, loaded, unused
-from trainwright.plan.plan import CODE, Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
+from trainwright.plan.plan import (
+    CODE,
+    JOB_CONSTRAINTS,
+    Base,
+    Expectation,
+    Plan,
+    PlannedComponent,
+    PlannedProbe,
+    PlannedSource,
+    finish,
+)
 from trainwright.plan.request import PROVIDER, Request
 
 BASES = {"debian": "Debian root file system", "nvidia": "nvidia/cuda image", "dlc": "AWS Deep Learning Container"}
@@ -253,6 +263,7 @@ def _make_plan(
         # A Deep Learning Container keeps its own PATH.
         rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
         environment = {"PATH": ":".join([*path, rest]), **environment}
+    environment |= JOB_CONSTRAINTS
     if request.user.entry_point:
         # As AWS's guide to one's own containers sets them, also in front of a Deep Learning Container's PATH.
         environment = {**environment, "PATH": f"{CODE}:{environment.get('PATH', '${PATH}')}"}

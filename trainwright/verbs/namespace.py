@@ -19,8 +19,9 @@ from trainwright.verbs.push import push
 from trainwright.verbs.rehearse import rehearse
 from trainwright.verbs.render import render
 from trainwright.verbs.smoke import smoke
+from trainwright.verbs.sources import sources
 
 namespace = Collection(
-    *(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, push, pipeline),
+    *(list_, plan, explain, sources, render, lock, build, mirror, smoke, rehearse, push, pipeline),
     *(estimator, preflight, diagnose, doctor),
 )
