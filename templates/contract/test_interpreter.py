@@ -89,4 +89,9 @@ def test_a_job_cannot_replace_the_image_s_packages(python, within):
 def test_environment_is_the_plan_s(host, plan):
     # What a process in a running container really sees, not what the image's configuration says.
     seen = json.loads(host.check_output("python3 -c 'import json, os; print(json.dumps(dict(os.environ)))'"))
-    assert {name: seen.get(name) for name in plan["environment"]} == plan["environment"]
+    # In a container of AWS's the plan puts folders in front of a PATH that it does not know.
+    wanted = dict(plan["environment"])
+    for name, value in plan["environment"].items():
+        if value.endswith("${PATH}") and seen.get(name, "").startswith(value[: -len("${PATH}")]):
+            wanted[name] = seen[name]
+    assert {name: seen.get(name) for name in wanted} == wanted

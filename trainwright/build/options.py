@@ -39,6 +39,10 @@ class BuildOptions(Words):
         description="the builder pushes the image to this repository, without a tag; it is pulled and proven here",
     )
 
+    allow_redistribution: bool = Field(
+        default=False, description="--registry may be a public one, although licences restrict redistribution"
+    )
+
     @property
     def mode(self) -> Mode:
         """The kind of progress, which is one that there is."""

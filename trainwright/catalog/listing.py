@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.image_line import Line, begins, version_key
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import Document
@@ -24,6 +24,7 @@ class LineRow(Document):
     kind: Literal["debian", "nvidia", "dlc"]
     status: Literal["supported", "unmaintained", "end-of-support", "unreleased"]
     needs: Literal["packages", "network"]
+    unpinned: tuple[str, ...] = Field(description="files that nobody publishes a checksum of; a lock records it")
     components: tuple[str, ...]
     options: tuple[str, ...]
 
@@ -89,12 +90,21 @@ def lines(catalog: Catalog, entries: Iterable[Line]) -> ListDocument:
             kind=entry.line.base.kind,
             status=entry.line.status if entry.line.released else "unreleased",
             needs="packages" if catalog.from_packages(entry) else "network",
+            unpinned=_unpinned(catalog, entry),
             components=tuple(sorted(entry.line.components)),
             options=tuple(sorted(entry.line.options)),
         )
         for entry in entries
     ]
     return ListDocument(schema="trainwright/list/1", lines=tuple(rows))
+
+
+def _unpinned(catalog: Catalog, entry: Line) -> tuple[str, ...]:
+    """The archives of a line's components that have no checksum."""
+    target = target_of(entry.line, entry.line.version)
+    chosen = ((catalog.components[n].component.providers[s.provider], s) for n, s in entry.line.components.items())
+    sources = (source for provider, s in chosen for source in provider.sources_for(s.version, target) or ())
+    return tuple(source.file for source in sources if source.sha256 is None)
 
 
 def components(catalog: Catalog) -> ComponentsDocument:

@@ -208,6 +208,8 @@ class PlainView(_Lines):
 
 def _summary(progress: BuildProgress, seconds: float) -> str:
     counts = progress.counts
+    if not counts.total and not progress.problem:
+        return f"no step had to run, {duration(seconds)}"
     parts = [f"{counts.done} of {counts.total} steps", f"{counts.cached} from the cache"]
     if counts.failed:
         parts.append(f"{counts.failed} failed")

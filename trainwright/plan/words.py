@@ -28,7 +28,8 @@ class RequestWords(Words):
     set_: tuple[str, ...] = Field(
         default=(),
         alias="set",
-        description="pin a component to another version, NAME=VERSION: nccl=2.21.5 (may be repeated)",
+        description="pin a component to another version, NAME=VERSION: nccl=2.21.5, or take it from another provider: "
+        "pytorch=index (may be repeated)",
     )
     allow_unproven: bool = Field(
         default=False, description="try a version that no image line has, based on the nearest one"

@@ -26,6 +26,7 @@ from trainwright.plan.plan import Plan
 from trainwright.site.site import Site
 from trainwright.site.web import FAILURES, NO_ANSWER, open_url, reason
 from trainwright.sources import locations
+from trainwright.sources.base_image import elsewhere
 from trainwright.sources.inputs import Input, Inputs
 
 SECONDS = 5.0  # for all sources together
@@ -244,6 +245,7 @@ def _failure(missing: list[tuple[Source, dict[str, str]]], inputs: Inputs) -> So
             f"or a mirror of its registry ([registries] there), or copy {by_kind['base image'].name} here: "
             "docker load -i FILE"
         )
+        ways += elsewhere(by_kind["base image"].name)
         if ".dkr.ecr." in by_kind["base image"].name:
             host = by_kind["base image"].name.partition("/")[0]
             region = host.split(".")[3]

@@ -51,8 +51,11 @@ def list_(flags: ListFlags) -> None:
 
 def lines_text(document: ListDocument) -> str:
     """A line per image line."""
-    head = ("framework", "version", "cuda", "python", "base", "kind", "needs", "status", "options")
-    rows = [(*(str(getattr(row, key)) for key in head[:-1]), ",".join(row.options)) for row in document.lines]
+    head = ("framework", "version", "cuda", "python", "base", "kind", "needs", "status", "unpinned", "options")
+    rows = [
+        (*(str(getattr(row, key)) for key in head[:-2]), str(len(row.unpinned) or "-"), ",".join(row.options))
+        for row in document.lines
+    ]
     return table([head, *rows])
 
 

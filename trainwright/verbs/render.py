@@ -32,6 +32,12 @@ def render(flags: RenderFlags) -> None:
     from trainwright.verbs.documents import RenderedFolder, RenderedText
 
     inputs = known(run(upto("gather"), begin(flags)).inputs)
+    if unpinned := inputs.plan.unpinned:
+        every = sum(len(component.archives) for component in inputs.plan.components)
+        say(
+            f"{len(unpinned)} of {every} archives are not pinned, as nobody publishes their checksums; ./invoke lock "
+            f"records those of the first download: {', '.join(unpinned)}"
+        )
     if flags.output is None:
         text = render_dockerfile(inputs.plan, inputs.catalog)
         if flags.json_:

@@ -125,10 +125,13 @@ def check(state: State) -> State:
     from trainwright.build.build import builder_of
     from trainwright.engine import engine as engines
     from trainwright.engine.setup import ensure_tool
+    from trainwright.plan.licences import check_public
     from trainwright.plan.plan_lock import lock_path
     from trainwright.sources import reachability
 
     inputs, options = known(state.inputs), known(state.options)
+    if options.registry is not None:
+        check_public(inputs.plan, options.registry, allowed=options.allow_redistribution)
     if inputs.lock is not None:
         state.say(f"with the lock {lock_path(inputs.plan, inputs.site)}")
     for notice in inputs.plan.notices:

@@ -198,7 +198,7 @@ def test_the_engine_is_asked_for_a_base_image(monkeypatch):
 
         def get_registry_data(self, name: str) -> None:
             self.asked.append(name)
-            if name.startswith("gone"):
+            if name.startswith(("gone", "nvidia/cuda:11.2.1")):
                 from docker.errors import NotFound
 
                 raise NotFound("404", explanation=f"manifest of {name} unknown")
@@ -214,3 +214,5 @@ def test_the_engine_is_asked_for_a_base_image(monkeypatch):
     assert "nearest" not in failure.remedy
     assert "no answer" in refused(plan_with(image="silent.example/base:1"), seconds=0.3).message
     assert Registry.asked == ["good.example/base:1", "gone.example/base:1", "silent.example/base:1"]
+    deleted = refused(plan_with(image="nvidia/cuda:11.2.1-base-ubuntu20.04"))
+    assert "nvidia/cuda:11.2.2-base-ubuntu20.04" in deleted.remedy
