@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -297,7 +298,18 @@ class SpareEngine:
         mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
         for mount in sorted((m for m in mounts if m.startswith(str(self.folder))), reverse=True):
             subprocess.run(["umount", "-l", mount], check=False)
+        if self.networks:
+            _remove_bridges()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _remove_bridges() -> None:
+    """The bridges of networks in the second engine, which outlive it: 16 would use up its addresses."""
+    shown = subprocess.run(["ip", "-json", "-4", "address"], capture_output=True, text=True, check=True)
+    for link in json.loads(shown.stdout):
+        held = (ip_address(row["local"]) in ip_network(ADDRESSES) for row in link["addr_info"])
+        if link["ifname"].startswith("br-") and any(held):
+            subprocess.run(["ip", "link", "delete", link["ifname"]], check=False)
 
 
 def _descendants(pid: int) -> list[int]:
