@@ -45,7 +45,8 @@ RUN --mount=type=bind,source=components/ssh,target=/mnt,rw \
 # What a job installs when it starts may add to these packages, but not change them; docs/images.md has the way out.
 RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw \
     mkdir -p /etc/trainwright \
-    && /mnt/uv pip list --python "$(command -v python3)" --break-system-packages --format freeze | grep -vE '^(pip|setuptools|wheel)==' > /etc/trainwright/constraints.txt
+    && /mnt/uv pip list --python "$(command -v python3)" --break-system-packages --format freeze > /mnt/packages \
+    && sed -E '/^(pip|setuptools|wheel)==/d' /mnt/packages > /etc/trainwright/constraints.txt
 
 # Register all library directories added above with the loader.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
