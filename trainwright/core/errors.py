@@ -115,8 +115,11 @@ class InternalError(Failure):
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most similar to ``word``, best first; may be empty."""
     # A YAML key need not be text: `on` is read as true.
-    # The comparison takes time in proportion to both lengths; none of our names is longer.
-    return difflib.get_close_matches(str(word)[:100], list(known), n=count, cutoff=0.5)
+    # The comparison takes time in proportion to both lengths; none of our names is longer. What begins every flag makes
+    # none of them similar.
+    names = {name.removeprefix("--"): name for name in known}
+    found = difflib.get_close_matches(str(word)[:100].removeprefix("--"), list(names), n=count, cutoff=0.5)
+    return [names[name] for name in found]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
