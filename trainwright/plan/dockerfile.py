@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from trainwright.core.errors import RequestError, did_you_mean
 
 _FROM = re.compile(r"FROM\s+(\S+)(?:\s+AS\s+(\S+))?", re.IGNORECASE)
+# The last step, which is of no component: its first command is ldconfig.
+_OF_ALL = re.compile(r"RUN (?:--mount=\S+ )*(?:\\\n\s*)?ldconfig\b")
 _MARK = re.compile(r"# ([a-z0-9-]+) (\S+) \(([a-z0-9-]+)\)$")
 # BuildKit counts these as steps of a stage, the FROM included unless it names another stage or scratch.
 _COUNTED = {"RUN", "COPY", "ADD", "WORKDIR"}
@@ -76,7 +78,7 @@ def steps(dockerfile: str) -> list[LayerStep]:
         elif mark:
             component = marked = mark[1]
         elif text.split(maxsplit=1)[0].upper() in _COUNTED:
-            owner = "os" if text.startswith("RUN ldconfig") and stage == "final" else component
+            owner = "os" if _OF_ALL.match(text) and stage == "final" else component
             found.append(LayerStep(stage, text, owner))
     return found
 

@@ -28,7 +28,8 @@ COPY a b
 # metis 5.1.0 (debian)
 COPY --from=metis /opt/metis /opt/metis
 RUN --mount=type=bind,from=metis,source=/a,target=/b true
-RUN ldconfig
+RUN --mount=type=bind,from=metis,source=/a,target=/b \\
+    ldconfig && true
 LABEL a=b
 """
 

@@ -42,14 +42,12 @@ RUN --mount=type=bind,source=components/ssh,target=/mnt,rw \
     rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 \
     && cat /etc/ssh/sshd_config >> /mnt/sshd_config && cat /mnt/sshd_config > /etc/ssh/sshd_config
 
-# What a job installs when it starts may add to these packages, but not change them; docs/images.md has the way out.
+# The loader gets to know all library directories added above. What a job installs when it starts may add to the
+# packages of the image, but not change them; docs/images.md has the way out.
 RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw \
-    mkdir -p /etc/trainwright \
-    && /mnt/uv pip list --python "$(command -v python3)" --break-system-packages --format freeze > /mnt/packages \
+    ldconfig && rm -f /var/cache/ldconfig/aux-cache && mkdir -p /etc/trainwright \
+    && /mnt/uv pip list --python "$(command -v python3)" --format freeze > /mnt/packages \
     && sed -E '/^(pip|setuptools|wheel)==/d' /mnt/packages > /etc/trainwright/constraints.txt
-
-# Register all library directories added above with the loader.
-RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
 ENV PIP_CONSTRAINT=/etc/trainwright/constraints.txt \
     UV_CONSTRAINT=/etc/trainwright/constraints.txt
 
