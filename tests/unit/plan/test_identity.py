@@ -97,7 +97,7 @@ def replace(file: Path, old: str, new: str) -> None:
 
 SAID = {
     "a comment of jinja": (SKELETON, r"\A", "{# for whoever reads on #}\n"),
-    "a comment of the Dockerfile": (SKELETON, "^# The loader gets to know all library", "# From here on the loader knows all library"),
+    "a comment of the Dockerfile": (SKELETON, "^# The loader gets to", "# Now the loader gets to"),
     "a comment of a component": (f"{METIS}/Dockerfile.j2", "^# Both archives", "# The archives"),
     "a comment within an instruction": (f"{METIS}/Dockerfile.j2", r"^    && LDFLAGS", "# and then\n    && LDFLAGS"),
     "an empty line": (f"{METIS}/Dockerfile.j2", "^RUN echo", "\n\nRUN echo"),
