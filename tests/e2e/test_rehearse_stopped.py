@@ -134,15 +134,15 @@ def test_an_interruption_at_any_moment_leaves_nothing(environment, cpu_image, do
         assert not list((state / "rehearsals").glob("*/work")), f"after {tenths / 10} s"
 
 
-@pytest.mark.parametrize("mend", ["doctor", "rehearse"])
-def test_what_a_kill_left_is_cleared(environment, program, rehearse, cpu_image, docker, state, tmp_path, mend):
+@pytest.mark.parametrize("verb", ["doctor", "rehearse"])
+def test_what_a_kill_left_is_cleared(environment, program, rehearse, cpu_image, docker, state, tmp_path, verb):
     (tmp_path / "train.py").write_text(WAIT)
     running = start(environment, cpu_image, tmp_path / "train.py")
     running.kill()
     running.communicate()
     assert len(left(docker)) == 2, "a container and its network"
     assert list((state / "rehearsals").glob("*/work"))
-    if mend == "doctor":
+    if verb == "doctor":
         found = {row["check"]: row for row in program("doctor", "--json").json["findings"]}
         assert found["leftovers"]["severity"] == "warning"
         found = {row["check"]: row for row in program("doctor", "--fix", "--json").json["findings"]}

@@ -24,7 +24,7 @@ from trainwright.site.apt_sources import DEBIAN_SUITES
 EPOCH = 1_700_000_000
 WIDTH = 150  # characters of a filled line: mounts, packages, labels
 # Variables that come last: the entry point, which changes often, and bash's start-up file, which inspects the machine
-# that runs the image and must not run during the build. The constraints of jobs are none of the build's.
+# that runs the image and must not run during the build. The constraints are for jobs; the build does not use them.
 LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "SAGEMAKER_SUBMIT_DIRECTORY", "BASH_ENV", *JOB_CONSTRAINTS})
 # Python 3.6 comes with pip 9 or 18, which support only manylinux1 wheels; 3.7 with pip 19.3 or newer.
 OLDEST_GOOD_PIP = (3, 7)

@@ -83,7 +83,7 @@ def log_files(path: Path) -> list[Log]:
     """The logs of a file, or of every file of a folder and its subfolders (an export of CloudWatch).
 
     Raises:
-        RequestError: there is none.
+        RequestError: the folder contains no log file.
     """
     if path.is_dir():
         # `aws-logs-write-test` is what CloudWatch leaves in a bucket before an export.
