@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.image_line import ImageLine, Line, Selection, begins, cuda_tag, version_key
+from trainwright.catalog.image_line import BASE, ImageLine, Line, Selection, begins, cuda_tag, version_key
 from trainwright.catalog.incompatibilities import Composition, Fact
-from trainwright.plan.extend import extended
+from trainwright.plan.extend import extended, with_evidence
 from trainwright.plan.request import Request
 
 USER = "user"
@@ -46,9 +46,13 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     """
     if request.base == "dlc" and entry.line.base.kind != "dlc":
         entry = extended(entry) or entry
+    entry = with_evidence(entry)
     line = entry.line
     chosen = {n: s for n, s in line.components.items() if n not in request.without}
     chosen |= {name: line.options[name] for name in request.with_ if name in line.options}
+    if line.base.kind == "dlc":  # the build looks whether the base image has it
+        asked = (name for name in request.with_ if name not in chosen and name in catalog.components)
+        chosen |= {name: Selection(provider=BASE) for name in asked}
     if request.user.requirements or request.user.code or USER in request.with_:
         chosen[USER] = Selection(provider="files", version="1")
     catalog.check_references(entry, chosen)
@@ -63,6 +67,9 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         if has is None or same_version(has.version, wanted):
             continue
         component = catalog.components[name].component
+        if has == Selection(provider=BASE):
+            chosen[name] = Selection(provider=BASE, version=wanted)  # the build looks whether it is so
+            continue
         # Another minor version of Python would need other files of every package.
         other = INTERPRETER in component.provides and not begins(wanted, line.python)
         if wanted in component.providers[has.provider].versions and not other:
@@ -140,19 +147,21 @@ def facts_of(request: Request, draft: Draft) -> Composition:
     components: dict[str, Fact] = {}
     packages: dict[str, Fact] = {}
     for name, selection in draft.selections.items():
+        if selection == Selection(provider=BASE) or line.components.get(name) == Selection(provider=BASE):
+            continue  # nobody knows it yet, and rules are for images of one's own
         own = {**line.options, **line.components}.get(name, selection)
         added = frozenset({f"--with {name}"} if name in request.with_ and name not in line.components else ())
         if name in pins and not same_version(own.version, pins[name]):
             words = frozenset({f"--set {name}={pins[name]}"})
             components[name] = Fact(pins[name], words, own.version, added, selection.provider)
         else:
-            has = None if selection.version == OPEN else selection.version
+            has = None if selection.version in (OPEN, "") else selection.version
             components[name] = Fact(has, added=added, provider=selection.provider)
         for requirement in selection.packages:
             package, _, pinned = requirement.partition("==")
             packages[package] = Fact(pinned or None, added=added)
     for name in request.with_:
-        if name not in components:
+        if name not in components and name not in draft.selections:
             words = frozenset({f"--set {name}={pins[name]}"} if name in pins else ())
             components[name] = Fact(pins.get(name), words, added=frozenset({f"--with {name}"}))
     cuda = None if request.cuda is None else cuda_tag(request.cuda)

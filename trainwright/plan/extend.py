@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from trainwright.catalog.catalog import BASE
-from trainwright.catalog.image_line import Evidence, Line, LineBase, Selection
+from trainwright.catalog.image_line import BASE, Evidence, ImageLine, Line, LineBase, Selection
 from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.sagemaker.dlc_contents import contents_of
 
 # The region of AWS's first registry, if none is given.
 DEFAULT_REGION = "us-west-2"
+# What every training container of AWS has, whatever else is known of it.
+AT_LEAST = ("ssh", "sagemaker-toolkit")
 
 
 def extended(entry: Line) -> Line | None:
     """The line that starts from the Deep Learning Container of the same framework, CUDA and Python.
 
-    That container already has everything in the line, so its components become those of the base image.
+    Only what the container's name states is claimed: Python, the framework and CUDA. What else it holds has no version
+    here: its build looks (:mod:`trainwright.prove.base`).
 
     Returns:
         None if AWS has not published such a container, or the line is not one of AWS's.
@@ -37,9 +40,36 @@ def extended(entry: Line) -> Line | None:
     read = max(source.date for source in load_dlc().provenance.images if isinstance(source, Snapshot))
     evidence = Evidence(source=image.evidence[0], date=str(read), says=says)
     base = LineBase(kind="dlc", os=line.base.os, image=f"{image.repository}:{image.tag}")
-    held = {name: Selection(provider=BASE, version=chosen.version) for name, chosen in line.components.items()}
+    claims = {"python": line.python, line.main: line.version}
+    if line.cuda != "cpu":
+        claims["cuda"] = _dotted(line.published_cuda) or line.cuda
+    names = (*claims, *(AT_LEAST if contents_of(base.image or "") else line.components))
+    held = {name: Selection(provider=BASE, version=claims.get(name, "")) for name in names}
     fields = {"base": base, "components": held, "options": {}, "evidence": (*line.evidence, evidence)}
     return entry.model_copy(update={"line": line.model_copy(update=fields)})
+
+
+def _dotted(cuda_tag: str | None) -> str | None:
+    """``cu133`` as ``13.3``."""
+    return None if cuda_tag is None else f"{cuda_tag[2:-1]}.{cuda_tag[-1]}"
+
+
+def with_evidence(entry: Line) -> Line:
+    """A line on one of AWS's containers, with the components that AWS's own Dockerfile installs in that."""
+    found = contents_of(entry.line.base.image or "") if entry.line.base.kind == "dlc" else None
+    if found is None:
+        return entry
+    held = {name: Selection(provider=BASE) for name in found.components} | entry.line.components
+    return entry.model_copy(update={"line": entry.line.model_copy(update={"components": held})})
+
+
+def notes_of(line: ImageLine) -> list[str]:
+    """What a user should know about a base image that nobody has looked into yet."""
+    if line.base.kind != "dlc":
+        return []
+    found = contents_of(line.base.image or "")
+    says = "what the base image holds is known from its name only" if found is None else f"{found.source} installs "
+    return [f"{says}{found.listed if found else ''}; the build reads what the container holds"]
 
 
 def registry_reference(image: str, region: str | None) -> str:

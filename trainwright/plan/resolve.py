@@ -10,14 +10,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from trainwright.catalog import incompatibilities
-from trainwright.catalog.catalog import BASE, Catalog, target_of
+from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import Provider, SystemPackages, fill
-from trainwright.catalog.image_line import ImageLine, Selection, begins, cuda_tag, version_key
+from trainwright.catalog.image_line import BASE, ImageLine, Selection, begins, cuda_tag, version_key
 from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.plan.conflict import conflict, offers
 from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
-from trainwright.plan.extend import registry_reference
+from trainwright.plan.extend import notes_of, registry_reference
 from trainwright.plan.fit import objections
 from trainwright.plan.identity import identify
 from trainwright.plan.plan import Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
@@ -187,7 +187,7 @@ def _make_plan(
     components: list[PlannedComponent] = []
     environment: dict[str, str] = {}
     path: list[str] = []
-    notices = list(line.notices)
+    notices = [*line.notices, *notes_of(line)]
     expect: list[Expectation] = []
     probes: list[PlannedProbe] = []
     for name, chosen in selections.items():
@@ -220,9 +220,9 @@ def _make_plan(
         environment |= {key: fill(text, values) for key, text in provider.environment.items()}
         path += [directory for directory in provider.path if directory not in path]
         told = values | {"code": request.user.code_sha256 or "*"}
-        expect += [
-            Expectation(component=name, fact=fact, value=fill(text, told)) for fact, text in provider.expect.items()
-        ]
+        # What has no version is not claimed: the build looks for it.
+        claimed = provider.expect if chosen.version else {}
+        expect += [Expectation(component=name, fact=fact, value=fill(text, told)) for fact, text in claimed.items()]
         steps = provider.probe or folder.component.probe if provider.expect else ()
         probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
         if chosen.provider != BASE:
@@ -295,7 +295,10 @@ def _pinned(draft: Draft) -> dict[str, tuple[str, str]]:
     return {
         name: (own[name].version, chosen.version)
         for name, chosen in draft.selections.items()
-        if name in own and name != draft.line.main and chosen.version not in (own[name].version, OPEN)
+        if name in own
+        and name != draft.line.main
+        and chosen.version not in (own[name].version, OPEN)
+        and own[name].version
     }
 
 
@@ -303,7 +306,7 @@ def _flavour(draft: Draft) -> str:
     """What distinguishes the image from its line, as in a tag."""
     own = draft.line.components
     parts = [draft.line.variant] if draft.line.variant else []
-    parts += [name for name in sorted(draft.selections) if name not in own]
+    parts += [name for name, chosen in sorted(draft.selections.items()) if name not in own and chosen.provider != BASE]
     parts += [f"no-{name}" for name in sorted(own) if name not in draft.selections]
     parts += [f"{name}{version.replace('+', '.')}" for name, (_, version) in sorted(_pinned(draft).items())]
     return "-".join([*parts, "unproven"] if draft.unproven else parts)

@@ -43,6 +43,7 @@ class UserFiles(Record):
         code_bytes: their size.
         secrets: those that look like credentials, relative to the folder; allowed by ``--allow-secrets``.
         allow_secrets: whether files that look like credentials may enter the image.
+        allow_change: Python packages of an extended image that ``requirements`` may change.
     """
 
     requirements: Path | None = None
@@ -54,6 +55,7 @@ class UserFiles(Record):
     code_bytes: int = 0
     secrets: tuple[str, ...] = ()
     allow_secrets: bool = False
+    allow_change: tuple[str, ...] = ()
 
 
 # Derived from the digests, or specific to this machine: not part of a plan's identity.
