@@ -11,9 +11,12 @@ SECRET_NAME = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|INDEX_URL$|^htt
 
 def test_entrypoint_hands_the_command_on(probe, host):
     # AWS's containers start a script by `bash -m`, which runs the command with eval.
-    entrypoint = probe["image"]["entrypoint"] or ["env"]
+    entrypoint = probe["image"]["entrypoint"]
+    if not entrypoint:
+        pytest.skip("the image has no ENTRYPOINT")
     command = " ".join(shlex.quote(word) for word in [*entrypoint, "echo", "reached"])
-    assert host.check_output("cd %s && %s" % (probe["image"]["working_dir"] or "/", command)).endswith("reached")
+    folder = probe["image"]["working_dir"] or "/"
+    assert host.check_output(f"cd {shlex.quote(folder)} && {command}").endswith("reached")
 
 
 def test_entrypoint_becomes_the_command(probe, host):

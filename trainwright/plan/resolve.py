@@ -235,6 +235,8 @@ def _make_plan(
     if request.user.entry_point:
         environment["SAGEMAKER_PROGRAM"] = request.user.entry_point
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
+    if request.user.allow_change:
+        notices.append(_allowed(request, line))
     if request.user.secrets:
         notices.append(f"because of --allow-secrets, these enter the image: {', '.join(request.user.secrets)}")
     if line.status != "supported" and draft.version == line.version:
@@ -267,6 +269,30 @@ def _make_plan(
         "user": request.user,
     }
     return finish(fields, lambda plan: identify(plan, catalog))
+
+
+# The Python package that is a framework.
+_MAIN_PACKAGES = {"pytorch": "torch", "tensorflow": "tensorflow"}
+
+
+def _allowed(request: Request, line: ImageLine) -> str:
+    """The notice of ``--allow-change``.
+
+    Raises:
+        RequestError: the image does not extend one of AWS's, or the framework itself would change.
+    """
+    names = ", ".join(request.user.allow_change)
+    if line.base.kind != "dlc":
+        raise RequestError(
+            f"--allow-change {names}: only for images that extend another one; here every package is in the lock",
+            remedy="Use --set NAME=VERSION, or an image line with other versions.",
+        )
+    if (main := _MAIN_PACKAGES.get(line.main)) in request.user.allow_change:
+        raise RequestError(
+            f"--allow-change {main}: the image is named by the version of {main}",
+            remedy="Extend the container of another version: --version",
+        )
+    return f"because of --allow-change, --with-requirements may change these packages of the base image: {names}"
 
 
 def _unchecked(selections: Mapping[str, Selection], providers: Mapping[str, Provider]) -> list[str]:
