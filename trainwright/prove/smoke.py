@@ -251,7 +251,9 @@ def excused(report: SmokeReport, base: SmokeReport) -> SmokeReport:
     """A report in which the checks that fail in the base image as well are skipped, with that as the reason."""
     also = {(row.component, row.check) for row in base.rows if row.outcome == "failed"}
     rows = [
-        row.model_copy(update={"outcome": "skipped", "reason": f"of the base image, where it fails, too: {_headline(row.reason)}"})
+        row.model_copy(
+            update={"outcome": "skipped", "reason": f"of the base image, where it fails, too: {_headline(row.reason)}"}
+        )
         if row.outcome == "failed" and (row.component, row.check) in also
         else row
         for row in report.rows
