@@ -5,20 +5,22 @@ large ones (PyTorch for CPUs, the distribution's Open MPI; no CUDA, EFA or smdis
 
 - ``conda``: ``pytorch/training/docker/1.10/py3/cu113/Dockerfile.ec2.gpu`` and ``Dockerfile.sagemaker.gpu`` at 1bd45be7
   (2023-08-10). Python and every package in ``/opt/conda``, ``pip3`` as a link in ``/usr/local/bin``.
-- ``system``: ``pytorch/training/docker/2.9/py3/cu130/Dockerfile.gpu`` at 959ce8a4 (2026-07-30). Packages of the system's
-  Python, below ``/usr/local``.
-- ``uv``: ``docker/pytorch/Dockerfile.cuda`` and ``scripts/docker/common/install_efa_amzn2023.sh`` at e0ecedea (2026-08-21).
-  ``/opt/venv``, no mpi4py, ``WORKDIR /workspace``.
+- ``system``: ``pytorch/training/docker/2.9/py3/cu130/Dockerfile.gpu`` at 959ce8a4 (2026-07-30). Packages of the
+  system's Python, below ``/usr/local``.
+- ``uv``: ``docker/pytorch/Dockerfile.cuda`` and ``scripts/docker/common/install_efa_amzn2023.sh`` at e0ecedea
+  (2026-08-21). ``/opt/venv``, no mpi4py, ``WORKDIR /workspace``.
 
-All of them: ``ENTRYPOINT ["bash", "-m", "start_with_right_hostname.sh"]``, a script that evaluates its arguments; ``mpirun``
-is a script around ``mpirun.real`` that allows root; ``/etc/nccl.conf``; host keys in a layer, which openssh-server's
-postinst or ``ssh-keygen -A`` made; one key pair of root that trusts itself; ``StrictHostKeyChecking no``.
+All of them: ``ENTRYPOINT ["bash", "-m", "start_with_right_hostname.sh"]``, a script that evaluates its arguments;
+``mpirun`` is a script around ``mpirun.real`` that allows root; ``/etc/nccl.conf``; host keys in a layer, which
+openssh-server's postinst or ``ssh-keygen -A`` made; one key pair of root that trusts itself;
+``StrictHostKeyChecking no``.
 
-What is not as there: the distribution (Debian), the compiled shim of host names, telemetry, CUDA's compatibility script.
+What is not as there: the distribution (Debian), the compiled shim of host names, telemetry, CUDA's compatibility.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -111,10 +113,6 @@ def make_dlc(generation: str, image: str, tag: str, folder: Path, client: str = 
         'ENTRYPOINT ["bash", "-m", "start_with_right_hostname.sh"]\n'
         'CMD ["/bin/bash"]\n'
     )
-    subprocess.run([client, "build", "--quiet", "--tag", tag, str(folder)], check=True, env=_buildkit())
-
-
-def _buildkit() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "DOCKER_BUILDKIT": "1"}
+    subprocess.run(
+        [client, "build", "--quiet", "--tag", tag, str(folder)], check=True, env={**os.environ, "DOCKER_BUILDKIT": "1"}
+    )

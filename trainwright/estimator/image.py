@@ -26,7 +26,7 @@ FactOrigin = Literal["plan", "labels", "name"]
 class ImageFacts(Record):
     """What is known about an image.
 
-    ``components`` is null if unknown. Of one of AWS's images that nobody has looked into, and of a plan that extends it,
+    ``components`` is null if unknown. Of one of AWS's images that nobody has looked into, and of a plan on top of it,
     they are what AWS's own Dockerfile installs: ``evidence`` names it.
     """
 

@@ -50,7 +50,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     line = entry.line
     chosen = {n: s for n, s in line.components.items() if n not in request.without}
     chosen |= {name: line.options[name] for name in request.with_ if name in line.options}
-    if line.base.kind == "dlc":  # the build looks whether the base image has it
+    if request.base == "dlc":  # the build looks whether the base image has it
         asked = (name for name in request.with_ if name not in chosen and name in catalog.components)
         chosen |= {name: Selection(provider=BASE) for name in asked}
     if request.user.requirements or request.user.code or USER in request.with_:
@@ -67,7 +67,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         if has is None or same_version(has.version, wanted):
             continue
         component = catalog.components[name].component
-        if has == Selection(provider=BASE):
+        if has == Selection(provider=BASE) and request.base == "dlc":
             chosen[name] = Selection(provider=BASE, version=wanted)  # the build looks whether it is so
             continue
         # Another minor version of Python would need other files of every package.

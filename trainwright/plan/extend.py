@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from trainwright.catalog.image_line import BASE, Evidence, ImageLine, Line, LineBase, Selection
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trainwright.catalog.image_line import BASE, LINE_FILE, Evidence, ImageLine, Line, LineBase, Selection
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.sagemaker.dlc_contents import contents_of
 
+if TYPE_CHECKING:
+    from trainwright.sagemaker.dlc import PublishedImage
+
 # The region of AWS's first registry, if none is given.
 DEFAULT_REGION = "us-west-2"
+SMP_FRAMEWORK = "pytorch-smp"
 # What every training container of AWS has, whatever else is known of it.
 AT_LEAST = ("ssh", "sagemaker-toolkit")
 
@@ -47,6 +55,58 @@ def extended(entry: Line) -> Line | None:
     held = {name: Selection(provider=BASE, version=claims.get(name, "")) for name in names}
     fields = {"base": base, "components": held, "options": {}, "evidence": (*line.evidence, evidence)}
     return entry.model_copy(update={"line": line.model_copy(update=fields)})
+
+
+def published(framework: str) -> list[Line]:
+    """Lines for AWS's containers that no image line describes: those for CPUs, and those of SMP v2.
+
+    Only what AWS's table of its images says of one is in its line. An image whose distribution or Python is unknown has
+    none.
+    """
+    from trainwright.sagemaker.dlc import load_dlc
+
+    images = [each for each in load_dlc().images if each.framework == framework]
+    lines = []
+    for image in images:
+        alike = (each.os for each in load_dlc().images if _alike(each, image) and each.os)
+        os_name = image.os or next(alike, None)
+        if (image.device == "gpu" and framework != SMP_FRAMEWORK) or os_name is None or len(image.python or "") < 4:
+            continue
+        python = f"{str(image.python)[2]}.{str(image.python)[3:]}"
+        main = "tensorflow" if "tensorflow" in framework else "pytorch"
+        cuda = _dotted(image.cuda) or "cpu"
+        claims = {"python": python, main: image.version} | ({} if cuda == "cpu" else {"cuda": cuda})
+        ended = image.end_of_patch is not None and image.end_of_patch < date.today()
+        line = ImageLine(
+            framework=framework,
+            version=image.version,
+            component=main,
+            cuda=cuda,
+            python=python,
+            base=LineBase(kind="dlc", os=_os(os_name), image=f"{image.repository}:{image.tag}"),
+            status="end-of-support" if ended else "supported",
+            components={name: Selection(provider=BASE, version=claims.get(name, "")) for name in (*claims, *AT_LEAST)},
+            evidence=tuple(
+                Evidence(source=source, date=str(image.released or "unknown"), says=f"{image.repository}:{image.tag}")
+                for source in image.evidence
+            ),
+        )
+        tag = "-".join(filter(None, (image.version, image.cuda or "cpu")))
+        lines.append(Line(line=line, path=Path("images", framework, tag, LINE_FILE)))
+    return lines
+
+
+def _alike(other: PublishedImage, image: PublishedImage) -> bool:
+    """Whether another image has the same distribution: the same version for GPUs, or what SMP v2 is made from."""
+    if image.framework != SMP_FRAMEWORK:
+        return (other.repository, other.version) == (image.repository, image.version)
+    same = (other.version.rpartition(".")[0], other.cuda) == (image.version.rpartition(".")[0], image.cuda)
+    return other.repository == "pytorch-training" and same
+
+
+def _os(name: str) -> str:
+    """``ubuntu22.04`` as ``ubuntu-22.04``, ``amzn2023`` as ``amazonlinux-2023``."""
+    return name.replace("amzn", "amazonlinux-").replace("ubuntu", "ubuntu-")
 
 
 def _dotted(cuda_tag: str | None) -> str | None:

@@ -12,12 +12,12 @@ from typing import Any
 from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import Provider, SystemPackages, fill
-from trainwright.catalog.image_line import BASE, ImageLine, Selection, begins, cuda_tag, version_key
-from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
+from trainwright.catalog.image_line import BASE, ImageLine, Line, Selection, begins, cuda_tag, version_key
+from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise, platform_of
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.plan.conflict import conflict, offers
 from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
-from trainwright.plan.extend import notes_of, registry_reference
+from trainwright.plan.extend import SMP_FRAMEWORK, notes_of, published, registry_reference
 from trainwright.plan.fit import objections
 from trainwright.plan.identity import identify
 from trainwright.plan.plan import Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
@@ -68,7 +68,9 @@ def resolve(
     draft = _find(request, catalog)
     if draft is None:
         _check_pins(request, catalog)
-        raise conflict(request, catalog, [make_draft(request, catalog, entry) for entry in catalog.lines], attempt)
+        more = _entries(request, catalog)[len(catalog.lines_of(request.framework)) :]
+        drafts = [make_draft(request, catalog, entry) for entry in (*catalog.lines, *more)]
+        raise conflict(request, catalog, drafts, attempt)
     try:
         return _make_plan(request, catalog, draft, _lock_of(draft, locks), base)
     except Conflict as refused:
@@ -91,6 +93,8 @@ def _lock_of(draft: Draft, locks: Locks | None) -> Lock | None:
     """The lock of the line, or if the draft is in no line, the one made for it."""
     if draft.unproven:
         return None if locks is None else locks(draft)
+    if all(chosen.provider == BASE for chosen in draft.line.components.values()):
+        return Lock(python=draft.line.python, platform=platform_of(draft.line.base.os), packages=())
     return Lock.load(draft.entry.lock_path)
 
 
@@ -114,9 +118,17 @@ def _worth(draft: Draft) -> tuple[Any, ...]:
 
 
 def _fitting(request: Request, catalog: Catalog) -> list[Draft]:
-    lines = (entry for entry in catalog.lines_of(request.framework) if _in_question(request, entry.line))
+    lines = (entry for entry in _entries(request, catalog) if _in_question(request, entry.line))
     drafts = (make_draft(request, catalog, entry) for entry in lines)
     return [draft for draft in drafts if next(objections(request, catalog, draft), None) is None]
+
+
+def _entries(request: Request, catalog: Catalog) -> list[Line]:
+    """The image lines of a request's framework, and AWS's containers that it may mean and that have none."""
+    found = list(catalog.lines_of(request.framework))
+    if request.base == "dlc" or (not found and request.framework == SMP_FRAMEWORK):
+        found += published(request.framework)
+    return found
 
 
 def _in_question(request: Request, line: ImageLine) -> bool:
@@ -129,9 +141,10 @@ def _in_question(request: Request, line: ImageLine) -> bool:
 
 
 def _check_names(request: Request, catalog: Catalog) -> None:
-    if request.framework not in catalog.frameworks():
+    frameworks = [*catalog.frameworks(), SMP_FRAMEWORK]
+    if request.framework not in frameworks:
         raise RequestError(
-            f"no framework {request.framework!r}. {did_you_mean(request.framework, catalog.frameworks())}",
+            f"no framework {request.framework!r}. {did_you_mean(request.framework, frameworks)}",
             remedy="./invoke list shows every image line.",
         )
     if request.base is not None and request.base not in BASES:
@@ -146,7 +159,7 @@ def _check_names(request: Request, catalog: Catalog) -> None:
         both = sorted(set(names) & set(request.without))
         if both:
             raise RequestError(f"{', '.join(both)}: named by both {other} and --without")
-    lines = [entry.line for entry in catalog.lines_of(request.framework)]
+    lines = [entry.line for entry in _entries(request, catalog)]
     version = request.version
     if (
         request.allow_unproven

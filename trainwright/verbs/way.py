@@ -107,9 +107,11 @@ def resolve(state: State) -> State:
     """From the request to the plan."""
     from trainwright.lock import unproven
     from trainwright.plan import resolve as resolving
+    from trainwright.site.site import stated_region
 
     locks = unproven.make_lock(state.say) if state.to_build else unproven.stored_lock
-    base, region = state.site.base_image, state.site.aws.region
+    # A region that does not exist is refused, not replaced by the default.
+    base, region = state.site.base_image, state.site.aws.region or stated_region()
     return replace(state, plan=resolving.resolve(known(state.request), state.catalog, base, locks, region))
 
 
