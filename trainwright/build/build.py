@@ -296,6 +296,8 @@ def _failure(
         remedy = f"The disk is full: `docker system df` shows by what, `docker builder prune` frees the cache. {remedy}"
     elif re.search(r"temporary failure|could not resolve|connection (timed out|refused|reset)|dns error", text, re.I):
         remedy = f"A source did not answer: run the command again, or see ./invoke doctor. {remedy}"
+    elif component == "user" and inputs.plan.base.kind == "dlc" and "No solution found" in text:
+        remedy = f"Leave the package out, or let it change in the base image: --allow-change NAME. {remedy}"
     step = failed.name if failed is not None else "before the first step"
     why = next((line for line in reversed(last) if _KEY_LINE.search(line)), "") or progress.problem
     return BuildFailed(

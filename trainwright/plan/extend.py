@@ -29,7 +29,7 @@ def extended(entry: Line) -> Line | None:
     Returns:
         None if AWS has not published such a container, or the line is not one of AWS's.
     """
-    from trainwright.sagemaker.dlc import FRAMEWORKS, Snapshot, dlc_image, load_dlc
+    from trainwright.sagemaker.dlc import FRAMEWORKS, dlc_image
 
     line = entry.line
     if line.base.kind == "debian" or line.framework not in FRAMEWORKS.values():
@@ -45,8 +45,7 @@ def extended(entry: Line) -> Line | None:
     except RequestError:
         return None
     says = f"the container is {image.repository}:{image.tag}"
-    read = max(source.date for source in load_dlc().provenance.images if isinstance(source, Snapshot))
-    evidence = Evidence(source=image.evidence[0], date=str(read), says=says)
+    evidence = Evidence(source=image.evidence[0], date=_read_on(), says=says)
     base = LineBase(kind="dlc", os=line.base.os, image=f"{image.repository}:{image.tag}")
     claims = {"python": line.python, line.main: line.version}
     if line.cuda != "cpu":
@@ -87,7 +86,7 @@ def published(framework: str) -> list[Line]:
             status="end-of-support" if ended else "supported",
             components={name: Selection(provider=BASE, version=claims.get(name, "")) for name in (*claims, *AT_LEAST)},
             evidence=tuple(
-                Evidence(source=source, date=str(image.released or "unknown"), says=f"{image.repository}:{image.tag}")
+                Evidence(source=source, date=_read_on(), says=f"{image.repository}:{image.tag}")
                 for source in image.evidence
             ),
         )
@@ -102,6 +101,13 @@ def _alike(other: PublishedImage, image: PublishedImage) -> bool:
         return (other.repository, other.version) == (image.repository, image.version)
     same = (other.version.rpartition(".")[0], other.cuda) == (image.version.rpartition(".")[0], image.cuda)
     return other.repository == "pytorch-training" and same
+
+
+def _read_on() -> str:
+    """The day on which AWS's table of its images was read."""
+    from trainwright.sagemaker.dlc import Snapshot, load_dlc
+
+    return str(max(source.date for source in load_dlc().provenance.images if isinstance(source, Snapshot)))
 
 
 def _os(name: str) -> str:

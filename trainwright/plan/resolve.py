@@ -127,7 +127,8 @@ def _entries(request: Request, catalog: Catalog) -> list[Line]:
     """The image lines of a request's framework, and AWS's containers that it may mean and that have none."""
     found = list(catalog.lines_of(request.framework))
     if request.base == "dlc" or (not found and request.framework == SMP_FRAMEWORK):
-        found += published(request.framework)
+        own = {(entry.line.version, entry.line.cuda) for entry in found if entry.line.base.kind == "dlc"}
+        found += [each for each in published(request.framework) if (each.line.version, each.line.cuda) not in own]
     return found
 
 

@@ -90,12 +90,15 @@ def check_claims(plan: Plan, request: Request, looked: Mapping[str, Any]) -> Non
     for name, wanted in request.set_:
         if name in held and not same_version(found.get(name, ""), wanted):
             rows.append(
-                (f"--set {name}={wanted}", f"{image} has {name} {found[name]}" if name in found else "not in it")
+                (
+                    f"--set {name}={wanted}",
+                    f"{image} has {name} {found[name]}" if name in found else f"{name} is not in {image}",
+                )
             )
     rows += [(f"--without {name}", f"{image} has {name} {found[name]}") for name in request.without if name in found]
     if rows:
         raise Conflict(
-            "\n".join(["the base image is not what was asked for", *(f"  {word}: {why}" for word, why in rows)]),
+            f"the base image is not what was asked for: {', '.join(word for word, _ in rows)}",
             remedy="Leave these words out, or extend another image: ./invoke list",
             rows=[{"constraint": word, "evidence": why} for word, why in rows],
             offers=[],

@@ -130,7 +130,13 @@ def test_every_provider_that_installs_something_is_checked() -> None:
 def test_a_plan_says_which_versions_nobody_checked(own: Path) -> None:
     file = own / "templates" / "components" / "hello" / "component.yaml"
     file.write_text(file.read_text().replace("expect: {version: '{version}'}", "unchecked: it has no version"))
-    plan = resolve(make_request(framework="pytorch", cuda="cu124", with_="hello"), load_catalog())
+    line = read_yaml(images_dir() / "pytorch" / "cpu" / "line.yaml")
+    line["components"]["hello"] = {"provider": "debian", "version": "2.10"}
+    folder = own / "images" / "pytorch" / "cpu"
+    folder.mkdir()
+    (folder / "line.yaml").write_text(yaml.safe_dump(line))
+    (folder / "lock.json").write_text((images_dir() / "pytorch" / "cpu" / "lock.json").read_text())
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
     (notice,) = [notice for notice in plan.notices if "not checked" in notice]
     assert "hello" in notice
     assert "it has no version" in notice

@@ -88,7 +88,7 @@ def test_a_base_that_is_what_its_name_says() -> None:
 def test_what_the_user_asked_for_and_the_base_has_not(words: dict[str, Any], said: str) -> None:
     with pytest.raises(Conflict) as refused:
         base.check_claims(*planned(**words), LOOKED)
-    assert said in refused.value.message
+    assert said in "".join(f"{row['constraint']}: {row['evidence']}" for row in refused.value.details["rows"])
 
 
 @pytest.mark.parametrize(
