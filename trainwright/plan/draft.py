@@ -147,7 +147,8 @@ def facts_of(request: Request, draft: Draft) -> Composition:
     components: dict[str, Fact] = {}
     packages: dict[str, Fact] = {}
     for name, selection in draft.selections.items():
-        if selection == Selection(provider=BASE) or line.components.get(name) == Selection(provider=BASE):
+        unknown = Selection(provider=BASE) in (selection, line.components.get(name))
+        if unknown and request.base == "dlc" and name not in pins:
             continue  # nobody knows it yet, and rules are for images of one's own
         own = {**line.options, **line.components}.get(name, selection)
         added = frozenset({f"--with {name}"} if name in request.with_ and name not in line.components else ())
