@@ -33,6 +33,7 @@ from trainwright.push.documents import PushDocument
 from trainwright.rehearse.documents import RehearsalDocument
 from trainwright.sagemaker.diagnosis import DiagnosisDocument, load_causes
 from trainwright.sagemaker.job import Job
+from trainwright.sources.survey import SourcesDocument
 from trainwright.verbs.documents import BuildDocument, ConflictDocument, FailureDocument, StagesDocument
 
 # Name of a schema -> the record that the verb prints; of `plan-lock` and `job`, the file that is read.
@@ -45,6 +46,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "failure": FailureDocument,
     "conflict": ConflictDocument,
     "list": ListDocument,
+    "sources": SourcesDocument,
     "built": BuiltDocument,
     "explain": ExplainDocument,
     "build": BuildDocument,

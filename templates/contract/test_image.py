@@ -112,3 +112,11 @@ def test_no_files_that_look_like_credentials(probe, plan):
 def test_temporary_folder_can_be_written(host):
     assert host.run("touch /tmp/probe-of-smoke && rm /tmp/probe-of-smoke").rc == 0
     assert host.file("/tmp").mode == 0o1777
+
+
+def test_licences_of_components_are_in_the_image(host, plan):
+    named = [c for c in plan["components"] if c.get("licence") and c["provider"] != "base"]
+    told = host.file("/licenses/components.txt").content_string.splitlines() if named else []
+    for component in named:
+        begins = f"{component['name']} {component['version']} ({component['provider']}): {component['licence']['name']}"
+        assert any(line.startswith(begins) for line in told), component["name"]

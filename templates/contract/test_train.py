@@ -86,6 +86,9 @@ def test_code_is_baked_only_where_the_plan_says_so(host, plan):
     if entry_point:
         assert program == entry_point
         assert host.run("test -f %s", f"/opt/ml/code/{entry_point}").rc == 0
+        # As AWS's guide to one's own containers has them.
+        assert host.run("printenv SAGEMAKER_SUBMIT_DIRECTORY").stdout.strip() == "/opt/ml/code"
+        assert host.run("printenv PATH").stdout.split(":")[0] == "/opt/ml/code"
     else:
         assert code == []
         assert program == ""

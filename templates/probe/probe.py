@@ -251,6 +251,12 @@ def secrets(rules: Dict[str, Any], roots: Iterable[str], mounts: Set[str]) -> Li
     return sorted(found)
 
 
+def unmet() -> List[str]:
+    """What ``pip check`` says of the Python packages: a line for each missing or unfit requirement."""
+    code, out, _ = command(["python3", "-m", "pip", "check", "--disable-pip-version-check"])
+    return sorted(out.strip().splitlines()) if code == 1 else []
+
+
 def facts(probes: List[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
     """The facts of each component, from its probe steps."""
     found: Dict[str, Dict[str, Any]] = {}
@@ -309,6 +315,7 @@ def survey(request: Dict[str, Any]) -> Dict[str, Any]:
         "user": {"uid": os.getuid(), "name": _user_name(), "home": os.path.expanduser("~")},
         "loader_path": folders,
         "distributions": distributions(),
+        "unmet": unmet(),
         "packages": debian_packages(),
         "libraries": found,
         "duplicates": duplicates(found),

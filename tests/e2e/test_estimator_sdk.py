@@ -28,6 +28,7 @@ from trainwright.sagemaker.job import Job
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/team/training:1"
 ENABLED = {"enabled": True}
 P4D = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
+P3 = {"instance_type": "ml.p3.16xlarge", "instance_count": 2}
 MPI = {"enabled": True, "processes_per_host": 8}
 GROUPS = [
     {"name": "gpu", "instance_type": "ml.p3.16xlarge", "instance_count": 2},
@@ -78,6 +79,42 @@ CHANNELS = {
     "train": f"s3://{BUCKET}/train",
     "test": {"s3_data": f"s3://{BUCKET}/test", "distribution": "ShardedByS3Key", "input_mode": "FastFile"},
     "list": {"s3_data": f"s3://{BUCKET}/list", "s3_data_type": "ManifestFile", "content_type": "text/csv"},
+}
+KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/12345678-1234-1234-1234-123456789012"
+FILE_SYSTEMS = {
+    "subnets": ["subnet-1"],
+    "security_group_ids": ["sg-1"],
+    "inputs": {
+        "fsx": {
+            "file_system_id": "fs-0123456789abcdef0",
+            "file_system_type": "FSxLustre",
+            "directory_path": "/abcd1234/train",
+        },
+        "efs": {
+            "file_system_id": "fs-0123456789abcdef1",
+            "file_system_type": "EFS",
+            "directory_path": "/test",
+            "file_system_access_mode": "rw",
+        },
+    },
+}
+OPTIONS = {
+    "volume_kms_key": KEY,
+    "output_kms_key": KEY,
+    "encrypt_traffic": True,
+    "keep_alive": 1800,
+    "retries": 3,
+    "tensorboard": {"s3_uri": f"s3://{BUCKET}/tensorboard", "local_path": "/opt/ml/output/tensorboard"},
+    "remote_debug": True,
+    "session_tags": True,
+}
+PLAN = {
+    "training_plan": f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-plan/plan-1",
+    "placement": {"multiple_jobs": True, "ultra_servers": {"ultra-1": 2}},
+}
+DEBUGGED = {
+    "debugger": {"s3_uri": f"s3://{BUCKET}/tensors", "local_path": "/opt/ml/output/tensors"},
+    "profiler": {"s3_uri": f"s3://{BUCKET}/profile", "interval_ms": 500},
 }
 
 
@@ -145,6 +182,11 @@ JOBS_2: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
             "distribution": {"smdistributed": {"dataparallel": ENABLED}, "instance_groups": ["gpu"]},
         },
     ),
+    "options": (PYTORCH, {"instance_type": "ml.p3.2xlarge", **OPTIONS}),
+    "options with a launcher": (PYTORCH, {**P3, "distribution": {"torch_distributed": ENABLED}, **OPTIONS}),
+    "file systems": (PYTORCH, {"instance_type": "ml.g5.xlarge", **FILE_SYSTEMS}),
+    "training plan": (PYTORCH, {**P4D, "distribution": {"torch_distributed": ENABLED}, **PLAN}),
+    "debugger": (PYTORCH, {"instance_type": "ml.g5.xlarge", **DEBUGGED}),
     "compiler": (COMPILER, {"instance_type": "ml.p3.2xlarge", "compiler": {"enabled": True, "debug": True}}),
     "compiler on several": (
         COMPILER,
@@ -177,6 +219,10 @@ JOBS_2: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
             "hyperparameters": {"lr": 0.1, "name": "x", "on": True},
         },
     ),
+    "options with code in the image": (
+        BAKED,
+        {"instance_type": "ml.p3.2xlarge", "source_dir": None, "entry_point": None, **OPTIONS, **DEBUGGED},
+    ),
 }
 JOBS_3: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
     "plain": (PYTORCH, {"instance_type": "ml.g5.xlarge"}),
@@ -189,6 +235,10 @@ JOBS_3: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
     "groups": (PYTORCH, {"instance_groups": GROUPS[:1], "distribution": {"torch_distributed": ENABLED}}),
     "isolated": (PYTORCH, {"instance_type": "ml.g5.xlarge", "network_isolation": True}),
     "unknown image": JOBS_2["unknown image"],
+    "options": JOBS_2["options"],
+    "options with a launcher": JOBS_2["options with a launcher"],
+    "file systems": JOBS_2["file systems"],
+    "training plan": JOBS_2["training plan"],
 }
 
 

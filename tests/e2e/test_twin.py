@@ -114,7 +114,7 @@ def test_the_probe_found_what_the_plan_says(built):
     assert facts["cuda"]["compat"] == "apart"
     assert (facts["nccl"]["version"], facts["nccl"]["copies"]) == ("2.10.3", "1")
     assert facts["nccl"]["version"] == facts["pytorch"]["nccl"]
-    assert (facts["aws-ofi-nccl"]["version"], facts["aws-ofi-nccl"]["missing"]) == ("1.1.3", "none")
+    assert (facts["aws-ofi-nccl"]["release"], facts["aws-ofi-nccl"]["missing"]) == ("1.1.3", "none")
     assert (facts["pytorch"]["build"], facts["pytorch"]["cuda"]) == ("1.10.2+cu113", "11.3")
     assert facts["openmpi"]["orted"] == "/opt/amazon/openmpi/bin/orted"
     assert facts["smdistributed-modelparallel"]["version"] == "1.7.0"

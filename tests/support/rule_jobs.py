@@ -23,6 +23,7 @@ GROUPS = [
     {"name": "gpu", "instance_type": P3, "instance_count": 2},
     {"name": "data", "instance_type": "ml.m5.xlarge", "instance_count": 1},
 ]
+FSX = {"file_system_id": "fs-0123456789abcdef0", "file_system_type": "FSxLustre", "directory_path": "/abcd1234/train"}
 
 
 def image(**changes: Any) -> ImageFacts:

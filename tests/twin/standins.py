@@ -86,10 +86,17 @@ def _boost(target: Path, version: str, inputs: Inputs) -> str:
     )
 
 
+# What AWS's torch asks the system for and that of the package index has built in: MKL (its conda package is in every
+# Dockerfile of AWS's up to 1.13; aws/deep-learning-containers#1670), GCC's OpenMP, CUPTI (pytorch/vision#5635).
+_MKL = ("libmkl_intel_lp64.so.1", "libmkl_gnu_thread.so.1", "libmkl_core.so.1")
+TORCH_NEEDS = (*_MKL, "libgomp.so.1", "libcupti.so.11.3")
+
+
 def _torch(target: Path, version: str, inputs: Inputs) -> str:
     source = _from_index("torch", inputs.wheels)
-    relabel_torch(source, target, target.name.split("-")[1], "11.3")
-    return "the real wheel of the package index, which is built for CUDA 10.2, relabelled"
+    dependencies = linked_library(SHAPES / "torch" / "global_deps.c", "libtorch_global_deps.so", TORCH_NEEDS)
+    relabel_torch(source, target, target.name.split("-")[1], "11.3", dependencies)
+    return "the real wheel of the package index, which is built for CUDA 10.2, relabelled; needs MKL, libgomp and CUPTI"
 
 
 def _torchvision(target: Path, version: str, inputs: Inputs) -> str:
@@ -109,7 +116,7 @@ def _from_index(name: str, folder: Path) -> Path:
     return found
 
 
-def _library(source: Path, name: str, needed: Sequence[str]) -> bytes:
+def linked_library(source: Path, name: str, needed: Sequence[str]) -> bytes:
     """A shared library that names others as needed, which are there only where it is loaded."""
     ensure_tool("gcc", print)
     with tempfile.TemporaryDirectory(prefix="twin-") as scratch:
@@ -132,7 +139,7 @@ def _library(source: Path, name: str, needed: Sequence[str]) -> bytes:
 
 def _smp(target: Path, version: str, inputs: Inputs) -> str:
     files = {k: v for k, v in tree(SHAPES / "smp", {"VERSION": version}).items() if k.startswith("smdistributed/")}
-    library = _library(SHAPES / "smp" / "smplib.c", "libsmplib.so", ("libmetis.so", "librmm.so"))
+    library = linked_library(SHAPES / "smp" / "smplib.c", "libsmplib.so", ("libmetis.so", "librmm.so"))
     wheel(target, files | {"smdistributed/modelparallel/libsmplib.so": library}, {})
     return "a wheel of the same name and tags; its library is linked to METIS and RMM"
 
@@ -140,7 +147,7 @@ def _smp(target: Path, version: str, inputs: Inputs) -> str:
 def _smddp(target: Path, version: str, inputs: Inputs) -> str:
     shape = tree(SHAPES / "smddp", {"VERSION": version})
     needed = ("libboost_filesystem.so.1.73.0", "libmpi.so.40", "libnccl.so.2", "libcudart.so.11.0")
-    library = _library(SHAPES / "smddp" / "smddpcpp.c", "libsmddpcpp.so", needed)
+    library = linked_library(SHAPES / "smddp" / "smddpcpp.c", "libsmddpcpp.so", needed)
     files = {k: v for k, v in shape.items() if k.startswith("smdistributed/")}
     scripts = {k.removeprefix("scripts/"): v for k, v in shape.items() if k.startswith("scripts/")}
     wheel(target, files | {"smdistributed/dataparallel/lib/libsmddpcpp.so": library}, scripts)

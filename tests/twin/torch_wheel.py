@@ -12,20 +12,25 @@ from tests.twin.pack import record_row
 _ZIP_TIME = (2022, 1, 27, 20, 0, 0)
 
 
-def relabel_torch(source: Path, target: Path, version: str, cuda: str) -> None:
-    """Copy a wheel of torch under another local version and CUDA version; what is compiled in it stays as it is.
+# What torch loads first, for all others to find it (torch/__init__.py, _load_global_deps).
+DEPENDENCIES = "torch/lib/libtorch_global_deps.so"
+
+
+def relabel_torch(source: Path, target: Path, version: str, cuda: str, dependencies: bytes) -> None:
+    """Copy a wheel of torch under another local version and CUDA version; what else is compiled in it stays as it is.
 
     Args:
         source: the wheel, of the same version without its local part.
         target: the new wheel, whose name must hold ``version``.
         version: such as ``1.10.2+cu113``.
         cuda: what ``torch.version.cuda`` is to say.
+        dependencies: the library that names what torch needs of the system.
     """
     with zipfile.ZipFile(source) as wheel:
         said = wheel.read("torch/version.py").decode()
     lines = [line for line in said.splitlines() if not line.startswith(("__version__", "cuda"))]
     text = "\n".join([f"__version__ = {version!r}", f"cuda = {cuda!r}", *lines]) + "\n"
-    _rewrite(source, target, version, {"torch/version.py": text.encode()})
+    _rewrite(source, target, version, {"torch/version.py": text.encode(), DEPENDENCIES: dependencies})
 
 
 def relabel_torchvision(source: Path, target: Path) -> None:

@@ -48,10 +48,10 @@ def make_ledger(
         vertices: the builder's steps with their times and the component each belongs to.
         history: (created by, bytes) of the image's layers, newest first.
     """
-    all_steps = steps(dockerfile)
+    all_steps, ran = steps(dockerfile), list(vertices)
     seconds: dict[str, float] = {}
     cached: dict[str, bool] = {}
-    for vertex in vertices:
+    for vertex in ran:
         owner = vertex.component
         if owner is not None:
             seconds[owner] = seconds.get(owner, 0.0) + (vertex.seconds or 0.0)
@@ -63,7 +63,8 @@ def make_ledger(
             name=name,
             seconds=round(seconds.get(name, 0.0), 1),
             bytes=sizes.get(name, 0),
-            cached=cached.get(name, False),
+            # A builder that has the whole image reports no step at all.
+            cached=cached.get(name, not ran),
         )
         for name in names
         if name in seconds or name in sizes

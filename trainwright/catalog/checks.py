@@ -49,18 +49,19 @@ def _check_provider(where: str, provider: Provider, probe: tuple[ProbeStep, ...]
         if provider.expect:
             raise RequestError(f"{where}: has both expect and unchecked", remedy="Remove one of them.")
         return
-    if not any("{" in value for value in provider.expect.values()):
-        what = "no expectation follows from its version" if provider.expect else "expect is missing"
-        raise RequestError(
-            f"{where}: {what}, so an image could not be checked against its plan",
-            remedy=f'Add what the probe must find, for example expect: {{version: "{{version}}"}}. {_GUIDE}',
-        )
-    if lost := [fact for fact in provider.expect if not any(_learns(step, fact) for step in probe)]:
-        what = "probe is missing" if not probe else "no step of its probe reports them"
-        raise RequestError(
-            f"{where}: {what}, but expect names {', '.join(lost)}",
-            remedy=f"Add a step under probe: that reports them, or remove them from expect. {_GUIDE}",
-        )
+    for expect in (provider.expect, *(each.expect for each in provider.ranges if each.expect)):
+        if not any("{" in value for value in expect.values()):
+            what = "no expectation follows from its version" if expect else "expect is missing"
+            raise RequestError(
+                f"{where}: {what}, so an image could not be checked against its plan",
+                remedy=f'Add what the probe must find, for example expect: {{version: "{{version}}"}}. {_GUIDE}',
+            )
+        if lost := [fact for fact in expect if not any(_learns(step, fact) for step in probe)]:
+            what = "probe is missing" if not probe else "no step of its probe reports them"
+            raise RequestError(
+                f"{where}: {what}, but expect names {', '.join(lost)}",
+                remedy=f"Add a step under probe: that reports them, or remove them from expect. {_GUIDE}",
+            )
 
 
 def _learns(step: ProbeStep, fact: str) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -111,10 +111,12 @@ class VersionFiles(Record):
 
 
 class VersionRange(Record):
-    """What applies to a range of versions: ``values`` for the template, another ``archive``, further ``requires``."""
+    """What applies to a range of versions: ``values`` for the template, another ``archive``, further ``requires``, and
+    ``expect`` in place of the provider's."""
 
     versions: Range
     values: dict[VariableName, OneLine] = {}
+    expect: dict[VariableName, OneLine] = {}
     archive: ArchiveTemplate | None = None
     requires: tuple[Name, ...] = ()
 
@@ -153,10 +155,27 @@ class ProbeStep(Record):
 
 
 class Tied(Record):
-    """A component whose version follows from another one: it changes only together with that."""
+    """A component whose version follows from another one: it changes only together with that. ``versions``: the known
+    ones, by version of the other."""
 
     to: Name
     why: Prose
+    versions: dict[AnyVersion, AnyVersion] = {}
+
+
+class Licence(Record):
+    """The licence of what a provider puts into an image.
+
+    Attributes:
+        name: an SPDX identifier, or the name that its owner gives it.
+        redistribute: whether the bytes may be passed on, as in a public registry: ``conditions`` if only under
+            conditions beyond a notice; ``no`` also if no permission is published.
+        text: where the text is, for licences without an SPDX identifier.
+    """
+
+    name: OneLine
+    redistribute: Literal["yes", "conditions", "no"] = "yes"
+    text: Url | None = None
 
 
 class Provider(Record):
@@ -175,9 +194,12 @@ class Provider(Record):
         environment: of the image; ``{version}``, ``{cuda}``, ``{python}`` and values are filled in.
         path: directories of programs, prepended to ``PATH``.
         expect: what the probe must find, by fact; filled in as well; ``*`` at the end matches anything. ``{code}`` is
-            the digest of the user's code, or ``*`` if none is baked in.
+            the digest of the user's code, ``{nccl}`` and ``{cudnn}`` are what the framework loads; ``*`` if unknown.
         unchecked: instead of ``expect``: why the probe does not check its version; shown in plans.
         probe: replaces the component's probe.
+        loads: for a framework: where it finds a library (``nccl``, ``cudnn``) of which the lock has no wheel:
+            ``inside`` its own wheel, in the ``base`` image, or as the ``component`` of that name.
+        licence: if it differs from the component's.
         owns: patterns of the Python packages in its layer.
         tied: the component that decides its version, if any.
     """
@@ -196,6 +218,8 @@ class Provider(Record):
     expect: dict[VariableName, OneLine] = {}
     unchecked: Prose | None = None
     probe: tuple[ProbeStep, ...] = ()
+    loads: dict[Name, Literal["inside", "base", "component"]] = {}
+    licence: Licence | None = None
     owns: tuple[OneLine, ...] = ()
     tied: Tied | None = None
 
@@ -206,6 +230,10 @@ class Provider(Record):
             values |= each.values
         known = self.versions.get(version)
         return values | (known.values if known else {})
+
+    def expect_for(self, version: str) -> dict[str, str]:
+        """What the probe must find of a version, by fact."""
+        return next((r.expect for r in reversed(self._ranges_of(version)) if r.expect), self.expect)
 
     def requires_for(self, version: str) -> tuple[str, ...]:
         """The components that a version needs in addition to those that every version needs."""
@@ -246,6 +274,7 @@ class Component(Record):
     summary: Prose
     order: int = Field(description="position of its layers: what changes least comes first")
     providers: dict[Name, Provider]
+    licence: Licence | None = None
     requires: tuple[Name, ...] = ()
     excludes: tuple[Name, ...] = ()
     provides: tuple[Name, ...] = ()

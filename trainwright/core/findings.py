@@ -60,11 +60,11 @@ class Rule(Record):
 
 
 class Silenced(Record):
-    """A finding that a comment in the script silences, and its reason."""
+    """A finding that a comment in the script or the job file silences, and its reason."""
 
     code: str
     path: str
-    line: int
+    line: int | None
     reason: str
 
 
@@ -137,6 +137,12 @@ def finding_lines(finding: Finding) -> list[str]:
     ]
 
 
+def silenced_line(kept: Silenced) -> str:
+    """Return a silenced finding as text."""
+    place = kept.path if kept.line is None else f"{kept.path}:{kept.line}"
+    return f"{place}: silenced {kept.code}: {kept.reason}"
+
+
 def tally(errors: int, warnings: int, notes: int) -> str:
     """``1 error, 0 warnings, 2 notes``."""
     counts = ((errors, "error"), (warnings, "warning"), (notes, "note"))
@@ -146,7 +152,7 @@ def tally(errors: int, warnings: int, notes: int) -> str:
 def findings_text(found: FindingsDocument) -> str:
     """Return the findings and their number as text."""
     lines = [line for finding in found.findings for line in finding_lines(finding)]
-    lines += [f"{kept.path}:{kept.line}: silenced {kept.code}: {kept.reason}" for kept in found.silenced]
+    lines += [silenced_line(kept) for kept in found.silenced]
     read = f"{len(found.files)} file{'s' if len(found.files) != 1 else ''} read"
     lines.append(f"{found.subject}: {tally(found.errors, found.warnings, found.notes)} ({read})")
     return "\n".join(lines)

@@ -12,9 +12,11 @@ from trainwright.estimator import (
     rules_image,
     rules_job,
     rules_launch,
+    rules_options,
     rules_sdk3,
     rules_smp,
     service_limits,
+    silence,
 )
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.distribution import compile_distribution
@@ -26,6 +28,7 @@ FAMILIES = (
     rules_image,
     rules_compiler,
     rules_job,
+    rules_options,
     rules_sdk3,
     figures,
     service_limits,
@@ -37,8 +40,10 @@ RULES: tuple[Rule, ...] = (
     *rules_image.RULES,
     *rules_compiler.RULES,
     *rules_job.RULES,
+    *rules_options.RULES,
     *rules_sdk3.RULES,
     *service_limits.RULES,
+    *silence.RULES,
 )
 CODES = findings.table(RULES)
 

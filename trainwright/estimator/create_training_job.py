@@ -1,8 +1,8 @@
 """The ``CreateTrainingJob`` request of a job, as SDK 2 or SDK 3 would send it.
 
 What the SDKs send was recorded by running sagemaker 2.257.7 and 3.27.0 against an emulated API; the tests compare both
-with this module. Debugger and profiler are always off: they cost time, and nothing in a custom image reads their output
-(AWS guide for the Training Compiler, best practices).
+with this module. Debugger and profiler are off unless the job asks for them: they cost time (AWS guide for the Training
+Compiler, best practices).
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
+from trainwright.estimator import options
 from trainwright.estimator.image import ECR
 from trainwright.estimator.rules_job import channel
 from trainwright.estimator.rules_sdk3 import driver_of
 from trainwright.estimator.subject import Subject, enabled, part
 from trainwright.sagemaker import sdk3
 from trainwright.sagemaker.distribution import XLA, compile_distribution
+from trainwright.sagemaker.job import FileSystem
 
 COMPILER = "sagemaker_training_compiler_enabled"
 COMPILER_DEBUG = "sagemaker_training_compiler_debug_mode"
@@ -172,7 +174,7 @@ def make_request(subject: Subject, now: datetime | None = None) -> dict[str, Any
         request["HyperParameters"] = sdk3.hyperparameters(job.hyperparameters, driver_of(subject))
         request["OutputDataConfig"]["CompressionType"] = "GZIP"
     else:
-        request["ProfilerConfig"] = {"DisableProfiler": True}
+        request["ProfilerConfig"] = options.profiler(job)
     if job.spot:
         request["EnableManagedSpotTraining"] = True
         request["StoppingCondition"]["MaxWaitTimeInSeconds"] = job.max_wait or job.max_run
@@ -182,6 +184,8 @@ def make_request(subject: Subject, now: datetime | None = None) -> dict[str, Any
         request["VpcConfig"] = {"Subnets": list(job.subnets), "SecurityGroupIds": list(job.security_group_ids)}
     if job.network_isolation:
         request["EnableNetworkIsolation"] = True
+    for member, value in options.members(job).items():
+        request[member] = {**request.get(member, {}), **value} if isinstance(value, dict) else value
     nothing: tuple[Any, ...] = (None, [], {}, {"S3OutputPath": None})
     # SDK 3 sends hyperparameters even if they are empty.
     return {k: v for k, v in request.items() if v not in nothing or (subject.sdk == 3 and k == "HyperParameters")}
@@ -221,6 +225,15 @@ def _channels(subject: Subject, name: str) -> list[dict[str, Any]]:
 
 def _channel(name: str, given: Any, sdk: int) -> dict[str, Any]:
     record = channel(name, given)
+    if isinstance(record, FileSystem):
+        where = {
+            "FileSystemId": record.file_system_id,
+            "FileSystemType": record.file_system_type,
+            "DirectoryPath": record.directory_path,
+            "FileSystemAccessMode": record.file_system_access_mode,
+        }
+        made = {"ChannelName": name, "DataSource": {"FileSystemDataSource": where}}
+        return made | ({"ContentType": record.content_type} if record.content_type else {})
     source: dict[str, Any] = {
         "S3DataType": record.s3_data_type,
         "S3Uri": record.s3_data,
@@ -228,11 +241,11 @@ def _channel(name: str, given: Any, sdk: int) -> dict[str, Any]:
     }
     if record.instance_groups:
         source["InstanceGroupNames"] = list(record.instance_groups)
-    made: Mapping[str, Any] = {
+    fields: Mapping[str, Any] = {
         "ChannelName": name,
         "DataSource": {"S3DataSource": source},
         "ContentType": record.content_type,
         "CompressionType": record.compression,
         "InputMode": record.input_mode or ("File" if sdk == 3 else None),
     }
-    return {key: value for key, value in made.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}

@@ -13,10 +13,10 @@ from pydantic import Field
 from trainwright.core import findings
 from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.findings import Finding
+from trainwright.core.findings import Finding, Silenced
 from trainwright.core.records import Record, parse_record
-from trainwright.estimator import awscli, compare, program_sdk2, program_sdk3
-from trainwright.estimator.check import check
+from trainwright.estimator import awscli, compare, program_sdk2, program_sdk3, silence
+from trainwright.estimator.check import CODES, check
 from trainwright.estimator.create_training_job import launch_hyperparameters, make_request
 from trainwright.estimator.figures import Figures, figures
 from trainwright.estimator.image import ImageFacts, facts_of_image, facts_of_plan
@@ -36,6 +36,7 @@ class EstimatorDocument(Record):
     sdk: Literal[2, 3]
     image: ImageFacts | None = Field(description="null: nothing is known about it")
     findings: tuple[Finding, ...]
+    silenced: tuple[Silenced, ...]
     errors: int
     warnings: int
     notes: int
@@ -125,7 +126,8 @@ def estimate(
     subject = Subject(job, image, version, folder, generates)
     jobs = compare.twins(subject) if compared else {"job": subject}
     found = [each for one in jobs.values() for each in check(one)]
-    checked = findings.document(title, [title], {}, list(dict.fromkeys(found)), strict=strict)
+    kept, silenced = silence.apply(job, dict.fromkeys(found), CODES)
+    checked = findings.document(title, [title], {}, kept, silenced, strict=strict)
     generated: dict[str, Any] = {}
     if form is not None and not checked.exit_code:
         generated = {name: generate(one, form) for name, one in jobs.items()}
@@ -135,6 +137,7 @@ def estimate(
         sdk=version,
         image=image,
         findings=checked.findings,
+        silenced=checked.silenced,
         errors=checked.errors,
         warnings=checked.warnings,
         notes=checked.notes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwright.core.findings import finding_lines, tally
+from trainwright.core.findings import finding_lines, silenced_line, tally
 from trainwright.estimator.estimate import EstimatorDocument
 from trainwright.estimator.figures import Figures
 
@@ -10,6 +10,7 @@ from trainwright.estimator.figures import Figures
 def estimator_text(document: EstimatorDocument) -> str:
     """Return the findings in the style of compilers, then the numbers of the job."""
     lines = [line for finding in document.findings for line in finding_lines(finding)]
+    lines += [silenced_line(each) for each in document.silenced]
     lines += ["", *figures_lines(document.figures), ""] if document.figures.hosts else []
     lines.append(f"{document.job}: {tally(document.errors, document.warnings, document.notes)}")
     return "\n".join(lines).lstrip("\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from trainwright.estimator import options
 from trainwright.estimator.create_training_job import (
     MODEL_DIR,
     base_name,
@@ -16,6 +17,7 @@ from trainwright.estimator.create_training_job import (
 from trainwright.estimator.python_source import PythonSource, call, entry_of, folder_of, head, literal
 from trainwright.estimator.rules_job import channel
 from trainwright.estimator.subject import Subject
+from trainwright.sagemaker.job import FileSystem
 
 CLASSES = {"pytorch": ("sagemaker.pytorch", "PyTorch"), "tensorflow": ("sagemaker.tensorflow", "TensorFlow")}
 GENERIC = ("sagemaker.estimator", "Estimator")
@@ -36,6 +38,7 @@ def program(subject: Subject) -> str:
         distribution["instance_groups"] = [PythonSource(groups[each]) for each in subject.listed_groups]
     region = region_of(subject)
     session = call("boto3.Session", {"region_name": region}) if region else PythonSource("boto3.Session()")
+    more_options, more_imports = options.sdk2(job)
     estimator = {
         "image_uri": job.image,
         "role": job.role,
@@ -57,15 +60,15 @@ def program(subject: Subject) -> str:
         "security_group_ids": list(job.security_group_ids),
         "enable_network_isolation": True if job.network_isolation else None,
         "tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
-        # Both cost time, and nothing in a custom image reads their output.
-        "debugger_hook_config": False,
-        "disable_profiler": True,
+        **more_options,
         "sagemaker_session": PythonSource("session"),
     }
     inputs = {key: _input(key, given) for key, given in job.inputs.items()}
-    records = any(not isinstance(given, str) for given in job.inputs.values())
+    records = [type(channel(key, given)).__name__ for key, given in job.inputs.items() if not isinstance(given, str)]
     imports = ["import boto3", "import sagemaker", f"from {module} import {name}"]
-    imports += ["from sagemaker.inputs import TrainingInput"] if records else []
+    imports += ["from sagemaker.inputs import TrainingInput"] if "Channel" in records else []
+    imports += ["from sagemaker.inputs import FileSystemInput"] if "FileSystem" in records else []
+    imports += more_imports
     imports += ["from sagemaker.instance_group import InstanceGroup"] if groups else []
     lines = [head("Starts a training job with SageMaker SDK 2: pip install 'sagemaker<3'"), *_sorted(imports), ""]
     lines += [f"session = {call('sagemaker.Session', {'boto_session': session})}"]
@@ -135,5 +138,7 @@ def _input(name: str, given: Any) -> Any:
     if isinstance(given, str):
         return given
     record = channel(name, given)
+    if isinstance(record, FileSystem):
+        return call("FileSystemInput", record.model_dump(exclude_none=True), 4)
     arguments = record.model_dump(exclude_defaults=True, exclude={"s3_data"})
     return call("TrainingInput", {"s3_data": record.s3_data, **arguments}, 4)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainwright.estimator import options
 from trainwright.estimator.create_training_job import base_name, output_of, region_of
 from trainwright.estimator.python_source import PythonSource, call, folder_of, head, literal
 from trainwright.estimator.rules_job import channel
 from trainwright.estimator.rules_sdk3 import driver_of
 from trainwright.estimator.subject import Subject
+from trainwright.sagemaker.job import FileSystem
 
 CONFIGS = "sagemaker.train.configs"
 SHAPES = "sagemaker.core.shapes"
@@ -48,7 +50,9 @@ def program(subject: Subject) -> str:
         "hyperparameters": dict(job.hyperparameters),
         "environment": dict(job.environment),
         "base_job_name": base_name(subject),
-        "output_data_config": config("OutputDataConfig", {"s3_output_path": output or None}),
+        "output_data_config": config(
+            "OutputDataConfig", {"s3_output_path": output or None, "kms_key_id": job.output_kms_key}
+        ),
         "stopping_condition": config(
             "StoppingCondition",
             {
@@ -63,6 +67,7 @@ def program(subject: Subject) -> str:
                 "subnets": list(job.subnets),
                 "security_group_ids": list(job.security_group_ids),
                 "enable_network_isolation": True if job.network_isolation else None,
+                "enable_inter_container_traffic_encryption": True if job.encrypt_traffic else None,
             },
         ),
         "tags": [config("Tag", {"key": key, "value": value}, 8) for key, value in job.tags.items()],
@@ -73,6 +78,7 @@ def program(subject: Subject) -> str:
     if job.metrics:
         metrics = [config("MetricDefinition", {"name": name, "regex": regex}) for name, regex in job.metrics.items()]
         lines += [f"trainer = trainer.with_metric_definitions({literal(metrics)})"]
+    lines += options.sdk3_methods(job, config)
     lines += [f"trainer.train({'input_data_config=' + literal(inputs) + ', ' if inputs else ''}wait=False)"]
     lines += ["print(trainer._latest_training_job.training_job_name)"]
     imports = ["import boto3"] if region else []
@@ -99,7 +105,12 @@ def _compute(subject: Subject, config: Any) -> dict[str, Any]:
                 for group in job.instance_groups
             ]
         }
-    return {**made, "volume_size_in_gb": job.volume_gb, "enable_managed_spot_training": True if job.spot else None}
+    return {
+        **made,
+        "volume_size_in_gb": job.volume_gb,
+        "enable_managed_spot_training": True if job.spot else None,
+        **options.sdk3_compute(job, config),
+    }
 
 
 def _distributed(subject: Subject, config: Any) -> PythonSource | None:
@@ -122,6 +133,15 @@ def _input(name: str, given: Any, config: Any) -> PythonSource:
         made: PythonSource = config("InputData", {"channel_name": name, "data_source": given}, 4)
         return made
     record = channel(name, given)
+    if isinstance(record, FileSystem):
+        where = config("FileSystemDataSource", record.model_dump(exclude={"content_type"}), 12, SHAPES)
+        fields = {
+            "channel_name": name,
+            "data_source": config("DataSource", {"file_system_data_source": where}, 8, SHAPES),
+            "content_type": record.content_type,
+        }
+        of_files: PythonSource = config("Channel", fields, 4, SHAPES)
+        return of_files
     source = config(
         "S3DataSource",
         {

@@ -38,8 +38,8 @@ FOREIGN = Rule(
 )
 SWITCHED_OFF = Rule(
     code="TW203",
-    severity="warning",
-    title="a strategy is configured but not enabled, so the script starts as a single process",
+    severity="error",
+    title="a strategy without enabled: true, which the SDK leaves out of the job",
     source=f'{SDK}: without "enabled": true a strategy is disabled',
     remedy='Add "enabled": true, or remove the strategy.',
 )
@@ -160,8 +160,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     for name, keys in INNER.items():
         yield from _keys(part(given, *name.split(".")), keys, f"distribution.{name}", subject)
     for name in _SWITCHES:
-        table = part(given, *name.split("."))
-        if table and "enabled" not in table:
+        *above, last = name.split(".")
+        table = part(given, *above).get(last)
+        if isinstance(table, Mapping) and "enabled" not in table:
             yield SWITCHED_OFF.finding(f'{name} lacks "enabled": true', path=f"distribution.{name}.enabled")
     yield from _together(given)
     yield from _groups(subject)

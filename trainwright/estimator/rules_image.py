@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
@@ -11,6 +12,7 @@ from trainwright.estimator.image import ECR, ImageFacts
 from trainwright.estimator.rules_distribution import SDK
 from trainwright.estimator.subject import Subject, enabled
 from trainwright.sagemaker.distribution import needs_framework_module
+from trainwright.sagemaker.dlc import load_dlc
 from trainwright.sagemaker.instances import Instance
 from trainwright.sagemaker.toolkit import TOOLKIT
 
@@ -56,6 +58,13 @@ OPEN_MPI = Rule(
     title="only Open MPI 4 works across several hosts",
     source=f"{TOOLKIT}: workers wait for a process named orted; tried with 5.0.11",
     remedy="Use an image with Open MPI 4.",
+)
+NOT_FOR_TRAINING = Rule(
+    code="TW294",
+    severity="error",
+    title="an image of AWS that cannot train",
+    source="aws/deep-learning-containers, available_images.md: repositories for inference have no training toolkit",
+    remedy="Use the repository of the same name that ends in -training.",
 )
 BAKED = Rule(
     code="TW246",
@@ -104,7 +113,9 @@ RULES = (
     PROCESSOR,
     NO_GPU_CODE,
     CUDA_VERSION,
+    NOT_FOR_TRAINING,
 )
+_NO_REGION = re.compile(r"([0-9]{12})\.dkr\.ecr\.amazonaws\.com(?:\.cn)?/")
 # Launcher → required components. The toolkit starts sshd on each host of an MPI job.
 NEEDS = {
     "mpi": ("sagemaker-toolkit", "openmpi", "ssh", "mpi4py"),
@@ -147,8 +158,15 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 def _address(subject: Subject) -> Iterator[Finding]:
     job = subject.job
-    found = ECR.fullmatch(job.image) if job.image else None
-    if job.image and found is None and not job.image.startswith("public.ecr.aws/"):
+    registry = _NO_REGION.match(job.image or "")
+    found = ECR.fullmatch(job.image) if job.image and not registry else None
+    if registry:
+        yield NOT_IN_ECR.finding(
+            f"{registry[0].rstrip('/')} is not a registry: it has no region",
+            path="image",
+            remedy=f"{registry[1]}.dkr.ecr.{job.region or '<region>'}.amazonaws.com/…",
+        )
+    elif job.image and found is None and not job.image.startswith("public.ecr.aws/"):
         # A job that is only checked may use a local image.
         severity: Severity = "error" if subject.generates else "note"
         yield NOT_IN_ECR.finding(
@@ -159,6 +177,12 @@ def _address(subject: Subject) -> Iterator[Finding]:
         )
     elif job.image and found is None:
         yield NOT_IN_ECR.finding("the public gallery is not a private Amazon ECR registry", path="image")
+    if (
+        found
+        and found["repository"].rpartition("/")[2].endswith("-inference")
+        and found["account"] in load_dlc().accounts["dlc"].values()
+    ):
+        yield NOT_FOR_TRAINING.finding(f"{found['repository']} is for inference", path="image")
     if found and job.region and found["region"] != job.region:
         yield OTHER_REGION.finding(f"the image is in {found['region']}, the job in {job.region}", path="region")
 

@@ -9,13 +9,13 @@ from pathlib import PurePosixPath
 
 from pydantic import ValidationError
 
+from trainwright.catalog.image_line import version_key
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.core.records import wrong_value
-from trainwright.estimator.rules_distribution import TRIED
-from trainwright.estimator.subject import Subject
+from trainwright.estimator.subject import Subject, enabled
 from trainwright.sagemaker.instances import instance
-from trainwright.sagemaker.job import Channel
+from trainwright.sagemaker.job import Channel, FileSystem
 from trainwright.sagemaker.toolkit import TOOLKIT
 
 API = "CreateTrainingJob, AWS's API reference"
@@ -140,10 +140,11 @@ NO_EFFECT = Rule(
 )
 SMDDP_TYPE = Rule(
     code="TW277",
-    severity="warning",
+    severity="error",
     title="an instance type that SageMaker's data parallel library does not support",
-    source=f"sagemaker 2.257.7 has the list and does not use it; {TRIED}",
-    remedy="Use ml.p3.16xlarge, ml.p3dn.24xlarge, ml.p4d.24xlarge or ml.p4de.24xlarge; otherwise torch_distributed.",
+    source="sagemaker 2.257.7 (fw_utils.py) has the list and does not use it; aws/deep-learning-containers #3645 (p3), "
+    "aws/sagemaker-python-sdk #4988 (p5)",
+    remedy='Use one of them, or "torch_distributed": {"enabled": true}.',
 )
 NOT_JSON = Rule(
     code="TW278",
@@ -174,6 +175,7 @@ RULES = (
     NOT_JSON,
 )
 SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
+SMDDP_WITHOUT_P3 = "2.1"  # the first library that no longer supports p3
 _ENTRY = re.compile(r"[A-Za-z0-9_+./][A-Za-z0-9_+./-]*")
 _HYPERPARAMETER = re.compile(r"[A-Za-z0-9._+/-]+")
 
@@ -239,15 +241,26 @@ def _instances(subject: Subject) -> Iterator[Finding]:
         except RequestError as unknown:
             yield INSTANCE.finding(unknown.message, path=path, remedy=unknown.remedy)
             continue
-        if subject.launcher == "smddp" and name not in SMDDP_TYPES and kind.gpus:
-            yield SMDDP_TYPE.finding(f"{name} is not one of {', '.join(SMDDP_TYPES)}", path=path)
-    if subject.launcher == "process" and not subject.compiler and not job.distribution and not job.instance_groups:
+        if subject.launcher == "smddp" and kind.gpus and name not in (types := smddp_types(subject)):
+            yield SMDDP_TYPE.finding(f"{name} is not one of {', '.join(types)}", path=path)
+    started = {name for name in job.distribution if enabled(job.distribution, name)} | {*job.distribution} & {
+        "smdistributed",
+        "instance_groups",
+    }
+    if subject.launcher == "process" and not subject.compiler and not started and not job.instance_groups:
         several = subject.hosts > 1 or (subject.gpus or 0) > 1
         if several and subject.instances:
             kind = subject.instances[0][1]
             yield ONE_PROCESS.finding(
                 f"{subject.hosts} x {kind.name} with {kind.gpus} GPU{'s' * (kind.gpus != 1)} each", path="distribution"
             )
+
+
+def smddp_types(subject: Subject) -> tuple[str, ...]:
+    """The instance types that the data parallel library supports, as far as the image's own version says."""
+    version = subject.image.version_of("smdistributed-dataparallel") if subject.image else None
+    newer = bool(version and version[0].isdigit() and version_key(version) >= version_key(SMDDP_WITHOUT_P3))
+    return tuple(name for name in SMDDP_TYPES if not (newer and name.startswith("ml.p3")))
 
 
 def _missing(subject: Subject) -> Iterator[Finding]:
@@ -314,7 +327,7 @@ def _spot(subject: Subject) -> Iterator[Finding]:
         yield SPOT_LOST.finding("spot is enabled without a checkpoint", path="checkpoint")
 
 
-def channel(name: str, given: object) -> Channel:
+def channel(name: str, given: object) -> Channel | FileSystem:
     """Parse an input channel.
 
     Raises:
@@ -324,15 +337,16 @@ def channel(name: str, given: object) -> Channel:
         given = {"s3_data": given}
     if not isinstance(given, Mapping):
         raise RequestError(f"{name} is neither an S3 address nor a record")
-    unknown = [key for key in given if key not in Channel.model_fields]
+    kind = FileSystem if any(str(key).startswith(("file_system", "directory")) for key in given) else Channel
+    unknown = [key for key in given if key not in kind.model_fields]
     if unknown:
-        raise RequestError(f"{name}: unknown key {unknown[0]!r}. {did_you_mean(str(unknown[0]), Channel.model_fields)}")
+        raise RequestError(f"{name}: unknown key {unknown[0]!r}. {did_you_mean(str(unknown[0]), kind.model_fields)}")
     try:
-        made = Channel.model_validate(given)
+        made = kind.model_validate(given)
     except ValidationError as wrong:
         first = wrong.errors()[0]
         raise RequestError(f"{name}.{'.'.join(str(p) for p in first['loc'])}: {wrong_value(first)}") from None
-    if not made.s3_data.startswith("s3://"):
+    if isinstance(made, Channel) and not made.s3_data.startswith("s3://"):
         raise RequestError(f"{name}: {made.s3_data!r} is not an S3 address (s3://bucket/prefix)")
     return made
 
@@ -347,7 +361,7 @@ def _inputs(subject: Subject) -> Iterator[Finding]:
             yield CHANNEL.finding(wrong.message, path=path)
             continue
         groups = [group.name for group in job.instance_groups]
-        for group in made.instance_groups:
+        for group in made.instance_groups if isinstance(made, Channel) else ():
             if group not in groups:
                 yield CHANNEL.finding(f"unknown instance group {group!r}. {did_you_mean(group, groups)}", path=path)
         if name in ("code", "sm_drivers") and (subject.sdk == 3 or (name == "code" and job.network_isolation)):

@@ -12,8 +12,7 @@ from trainwright.core.errors import did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_distribution import SDK, TRIED
 from trainwright.estimator.subject import SMP_PARAMETERS, Subject, enabled, part
-from trainwright.sagemaker.sdk3 import SMP_FIELDS
-from trainwright.sagemaker.smp_parameters import PARTITIONS_RENAMED, SMP_VALUES
+from trainwright.sagemaker.smp_parameters import PARAMETERS, PARTITIONS_RENAMED, SECOND, parameter, wrong_values
 
 GUIDE = "AWS guide for launching a model-parallel job"
 NO_LAUNCHER = Rule(
@@ -41,8 +40,9 @@ NO_COUNT = Rule(
 RENAMED = Rule(
     code="TW223",
     severity="error",
-    title="pipeline_parallel_degree or partitions, whichever the image's library does not know",
-    source=f"{GUIDE}: pipeline_parallel_degree replaces partitions from version {PARTITIONS_RENAMED} on",
+    title="pipeline_parallel_degree with a library that knows partitions only, or the reverse (a note: still accepted)",
+    source=f"{GUIDE}: pipeline_parallel_degree replaces partitions from version {PARTITIONS_RENAMED} on; the library's "
+    "schema: partitions is an alias",
     remedy="Use the name in the message.",
 )
 UNKNOWN = Rule(
@@ -87,6 +87,36 @@ MICROBATCHES = Rule(
     source="AWS guide for distributed training: a replica's batch is split into equal microbatches",
     remedy="Make batch.per_replica a multiple of microbatches.",
 )
+SCHEMA = "the library's schema (smdistributed/modelparallel/backend/config.yaml, 1.11)"
+PAGE = "aws/sagemaker-python-sdk, doc/api/training/smd_model_parallel_general.rst"
+REQUIRED = Rule(
+    code="TW296",
+    severity="error",
+    title=f"model parallelism without partitions, before version {PARTITIONS_RENAMED}",
+    source=f"{PAGE}: required; {SCHEMA}: 1 if missing",
+    remedy="partitions: 2, or how many parts the model has.",
+)
+EXCLUDED = Rule(
+    code="TW297",
+    severity="error",
+    title="model parallel parameters that exclude or need each other",
+    source=f"{SCHEMA}; AWS's developer guide, sharded data parallelism, considerations",
+    remedy="Change one of them, as described in the message.",
+)
+OTHER_FRAMEWORK = Rule(
+    code="TW298",
+    severity="warning",
+    title="a parameter that has an effect with another framework only",
+    source=f"{PAGE}: TensorFlow-specific and PyTorch-specific parameters",
+    remedy="Remove it.",
+)
+NOTHING_SPLIT = Rule(
+    code="TW299",
+    severity="warning",
+    title="every parallel degree is 1, so the model parallel library splits nothing",
+    source=f"{SCHEMA}: degrees are 1 if missing",
+    remedy="Set pipeline_parallel_degree or tensor_parallel_degree to 2 or more, or use torch_distributed alone.",
+)
 RULES = (
     NO_LAUNCHER,
     NO_PARAMETERS,
@@ -98,44 +128,11 @@ RULES = (
     DIVIDES,
     SDK_BUG,
     MICROBATCHES,
+    REQUIRED,
+    EXCLUDED,
+    OTHER_FRAMEWORK,
+    NOTHING_SPLIT,
 )
-# Version 1's parameters and the version that added them; "0": the first.
-_FROM_THE_BEGINNING = (
-    "partitions",
-    "microbatches",
-    "pipeline",
-    "optimize",
-    "placement_strategy",
-    "auto_partition",
-    "default_partition",
-    "ddp",
-    "horovod",
-    "contiguous",
-    "memory_weight",
-    "load_partition",
-    "partition_file",
-    "ddp_port",
-    "ddp_dist_backend",
-)
-_SINCE_1_6 = (
-    "pipeline_parallel_degree",
-    "tensor_parallel_degree",
-    "offload_activations",
-    "activation_loading_horizon",
-    "shard_optimizer_state",
-    "fp16_params",
-    "prescaled_batch",
-    "skip_tracing",
-)
-SINCE = {
-    **dict.fromkeys(_FROM_THE_BEGINNING, "0"),
-    **dict.fromkeys(("active_microbatches", "deterministic_server"), "1.3"),
-    **dict.fromkeys(_SINCE_1_6, "1.6"),
-    "fp16": "1.10",
-    "sharded_data_parallel_degree": "1.11",
-}
-# Parameters of version 1 whose first version is not known; sdp_ names came with sharded data parallelism.
-_OTHERS = ("bf16", "tensor_parallel_seed", "delayed_parameter_initialization", "trace_device")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -156,28 +153,42 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     if not isinstance(parameters, Mapping):
         return  # a file of JSON, or TW201
-    yield from _names(parameters, subject.smp_version, torchrun)
-    yield from _values(parameters)
+    version = subject.smp_version
+    second = torchrun if version is None else version_key(version) >= (2,)
+    yield from _names(subject, parameters, second=second)
+    for name, wrong in wrong_values(parameters, second=second):
+        yield VALUE.finding(wrong, path=f"{SMP_PARAMETERS}.{name}")
     if not torchrun:
         yield from _version_one(parameters)
+    if not second:
+        yield from _together(subject, parameters)
     yield from _fits(subject, parameters)
 
 
-def _names(parameters: Mapping[str, Any], version: str | None, torchrun: bool) -> Iterator[Finding]:
-    second = torchrun if version is None else version_key(version) >= (2,)
-    known = [*SMP_FIELDS] if second else [*SINCE, *_OTHERS]
+def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> Iterator[Finding]:
+    version, framework = subject.smp_version, subject.framework
+    known = [*(SECOND if second else PARAMETERS)]
     for key in parameters:
         name = str(key)
         path = f"{SMP_PARAMETERS}.{name}"
-        if name not in known and not (name.startswith("sdp_") and not second) and not name.startswith("_"):
-            hint = did_you_mean(name, known)
-            yield UNKNOWN.finding(f"the library (version {2 if second else 1}) has no {name!r}. {hint}", path=path)
-        if second or version is None:
+        of_name = parameter(name, second=second)
+        if of_name is None:
+            if not name.startswith("_"):
+                hint = did_you_mean(name, known)
+                yield UNKNOWN.finding(f"the library (version {2 if second else 1}) has no {name!r}. {hint}", path=path)
             continue
-        since = "1.11" if name.startswith("sdp_") else SINCE.get(name, "0")
-        if name not in ("partitions", "pipeline_parallel_degree") and version_key(version) < version_key(since):
-            yield TOO_NEW.finding(f"{name} needs {since}; the image has {version}", path=path)
-    if second or version is None:
+        if framework is not None and framework not in of_name.frameworks:
+            yield OTHER_FRAMEWORK.finding(
+                f"{name} is for {of_name.frameworks[0]}; the image has {framework}", path=path
+            )
+        if not second and version and of_name.until and version_key(version) >= version_key(of_name.until):
+            yield UNKNOWN.finding(f"{name} is gone from {of_name.until} on; the image has {version}", path=path)
+        renamed = name in ("partitions", "pipeline_parallel_degree")
+        if second or version is None or renamed:
+            continue
+        if version_key(version) < version_key(of_name.since):
+            yield TOO_NEW.finding(f"{name} needs {of_name.since}; the image has {version}", path=path)
+    if second or version is None or framework == "tensorflow":
         return
     old = version_key(version) < version_key(PARTITIONS_RENAMED)
     wrong, right = ("partitions", "pipeline_parallel_degree")[:: -1 if old else 1]
@@ -185,17 +196,62 @@ def _names(parameters: Mapping[str, Any], version: str | None, torchrun: bool) -
         yield RENAMED.finding(
             f"{wrong} is called {right} in version {version} of the library, which the image has",
             path=f"{SMP_PARAMETERS}.{wrong}",
+            severity="error" if old else "note",
             remedy=f"{right}: {parameters[wrong]}",
         )
 
 
-def _values(parameters: Mapping[str, Any]) -> Iterator[Finding]:
-    for name, value in parameters.items():
-        right, words = SMP_VALUES.get(name, (lambda _: True, ""))
-        if not right(value):
-            yield VALUE.finding(
-                f"{name} must be {words}, not {json.dumps(value, default=str)}", path=f"{SMP_PARAMETERS}.{name}"
-            )
+def _together(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
+    """Report what version 1 requires, and parameters that exclude or need others."""
+    version = subject.smp_version
+    named = [parameters[name] for name in ("partitions", "pipeline_parallel_degree") if name in parameters]
+    if version and version_key(version) < version_key(PARTITIONS_RENAMED) and not named:
+        yield REQUIRED.finding("partitions is missing", path=f"{SMP_PARAMETERS}.partitions")
+    elif all(subject.degree(name) == 1 for name in _DEGREES):
+        yield NOTHING_SPLIT.finding("every degree is 1", path=SMP_PARAMETERS)
+    if named and named[0] != named[-1]:
+        yield EXCLUDED.finding(
+            f"partitions: {named[0]} and pipeline_parallel_degree: {named[1]} are one parameter",
+            path=f"{SMP_PARAMETERS}.partitions",
+            remedy="Remove partitions.",
+        )
+    tensor = subject.degree("tensor_parallel_degree")
+    if tensor > 1 and parameters.get("ddp") is not True:
+        yield EXCLUDED.finding(
+            f"tensor_parallel_degree: {tensor} needs ddp: true", path=f"{SMP_PARAMETERS}.ddp", remedy="ddp: true"
+        )
+    if subject.degree("sharded_data_parallel_degree") > 1:
+        offs: list[tuple[str, int | bool]] = [("pipeline_parallel_degree", 1), ("shard_optimizer_state", False)]
+        if version and version_key(version) < version_key(SHARDED_WITH_TENSOR):
+            offs.append(("tensor_parallel_degree", 1))
+        for name, off in offs:
+            if subject.degree(name) > 1 or parameters.get(name) is True:
+                yield EXCLUDED.finding(
+                    f"sharded_data_parallel_degree is not compatible with {name}",
+                    path=f"{SMP_PARAMETERS}.{name}",
+                    remedy=f"{name}: {json.dumps(off)}, or remove sharded_data_parallel_degree",
+                )
+    for name, needs in _NEEDS.items():
+        for other, value in needs.items():
+            if parameters.get(name) is True and parameters.get(other, value) != value:
+                yield EXCLUDED.finding(
+                    f"{name}: true needs {other}: {json.dumps(value)}", path=f"{SMP_PARAMETERS}.{other}"
+                )
+    active, micro = parameters.get("active_microbatches"), parameters.get("microbatches", 1)
+    if isinstance(active, int) and isinstance(micro, int) and active > micro:
+        yield EXCLUDED.finding(
+            f"active_microbatches ({active}) is more than microbatches ({micro})",
+            path=f"{SMP_PARAMETERS}.active_microbatches",
+        )
+
+
+# The library's schema, 1.11, and the guide of that time; whether 1.13 can do both is not known.
+SHARDED_WITH_TENSOR = "1.13"
+_NEEDS: dict[str, dict[str, Any]] = {
+    "bf16": {"fp16": False, "fp16_params": False},
+    "prescaled_batch": {"optimize": "speed"},
+}
+_DEGREES = ("pipeline_parallel_degree", "tensor_parallel_degree", "sharded_data_parallel_degree")
 
 
 def _version_one(parameters: Mapping[str, Any]) -> Iterator[Finding]:
@@ -210,8 +266,8 @@ def _version_one(parameters: Mapping[str, Any]) -> Iterator[Finding]:
     elif default is not None and "partitions" not in parameters:
         yield SDK_BUG.finding("sagemaker.pytorch.PyTorch would raise KeyError: 'partitions'", path=path)
     for name in ("ddp_port", "ddp_dist_backend"):
-        if name in parameters and "ddp" not in parameters:
-            yield VALUE.finding(f"{name} needs ddp", path=f"{SMP_PARAMETERS}.{name}")
+        if name in parameters and parameters.get("ddp") is not True:
+            yield VALUE.finding(f"{name} needs ddp: true", path=f"{SMP_PARAMETERS}.{name}")
     if parameters.get("ddp") is True and parameters.get("horovod") is True:
         yield VALUE.finding("ddp and horovod are both enabled; use one", path=f"{SMP_PARAMETERS}.horovod")
 

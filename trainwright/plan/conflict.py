@@ -219,6 +219,8 @@ def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, in
     by the distance of CUDA and framework versions; then CUDA before CPU, newest first."""
     line = draft.line
     lost = {word for objection in objections(request, catalog, draft) for word in objection.words}
+    # Another pin gives what such a word asks for.
+    lost -= {f"--set {name}={version}" for name, version in request.set_ if _bringing(catalog, draft, name, version)}
     apart = 0.0
     if request.cuda is not None and request.cuda != line.cuda:
         wanted, has = version_key(request.cuda), version_key(line.cuda)
@@ -280,9 +282,19 @@ def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection]
     for name, version in offer.set_:
         if f"--set {name}={version}" not in lost:
             pins.append((name, version))
+        elif bringing := _bringing(catalog, draft, name, version):
+            pins.append(bringing)
         elif near := _nearest_known(catalog, draft, name, version):
             pins.append((name, near))
-    return offer.model_copy(update={"with_": with_, "without": without, "set_": tuple(pins)})
+    return offer.model_copy(update={"with_": with_, "without": without, "set_": tuple(sorted(set(pins)))})
+
+
+def _bringing(catalog: Catalog, draft: Draft, name: str, version: str) -> tuple[str, str] | None:
+    """The pin of another component that brings the requested version along, if one is known."""
+    own = draft.selections.get(name)
+    tied = catalog.components[name].component.providers[own.provider].tied if own else None
+    bringing = [other for other, brought in tied.versions.items() if brought == version] if tied else []
+    return (tied.to, max(bringing, key=version_key)) if tied and bringing else None
 
 
 def _nearest_known(catalog: Catalog, draft: Draft, name: str, version: str) -> str | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.catalog import Catalog, target_of
+from trainwright.catalog.component import BuildTarget
 from trainwright.catalog.image_line import BASE, ImageLine, Line, Selection, begins, cuda_tag, version_key
 from trainwright.catalog.incompatibilities import Composition, Fact
 from trainwright.plan.extend import extended, with_evidence
@@ -19,7 +20,7 @@ class Draft:
     """An image line, adapted to a request.
 
     ``version`` is the framework's, ``selections`` are the chosen components in the order of their layers, and
-    ``unproven`` lists what is in no image line (``pytorch 2.16.0``) and so needs a lock of its own.
+    ``unproven`` lists what is in no image line (``pytorch 2.16.0``) and so needs a separate lock.
     """
 
     entry: Line
@@ -70,6 +71,9 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         if has == Selection(provider=BASE) and request.base == "dlc":
             chosen[name] = Selection(provider=BASE, version=wanted)  # the build looks whether it is so
             continue
+        if wanted in component.providers:
+            _provide(catalog, chosen, name, wanted, target_of(line, version))
+            continue
         # Another minor version of Python would need other files of every package.
         other = INTERPRETER in component.provides and not begins(wanted, line.python)
         if wanted in component.providers[has.provider].versions and not other:
@@ -77,8 +81,37 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         elif request.allow_unproven and can_move(catalog, name, has, line):
             chosen[name] = _moved(has, wanted)
             unproven.append(f"{name} {wanted}")
+    _follow_pins(request, catalog, chosen)
     ordered = sorted(chosen.items(), key=lambda item: (catalog.components[item[0]].component.order, item[0]))
     return Draft(entry=entry, version=version, selections=dict(ordered), unproven=tuple(unproven))
+
+
+def _provide(catalog: Catalog, chosen: dict[str, Selection], name: str, wanted: str, target: BuildTarget) -> None:
+    """Take a component, and all that are tied to it, from another provider that has their versions for the image."""
+
+    def tied_to(other: str) -> bool:
+        tied = catalog.components[other].component.providers[chosen[other].provider].tied
+        return tied is not None and tied.to == name
+
+    moved = [name, *(other for other in chosen if tied_to(other) and chosen[other].provider == chosen[name].provider)]
+    for other in moved:
+        provider = catalog.components[other].component.providers.get(wanted)
+        if provider is None or not provider.sources_for(chosen[other].version, target):
+            return
+    chosen.update({other: chosen[other].model_copy(update={"provider": wanted}) for other in moved})
+
+
+def _follow_pins(request: Request, catalog: Catalog, chosen: dict[str, Selection]) -> None:
+    """Give every component that is tied to a pinned one the version that this one brings, if that is known."""
+    pins = dict(request.set_)
+    for name, has in chosen.items():
+        provider = catalog.components[name].component.providers[has.provider]
+        tied = provider.tied
+        if tied is None or name in pins or tied.to not in chosen or chosen[tied.to].version != pins.get(tied.to):
+            continue
+        brought = tied.versions.get(pins[tied.to])
+        if brought in provider.versions:
+            chosen[name] = has.model_copy(update={"version": brought})
 
 
 def can_move(catalog: Catalog, name: str, selection: Selection, line: ImageLine) -> bool:
@@ -152,9 +185,12 @@ def facts_of(request: Request, draft: Draft) -> Composition:
             continue  # nobody knows it yet, and rules are for images of one's own
         own = {**line.options, **line.components}.get(name, selection)
         added = frozenset({f"--with {name}"} if name in request.with_ and name not in line.components else ())
-        if name in pins and not same_version(own.version, pins[name]):
+        if name in pins and selection.provider != pins[name] and not same_version(own.version, pins[name]):
             words = frozenset({f"--set {name}={pins[name]}"})
             components[name] = Fact(pins[name], words, own.version, added, selection.provider)
+        elif selection.provider != own.provider and pins.get(name) == selection.provider:
+            words = frozenset({f"--set {name}={selection.provider}"})
+            components[name] = Fact(selection.version, added=added | words, provider=selection.provider)
         else:
             has = None if selection.version in (OPEN, "") else selection.version
             components[name] = Fact(has, added=added, provider=selection.provider)

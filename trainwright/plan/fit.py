@@ -86,13 +86,14 @@ def keeps(word: str, draft: Draft) -> bool:
         return value in draft.selections or value in line.components or value in line.options
     if flag == "--set":
         name, _, version = value.partition("=")
-        return name in draft.selections and same_version(draft.selections[name].version, version)
-    has = {
+        has = draft.selections.get(name)
+        return has is not None and (has.provider == version or same_version(has.version, version))
+    own = {
         "--framework": line.framework,
         "--python": line.python,
         "--base": line.base.kind,
     }
-    return flag == "--without" or value == has[flag]
+    return flag == "--without" or value == own[flag]
 
 
 def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
@@ -142,6 +143,7 @@ def _torn_ties(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Obj
         if tied is None or tied.to == draft.line.main or tied.to not in draft.selections:
             continue
         torn = tied.to if tied.to in moved else name
-        if torn in moved and not (torn == tied.to and name in pins):
+        known = tied.versions.get(draft.selections[tied.to].version) == chosen.version
+        if torn in moved and not (torn == tied.to and (known or name in pins)):
             fact = (f"{name} is tied to {tied.to}", tied.why)
             yield Objection(frozenset({f"--set {torn}={pins[torn]}"}), frozenset({fact}))

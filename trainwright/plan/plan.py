@@ -7,13 +7,14 @@ from typing import Any
 
 from pydantic import Field
 
-from trainwright.catalog.component import ProbeStep, SystemPackages
+from trainwright.catalog.component import Licence, ProbeStep, SystemPackages
 from trainwright.catalog.image_line import BASE, Evidence
 from trainwright.core.records import Record
 from trainwright.user.files import UserFiles
 
 SCHEMA = "trainwright/plan/1"
 LABEL = "io.trainwright"
+CODE = "/opt/ml/code"  # where the toolkit looks for code in the image
 # Added to an image when it is built: a Dockerfile does not contain its id, which follows from it.
 PLAN_LABEL = f"{LABEL}.plan"
 
@@ -41,6 +42,11 @@ class Base(Record):
     def family(self) -> str:
         """How the distribution installs packages: ``apt`` or ``dnf``."""
         return "dnf" if self.os.startswith("amazonlinux") else "apt"
+
+
+# The packages of the image, by which pip and uv install what a job asks for when it starts. The build makes the file.
+CONSTRAINTS = "/etc/trainwright/constraints.txt"
+JOB_CONSTRAINTS = {"PIP_CONSTRAINT": CONSTRAINTS, "UV_CONSTRAINT": CONSTRAINTS}
 
 
 class PlannedSource(Record):
@@ -76,6 +82,7 @@ class PlannedComponent(Record):
     system: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
     files: dict[str, str] = {}
+    licence: Licence | None = None
     evidence: tuple[Evidence, ...] = ()
 
     @property
@@ -127,6 +134,9 @@ class Plan(Record):
     flavour: str = Field(default="", description="what distinguishes it from its image line, as in tags")
     unproven: tuple[str, ...] = Field(default=(), description="what is in no image line, such as pytorch 2.16.0")
     components: tuple[PlannedComponent, ...]
+    loads: dict[str, str] = Field(
+        default={}, description="libraries that the framework loads: version, or where it is if that is not known"
+    )
     environment: dict[str, str]
     labels: dict[str, str]
     tags: tuple[str, ...]
@@ -140,6 +150,25 @@ class Plan(Record):
         """Whether its Python packages are not locked yet; such a plan cannot be built."""
         python = any(s.package and "==" in s.package for c in self.components for s in c.sources)
         return bool(self.unproven) and not python
+
+    @property
+    def licences(self) -> list[str]:
+        """A line per component whose licence is known: what it is and what it comes under."""
+        rows = ((f"{c.name} {c.version} ({c.provider})", c.licence) for c in self.components)
+        return [
+            f"{what}: {own.name}{f', {own.text}' if own.text else ''}; redistribution: {own.redistribute}"
+            for what, own in rows
+            if own is not None
+        ]
+
+    def restricted(self, word: str) -> tuple[str, ...]:
+        """The components whose licence says so of redistribution: ``conditions`` or ``no``."""
+        return tuple(c.name for c in self.components if c.licence is not None and c.licence.redistribute == word)
+
+    @property
+    def unpinned(self) -> tuple[str, ...]:
+        """The files that a build downloads without a checksum, as nobody publishes one."""
+        return tuple(str(each.file) for c in self.components for each in c.archives if each.sha256 is None)
 
     def component(self, name: str) -> PlannedComponent | None:
         """The component of that name, or None."""
@@ -171,6 +200,7 @@ def _labels(plan: Plan) -> dict[str, str]:
         f"{LABEL}.base": plan.base.os,
     }
     labels |= {name: text for component in plan.components for name, text in component_label(component).items()}
+    labels |= {f"{LABEL}.loads.{name}": version for name, version in plan.loads.items()}
     if plan.unproven:
         labels[f"{LABEL}.unproven"] = ", ".join(plan.unproven)
     if plan.user.entry_point:

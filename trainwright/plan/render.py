@@ -16,7 +16,7 @@ from trainwright.catalog.tools import load_tools
 from trainwright.core.errors import RequestError, nearest
 from trainwright.core.paths import templates_dir
 from trainwright.plan.dockerfile import diagram
-from trainwright.plan.plan import PLAN_LABEL, Base, Plan, PlannedComponent
+from trainwright.plan.plan import CODE, CONSTRAINTS, JOB_CONSTRAINTS, PLAN_LABEL, Base, Plan, PlannedComponent
 from trainwright.plan.template_faults import REMEDY, template_faults
 from trainwright.site.apt_sources import DEBIAN_SUITES
 
@@ -24,8 +24,8 @@ from trainwright.site.apt_sources import DEBIAN_SUITES
 EPOCH = 1_700_000_000
 WIDTH = 150  # characters of a filled line: mounts, packages, labels
 # Variables that come last: the entry point, which changes often, and bash's start-up file, which inspects the machine
-# that runs the image and must not run during the build.
-LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV"})
+# that runs the image and must not run during the build. The constraints of jobs are none of the build's.
+LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "SAGEMAKER_SUBMIT_DIRECTORY", "BASH_ENV", *JOB_CONSTRAINTS})
 # Python 3.6 comes with pip 9 or 18, which support only manylinux1 wheels; 3.7 with pip 19.3 or newer.
 OLDEST_GOOD_PIP = (3, 7)
 # The macros of a component's template that the skeleton calls.
@@ -68,11 +68,12 @@ def render(plan: Plan, catalog: Catalog) -> str:
                 continue
             parts.append(row | {macro: _call(module, macro, component) for macro in ("stages", "residue")})
             early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
-    baked = {k: v for k, v in plan.environment.items() if k in LATE_ENVIRONMENT}
+    first, baked = _split(plan.environment)
     with template_faults("Dockerfile.j2"):
         text = environment.get_template("Dockerfile.j2").render(
             shared,
             components=parts,
+            constraints=CONSTRAINTS,
             **early,
             python=plan.component("python"),
             run_packages=_packages(plan, "run"),
@@ -81,13 +82,25 @@ def render(plan: Plan, catalog: Catalog) -> str:
             old_python=version_key(plan.python) < version_key(load_tools().uv.python),
             build_packages=_packages(plan, "build"),
             archives=[archive for c in plan.components for archive in c.archives],
+            components_with_wheels=[c for c in plan.components if c.wheel_archives],
             sdist_components=[c for c in plan.components if c.sdists and c.values.get("sdists") != OWN_STAGE],
-            environment={k: v for k, v in plan.environment.items() if k not in baked},
+            environment=first,
             baked_environment=baked,
             labels={name: value for name, value in plan.labels.items() if name != PLAN_LABEL},
         )
     text = re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
     return text.replace("@@diagram@@", diagram(text))
+
+
+def _split(environment: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The variables that are set first, and those that are set last; PATH gets the folder of code only at the end."""
+    first = {k: v for k, v in environment.items() if k not in LATE_ENVIRONMENT}
+    baked = {k: v for k, v in environment.items() if k in LATE_ENVIRONMENT}
+    own, _, rest = first.get("PATH", "").partition(":")
+    if own == CODE:
+        baked = {"PATH": f"{CODE}:${{PATH}}", **baked}
+        first = {**first, "PATH": rest} if rest != "${PATH}" else {k: v for k, v in first.items() if k != "PATH"}
+    return first, baked
 
 
 def render_question(base: Base, starts: Mapping[str, str]) -> str:

@@ -17,14 +17,16 @@ from trainwright.plan.words import RequestWords
 from trainwright.user.files import UserFiles, make_user_files
 
 # cu124, cuda-12.4 and 12.4.1; 124 is unambiguous, 12 is not.
+# In place of a version: the provider of a component, as in --set pytorch=index.
+PROVIDER = r"[a-z][a-z-]{0,63}"
 _CUDA = re.compile(r"(?:cu(?:da)?[ -]?)?(\d{1,2})\.(\d)(?:\.\d{1,4})?|cu(?:da)?(\d{1,2})(\d)|(\d\d)(\d)", re.ASCII)
 
 
 class Request(Record):
     """A request for an image. ``cuda`` is ``cpu`` or a version such as ``12.4``; ``None`` means not requested.
 
-    ``set_`` lists components whose version differs from the image line's, sorted by name. ``allow_unproven`` permits a
-    version that no image line has.
+    ``set_`` lists components whose version, or whose provider, differs from the image line's, sorted by name.
+    ``allow_unproven`` permits a version that no image line has.
     """
 
     framework: str
@@ -145,7 +147,7 @@ def _pins(words: Iterable[str]) -> tuple[tuple[str, str], ...]:
     pins: dict[str, str] = {}
     for word in words:
         name, _, version = (part.strip() for part in word.partition("="))
-        if not name or not fits(VERSION, version):
+        if not name or not (fits(VERSION, version) or fits(PROVIDER, version)):
             raise RequestError(f"--set {word}: not NAME=VERSION", remedy="For example: --set nccl=2.21.5")
         if pins.setdefault(name, version) != version:
             raise RequestError(f"--set {name}={pins[name]} and --set {name}={version}: which one?")

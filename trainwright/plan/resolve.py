@@ -13,15 +13,30 @@ from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import Provider, SystemPackages, fill
 from trainwright.catalog.image_line import BASE, ImageLine, Line, Selection, begins, cuda_tag, version_key
+from trainwright.catalog.nvidia_images import image_notice
 from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise, platform_of
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
+from trainwright.core.text import fits
 from trainwright.plan.conflict import conflict, offers
+from trainwright.plan.differences import differences, flavour, pinned
 from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
 from trainwright.plan.extend import SMP_FRAMEWORK, notes_of, published, registry_reference
 from trainwright.plan.fit import objections
 from trainwright.plan.identity import identify
-from trainwright.plan.plan import Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
-from trainwright.plan.request import Request
+from trainwright.plan.licences import redistribution
+from trainwright.plan.loaded import expected, loaded, unused
+from trainwright.plan.plan import (
+    CODE,
+    JOB_CONSTRAINTS,
+    Base,
+    Expectation,
+    Plan,
+    PlannedComponent,
+    PlannedProbe,
+    PlannedSource,
+    finish,
+)
+from trainwright.plan.request import PROVIDER, Request
 
 BASES = {"debian": "Debian root file system", "nvidia": "nvidia/cuda image", "dlc": "AWS Deep Learning Container"}
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -107,7 +122,7 @@ def _worth(draft: Draft) -> tuple[Any, ...]:
         not draft.unproven,
         line.released,
         line.cuda != "cpu",
-        -len(_pinned(draft)),
+        -len(pinned(draft)),
         version_key(line.cuda),
         version_key(line.version),
         line.base.kind == "debian",
@@ -151,6 +166,14 @@ def _check_names(request: Request, catalog: Catalog) -> None:
     if request.base is not None and request.base not in BASES:
         raise RequestError(f"--base {request.base}: no such kind of base. {did_you_mean(request.base, BASES)}")
     pinned = tuple(name for name, _ in request.set_)
+    for name, wanted in request.set_:
+        providers = catalog.components[name].component.providers if name in catalog.components else {}
+        if providers and fits(PROVIDER, wanted) and wanted not in providers:
+            raise RequestError(
+                f"--set {name}={wanted}: not NAME=VERSION, and {name} has no provider {wanted}. "
+                f"{did_you_mean(wanted, providers)}",
+                remedy=f"For example: --set {name}={next(iter(providers))}",
+            )
     for flag, names in (("--with", request.with_), ("--without", request.without), ("--set", pinned)):
         for name in names:
             # Names that rules foresee are valid: the answer is a conflict with the rule, not "no such component".
@@ -198,6 +221,9 @@ def _make_plan(
     selections = {name: _closed(chosen, lock) for name, chosen in draft.selections.items()}
     providers = {n: catalog.components[n].component.providers[s.provider] for n, s in selections.items()}
     owned = _share_out(lock, selections, providers)
+    versions = {name: chosen.version for name, chosen in selections.items()}
+    framework = providers.get(line.main) if line.cuda != "cpu" else None
+    loads = loaded(framework, lock.packages if lock else (), versions) if framework else {}
     components: list[PlannedComponent] = []
     environment: dict[str, str] = {}
     path: list[str] = []
@@ -228,26 +254,35 @@ def _make_plan(
                 system=_system_packages(provider, line, values),
                 compile_memory_gb=provider.compile_memory_gb,
                 files=folder.files,
+                licence=None if chosen.provider == BASE else provider.licence or folder.component.licence,
                 evidence=line.evidence if name == line.main and not draft.unproven else (),
             )
         )
         environment |= {key: fill(text, values) for key, text in provider.environment.items()}
         path += [directory for directory in provider.path if directory not in path]
         told = values | {"code": request.user.code_sha256 or "*"}
+        told |= {library: expected(library, loads) for library in ("nccl", "cudnn")}
         # What has no version is not claimed: the build looks for it.
-        claimed = provider.expect if chosen.version else {}
-        expect += [Expectation(component=name, fact=fact, value=fill(text, told)) for fact, text in claimed.items()]
-        steps = provider.probe or folder.component.probe if provider.expect else ()
+        wanted = provider.expect_for(chosen.version) if chosen.version else {}
+        expect += [Expectation(component=name, fact=fact, value=fill(text, told)) for fact, text in wanted.items()]
+        steps = provider.probe or folder.component.probe if wanted or provider.expect else ()
         probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
         if chosen.provider != BASE:
             notices += [note.says for note in folder.component.notices if note.unless not in selections]
     notices += _unchecked(selections, providers)
+    notices += unused(line.main, loads, versions)
+    if deleted := image_notice(line.base.image):
+        notices.append(deleted)
+    notices += redistribution(components)
     if path:
         # A Deep Learning Container keeps its own PATH.
         rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
         environment = {"PATH": ":".join([*path, rest]), **environment}
+    environment |= JOB_CONSTRAINTS
     if request.user.entry_point:
-        environment["SAGEMAKER_PROGRAM"] = request.user.entry_point
+        # As AWS's guide to one's own containers sets them, also in front of a Deep Learning Container's PATH.
+        environment = {**environment, "PATH": f"{CODE}:{environment.get('PATH', '${PATH}')}"}
+        environment |= {"SAGEMAKER_PROGRAM": request.user.entry_point, "SAGEMAKER_SUBMIT_DIRECTORY": CODE}
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
     if request.user.allow_change:
         notices.append(_allowed(request, line))
@@ -258,7 +293,7 @@ def _make_plan(
             f"{line.framework} {line.version} is {line.status.replace('-', ' ')}: no fixes come from upstream"
         )
     notices += incompatibilities.notices(catalog.rules.rules, facts_of(request, draft))
-    notices += _differences(draft, lock)
+    notices += differences(draft, lock)
     notices += _others(request, catalog, draft)
     image = base(line)
     fields: dict[str, Any] = {
@@ -273,9 +308,10 @@ def _make_plan(
             digest=image.rpartition("@")[2] if image and "@" in image else None,
             build_image=line.base.build_image if line.base.build_image != image else None,
         ),
-        "flavour": _flavour(draft),
+        "flavour": flavour(draft),
         "unproven": draft.unproven,
         "components": tuple(components),
+        "loads": loads,
         "environment": environment,
         "notices": tuple(notices),
         "expect": tuple(expect),
@@ -327,46 +363,6 @@ def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
         return []
     named = ", ".join(sorted((v.partition("+")[0] for v in versions), key=version_key, reverse=True))
     return [f"{draft.line.framework} {draft.version} is the newest for {draft.line.cuda_tag}; --version takes {named}"]
-
-
-def _pinned(draft: Draft) -> dict[str, tuple[str, str]]:
-    """Components changed by ``--set``: the line's version and the pinned one."""
-    own = {**draft.line.options, **draft.line.components}
-    return {
-        name: (own[name].version, chosen.version)
-        for name, chosen in draft.selections.items()
-        if name in own
-        and name != draft.line.main
-        and chosen.version not in (own[name].version, OPEN)
-        and own[name].version
-    }
-
-
-def _flavour(draft: Draft) -> str:
-    """What distinguishes the image from its line, as in a tag."""
-    own = draft.line.components
-    parts = [draft.line.variant] if draft.line.variant else []
-    parts += [name for name, chosen in sorted(draft.selections.items()) if name not in own and chosen.provider != BASE]
-    parts += [f"no-{name}" for name in sorted(own) if name not in draft.selections]
-    parts += [f"{name}{version.replace('+', '.')}" for name, (_, version) in sorted(_pinned(draft).items())]
-    return "-".join([*parts, "unproven"] if draft.unproven else parts)
-
-
-def _differences(draft: Draft, lock: Lock | None) -> list[str]:
-    """What a user should know about a plan that differs from its line."""
-    told = [
-        f"{name} {version} was asked for; {draft.file} has {own}"
-        for name, (own, version) in sorted(_pinned(draft).items())
-    ]
-    if draft.unproven:
-        told.append(
-            f"unproven: {', '.join(draft.unproven)}; the rest is as in {draft.file}, and this combination is untested"
-        )
-        if lock is None:
-            told.append(
-                "its Python packages have no lock yet; build and render make one, which needs the package index"
-            )
-    return told
 
 
 def _closed(selection: Selection, lock: Lock | None) -> Selection:

@@ -1,4 +1,4 @@
-"""The words by which a command line names an image; each is a flag of every verb that takes a request."""
+"""The flags that name an image; every verb that takes a request has them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class RequestWords(Words):
         default=None, description="pytorch, tensorflow, huggingface-pytorch, ... (./invoke list shows all)"
     )
     cuda: str | None = Field(default=None, description="CUDA of the image: cu124, 12.4 or cpu (default: the newest)")
-    version: str | None = Field(default=None, description="framework version, whole or its beginning: 2.6.0, 2.6")
-    python: str | None = Field(default=None, description="Python version: 3.11")
+    version: str | None = Field(default=None, description="framework version, in full or the beginning: 2.6.0, 2.6")
+    python: str | None = Field(default=None, description="Python version, such as 3.11")
     base: str | None = Field(
         default=None, description="what the image starts from: debian, nvidia or dlc (default: the image line's)"
     )
@@ -28,7 +28,8 @@ class RequestWords(Words):
     set_: tuple[str, ...] = Field(
         default=(),
         alias="set",
-        description="pin a component to another version, NAME=VERSION: nccl=2.21.5 (may be repeated)",
+        description="pin a component to another version, NAME=VERSION: nccl=2.21.5, or take it from another provider: "
+        "pytorch=index (may be repeated)",
     )
     allow_unproven: bool = Field(
         default=False, description="try a version that no image line has, based on the nearest one"

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.call import Call
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Call, at, enclosing_function, enclosing_loop, is_optimizer, same_path
+from trainwright.preflight.syntax import at, enclosing_function, enclosing_loop, is_optimizer, same_path
 
 DOCS = "PyTorch's documentation of automatic mixed precision"
 GUIDE = "AWS guide for the SageMaker Training Compiler, order of a training step with AMP"
@@ -76,10 +77,8 @@ def _regions(code: ScriptFacts) -> Iterator[list[Call]]:
     places: dict[tuple[Module, ast.AST], None] = {}
     for call in code.backwards:
         places[call.module, enclosing_function(call.module, call.node) or call.module.tree] = None
-    for module, node in places:
-        yield [
-            c for c in code.calls if c.module is module and (enclosing_function(module, c.node) or module.tree) is node
-        ]
+    for _, node in places:
+        yield code.calls_in.get(node, [])
 
 
 def _is_scaler(call: Call) -> bool:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.call import Call
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Call, at, reachable
+from trainwright.preflight.syntax import at, reachable
 from trainwright.sagemaker.toolkit import TOOLKIT
 
 ARGUMENTS = f"{TOOLKIT}: hyperparameters become `--name value`, true becomes `True`, there are no bare flags"
@@ -69,7 +70,14 @@ HYDRA = Rule(
     source=f"{ARGUMENTS}; aws/sagemaker-python-sdk #4247",
     remedy="Start Hydra from a small script that turns SM_HPS into overrides, or remove the job's hyperparameters.",
 )
-RULES = (BOOL, FLAG, LETTERS, UNKNOWN, MISSING, UNTYPED, POSITIONAL, HYDRA)
+VALUE = Rule(
+    code="TW198",
+    severity="error",
+    title="the job passes a value that the argument does not accept",
+    source=f"{ARGUMENTS}; argparse stops with exit code 2 where type or choices refuse a value",
+    remedy="Correct the hyperparameter, or the argument's type or choices.",
+)
+RULES = (BOOL, FLAG, LETTERS, UNKNOWN, MISSING, UNTYPED, POSITIONAL, HYDRA, VALUE)
 FLAGS = ("store_true", "store_false", "store_const", "count")
 # Parsers that also take arguments from elsewhere; the full set is then unknown.
 OTHERS = (
@@ -84,7 +92,6 @@ OTHERS = (
     "tap",
     "add_arguments",
     "add_subparsers",
-    "parents",
     "set_defaults",
     "ConfigArgumentParser",
     "configargparse",
@@ -116,14 +123,19 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     )
     for argument in arguments:
         yield from _one(argument, given)
+    yield from _dataclass_arguments(code, given)
     main = next((c for c in code.called("hydra.main")), None)
     if main is not None:
         # Without a job file, its hyperparameters are unknown.
         severity: Severity = "error" if given else "note"
         yield at(HYDRA, main, "Hydra starts the script", severity=severity)
-    if entry is None or code.job is None or not parses or not arguments or code.mentions(*OTHERS):
+    if entry is None or code.job is None or not parses or not arguments or code.mentions(*OTHERS) or _inherits(code):
         return
     yield from _whole(code, arguments, given)
+
+
+def _inherits(code: ScriptFacts) -> bool:
+    return any(call.given("parents") is not None for call in code.called("ArgumentParser"))
 
 
 def _parses_its_own_list(code: ScriptFacts) -> bool:
@@ -161,7 +173,11 @@ def _one(argument: Argument, given: dict[str, object]) -> Iterator[Finding]:
     if name == "bool" and not argument.bare:
         yield at(BOOL, call, f"{shown} False is True")
     if name in ("list", "dict", "tuple", "set") and call.given("nargs") is None:
-        yield at(LETTERS, call, f"{shown} with type={name}")
+        default = call.given("default")
+        from_job = default is not None and "environ" in ast.unparse(default)
+        # With a default from the environment nobody passes it: it works until somebody does.
+        if in_job is not None or not from_job:
+            yield at(LETTERS, call, f"{shown} with type={name}", severity=None if in_job is not None else "warning")
     if argument.bare and in_job is not None:
         yield at(FLAG, call, f"the job passes --{in_job} {given[in_job]}, but it takes no value", severity="error")
     if argument.positional:
@@ -169,11 +185,91 @@ def _one(argument: Argument, given: dict[str, object]) -> Iterator[Finding]:
             yield at(POSITIONAL, call, f"{argument.names[0]} is positional")
         return
     default = call.given("default")
-    if kind is not None or call.given("action") is not None or not isinstance(default, ast.Constant):
+    if in_job is not None and not argument.bare:
+        yield from _value(call, shown, given[in_job])
+    textual = name == "str" and call.given("choices") is None
+    if (kind is not None and not textual) or call.given("action") is not None or not isinstance(default, ast.Constant):
         return
     if type(default.value) in (int, float):
         severity: Severity | None = "error" if in_job is not None else None
-        yield at(UNTYPED, call, f"{shown} has no type and the default {default.value!r}", severity=severity)
+        what = "type=str" if textual else "no type"
+        yield at(UNTYPED, call, f"{shown} has {what} and the default {default.value!r}", severity=severity)
+
+
+def _value(call: Call, shown: str, value: object) -> Iterator[Finding]:
+    """Hold a hyperparameter against ``type`` and ``choices``, as argparse would."""
+    kind, choices = call.given("type"), call.given("choices")
+    converters = {"int": int, "float": float}
+    # SageMaker writes every value as text; a list is several values only for nargs, which are not checked.
+    if call.given("nargs") is not None or call.given("action") is not None or isinstance(value, list | dict):
+        return
+    text = str(value)
+    converted: object = text
+    if isinstance(kind, ast.Name) and kind.id in converters:
+        try:
+            converted = converters[kind.id](text)
+        except ValueError:
+            yield at(VALUE, call, f"{shown} {text}: invalid {kind.id} value")
+            return
+    elif kind is not None and not (isinstance(kind, ast.Name) and kind.id == "str"):
+        return
+    if isinstance(choices, ast.List | ast.Tuple | ast.Set) and all(isinstance(e, ast.Constant) for e in choices.elts):
+        known = [e.value for e in choices.elts if isinstance(e, ast.Constant)]
+        if converted not in known:
+            yield at(VALUE, call, f"{shown} {text}: choose from {', '.join(map(repr, known))}")
+
+
+def tensorflow_job(code: ScriptFacts) -> bool:
+    """Return whether the SDK's TensorFlow estimator starts the job: it adds the argument ``--model_dir``."""
+    job = code.job
+    if job is None:
+        return False
+    plan = job.plan.framework if job.plan is not None else ""
+    own = any(key in job.distribution for key in ("parameter_server", "multi_worker_mirrored_strategy"))
+    return plan.startswith("tensorflow") or "tensorflow" in (job.image or "") or own
+
+
+def _dataclass_arguments(code: ScriptFacts, given: dict[str, object]) -> Iterator[Finding]:
+    """Hold the hyperparameters against the dataclasses that an HfArgumentParser makes arguments of."""
+    parsers = [e for e in code.ran("HfArgumentParser") if e.args]
+    if not parsers or not given or any(code.called("add_argument")) or not code.ran("parse_args_into_dataclasses"):
+        return
+    event = parsers[0]
+    classes = [v.code for v in (event.args[0].items or event.args[:1])]
+    loose = code.ran("parse_args_into_dataclasses")[0].arg("return_remaining_strings")
+    if loose is not None or not all(classes):
+        classes = [c for c in classes if c is not None]
+        own = False
+    else:
+        own = not any(origin for c in classes if c is not None for origin in c.origins())
+    fields: dict[str, ast.AnnAssign] = {}
+    for each in classes:
+        body = getattr(each.node, "body", []) if each is not None else []
+        fields |= {n.target.id: n for n in body if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)}
+    module = event.module
+    for name, value in given.items():
+        node = fields.get(name)
+        kind = ast.unparse(node.annotation) if node is not None else ""
+        kind = kind.replace("Optional[", "").replace("]", "").split(" |")[0]
+        if node is None and own and not name.startswith("sagemaker_"):
+            similar = nearest(name, fields, 1)
+            hint = f"; the script has --{similar[0]}" if similar else ""
+            yield at(UNKNOWN, (module, event.node), f"the job passes --{name}{hint}")
+        elif node is not None and kind in ("int", "float"):
+            try:
+                (int if kind == "int" else float)(str(value))
+            except ValueError:
+                yield at(VALUE, (module, node), f"--{name} {value}: invalid {kind} value")
+    if own:
+        for name, node in fields.items():
+            if node.value is None and name not in given:
+                yield at(MISSING, (module, node), f"--{name} is required")
+
+
+_ADDED = {
+    "mp_parameters": "the model parallel library adds",
+    "model_dir": "the SDK's TensorFlow estimator adds",
+}
 
 
 def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object]) -> Iterator[Finding]:
@@ -184,6 +280,8 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
     passed = {name for name in given if not name.startswith("sagemaker_")}
     if job.model_parallel:
         passed.add("mp_parameters")
+    if tensorflow_job(code):
+        passed.add("model_dir")
     strict = next((c for c in code.called("parse_args")), None)
     if strict is not None and not any(code.called("parse_known_args")):
         for name in sorted(passed - names):
@@ -191,7 +289,7 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
                 continue  # argparse completes an unambiguous beginning
             similar = nearest(name, names, 1)
             hint = f"; the script has --{similar[0]}" if similar else ""
-            what = "the model parallel library adds" if name == "mp_parameters" else "the job passes"
+            what = _ADDED.get(name, "the job passes") if name not in given else "the job passes"
             yield at(UNKNOWN, strict, f"{what} --{name}{hint}")
     for argument in arguments:
         if argument.required and not argument.positional and not passed & set(argument.names):

@@ -6,10 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Call, at
+from trainwright.preflight.syntax import at
 
 XLA_GUIDE = "AWS guide for the SageMaker Training Compiler, best practices"
+SAMPLER_DOCS = "PyTorch's documentation of torch.utils.data"
 PADDING = Rule(
     code="TW170",
     severity="warning",
@@ -21,7 +23,7 @@ NO_SAMPLER = Rule(
     code="TW171",
     severity="warning",
     title="several processes train, and each reads all of the data",
-    source="PyTorch's documentation of torch.utils.data: DistributedSampler gives each process its share",
+    source=f"{SAMPLER_DOCS}: DistributedSampler gives each process its share",
     remedy="DataLoader(…, sampler=DistributedSampler(dataset))",
 )
 NO_DEVICE_LOADER = Rule(
@@ -45,17 +47,48 @@ SAME_ORDER = Rule(
     source="PyTorch's documentation of DistributedSampler",
     remedy="Call sampler.set_epoch(epoch) at the start of each epoch.",
 )
-RULES = (PADDING, NO_SAMPLER, NO_DEVICE_LOADER, NO_SEED, SAME_ORDER)
+WRONG_SHARE = Rule(
+    code="TW175",
+    severity="error",
+    title="the sampler divides the data by the wrong number of processes, or by the wrong rank",
+    source="PyTorch's documentation of DistributedSampler: num_replicas and rank count the processes of the whole job",
+    remedy="DistributedSampler(dataset): it takes both from the process group.",
+)
+SHUFFLED_TWICE = Rule(
+    code="TW176",
+    severity="error",
+    title="a DataLoader has a sampler and shuffle=True",
+    source=f"{SAMPLER_DOCS}: sampler and shuffle exclude each other; DataLoader raises ValueError",
+    remedy="Remove shuffle=True; DistributedSampler shuffles.",
+)
+LAST_BATCH = Rule(
+    code="TW177",
+    severity="warning",
+    title="the last batch is smaller than the others",
+    source=f"{XLA_GUIDE}: every new shape is compiled; AWS guide for model-parallel training scripts: the batch is "
+    "split into microbatches of one size",
+    remedy="DataLoader(…, drop_last=True)",
+)
+RULES = (
+    PADDING,
+    NO_SAMPLER,
+    NO_DEVICE_LOADER,
+    NO_SEED,
+    SAME_ORDER,
+    WRONG_SHARE,
+    SHUFFLED_TWICE,
+    LAST_BATCH,
+)
 SPLITS = (
     "split_dataset_by_node",
     "batch_sampler",
     "IterableDataset",
     "DistributedLengthGroupedSampler",
-    "shard",
     "StatefulDataLoader",
     "WebLoader",
     "SubsetRandomSampler",
     "make_private",
+    "random_split_by_rank",
 )
 SEEDS = (
     "manual_seed",
@@ -72,57 +105,155 @@ SEEDS = (
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
+    loaders = [e for e in code.ran("DataLoader") if "torch" in e.name or e.name.startswith("?")]
     if code.xla:
         yield from _padding(code)
-    if not code.distributed or code.managed or not code.cooperates:
+        yield from _shuffled(loaders)
+        yield from _last_batch(loaders, "every new shape is compiled")
+        trains = code.torch_xla and code.xla_distributed and loaders and code.backwards and not code.managed
+        if trains and not code.mentions("MpDeviceLoader", "ParallelLoader", "use_spmd"):
+            yield _at(NO_DEVICE_LOADER, loaders[0], "DataLoader without MpDeviceLoader")
+    else:
+        yield from _shuffled(loaders)
+    if code.smp and code.imports("smdistributed.modelparallel.torch") is not None:
+        yield from _last_batch(loaders, "SMP splits each batch into microbatches")
+    yield from _shares(code)
+    if not code.distributed or code.managed or not code.cooperates or not (code.several or code.job is None):
         return
     training = bool(code.backwards)
-    loaders = [c for c in code.called("DataLoader") if "torch" in c.name or c.name == "DataLoader"]
     if training and loaders:
         yield from _loaders(code, loaders)
     place = code.group or code.wraps or code.spawns or next(iter(code.backwards), None)
-    seeded = code.mentions(*SEEDS) or code.mentions_like("seed_all|set_.*seed|seed_every|init_seed")
-    # DistributedDataParallel sends the first process's parameters to all, so they start alike without a seed.
-    if training and place is not None and not seeded and code.wraps is None:
+    seeded = code.mentions(*SEEDS) or code.mentions_like("seed_all|set_.*seed|seed_every|init_seed|^seed$")
+    # DistributedDataParallel and Horovod send the first process's parameters to all: they start alike without a seed.
+    alike = code.wraps is not None or code.horovod or code.mentions("broadcast_parameters", "broadcast")
+    if training and place is not None and not seeded and not alike:
         yield at(NO_SEED, place, "nothing sets a seed")
 
 
+def _at(rule: Rule, event: Event, message: str) -> Finding:
+    return at(rule, (event.module, event.node), message)
+
+
 def _padding(code: ScriptFacts) -> Iterator[Finding]:
-    for call in code.calls:
-        value = call.constant("padding")
-        if (value == "longest" or value is True) and call.last not in ("pad_sequence",):
-            yield at(PADDING, call, f"{call.last}(padding={value!r})")
+    for event in code.events:
+        padding = event.arg("padding")
+        value = padding.single() if padding is not None else None
+        fixed = event.arg("pad_to_multiple_of") is not None
+        if (value == "longest" or value is True) and event.last != "pad_sequence" and not fixed:
+            yield _at(PADDING, event, f"{event.last}(padding={value!r})")
+        elif event.last in ("DataCollatorWithPadding", "DataCollatorForSeq2Seq", "DataCollatorForTokenClassification"):
+            if (padding is None or value in (True, "longest")) and not fixed:
+                yield _at(PADDING, event, f"{event.last} pads each batch to its longest sample")
+        elif padding is None and _tokenizes(event):
+            yield _at(PADDING, event, f"`{ast.unparse(event.node)[:60]}` without padding=")
 
 
-def _splits(call: Call) -> bool:
-    return (
-        call.given("sampler") is not None
-        or call.given("batch_sampler") is not None
-        or any(k.arg is None for k in call.node.keywords)
-    )
+def _tokenizes(event: Event) -> bool:
+    """Return whether a call tokenizes texts for training: truncated, but not padded."""
+    if event.arg("truncation") is None or not isinstance(event.node.func, ast.Name | ast.Attribute):
+        return False
+    return "tokeniz" in ast.unparse(event.node.func).lower() and event.last not in ("from_pretrained", "decode")
 
 
-def _loaders(code: ScriptFacts, loaders: list[Call]) -> Iterator[Finding]:
-    split = code.mentions_like(r"distributed.*sampler|sampler.*distributed|DistSampler|shard_?id|num_shards")
-    split = split or code.mentions(*SPLITS) or any(_splits(loader) for loader in loaders)
-    if not split and not _by_hand(code):
-        yield at(NO_SAMPLER, loaders[0], "DataLoader without a DistributedSampler")
-    if code.torch_xla and code.xla_distributed and not code.mentions("MpDeviceLoader", "ParallelLoader", "use_spmd"):
-        yield at(NO_DEVICE_LOADER, loaders[0], "DataLoader without MpDeviceLoader")
-    for call in code.called("DistributedSampler"):
-        shuffled = call.constant("shuffle") is not False
-        if shuffled and not code.mentions("set_epoch"):
-            yield at(SAME_ORDER, call, "DistributedSampler without set_epoch")
+def _training(event: Event) -> bool:
+    """Return whether a loader is not clearly one for evaluation."""
+    text = ast.unparse(event.node).lower()
+    around = " ".join(code.name for code in event.stack).lower()
+    return not any(word in text or word in around for word in ("test", "val", "eval", "dev"))
+
+
+def _last_batch(loaders: list[Event], why: str) -> Iterator[Finding]:
+    for event in loaders:
+        if "drop_last" in event.keywords or "**" in event.keywords or event.arg("batch_sampler") is not None:
+            continue
+        if _training(event) and not event.detached:
+            yield _at(LAST_BATCH, event, f"DataLoader without drop_last=True: {why}")
             return
+
+
+def _shuffled(loaders: list[Event]) -> Iterator[Finding]:
+    for event in loaders:
+        sampler, shuffle = event.arg("sampler", 3), event.arg("shuffle", 2)
+        if sampler is None or shuffle is None or shuffle.single() is not True or "flag" in shuffle.tags:
+            continue
+        if "sampler" in sampler.tags and "maybe-none" not in sampler.tags:
+            yield _at(SHUFFLED_TWICE, event, f"`{ast.unparse(event.node)[:60]}`: the sampler shuffles")
+
+
+def _shares(code: ScriptFacts) -> Iterator[Finding]:
+    for event in code.ran("DistributedSampler"):
+        count, rank = event.arg("num_replicas", 1), event.arg("rank", 2)
+        what = ""
+        if code.smp and any(v is not None and v.tags & {"world", "rank"} for v in (count, rank)):
+            partitioned = code.job is None or code.job.model_parallel
+            if partitioned and not (count is not None and "dp_size" in count.tags):
+                what = "smp.size() and smp.rank() count the partitions of one model, too; use dp_size() and dp_rank()"
+        elif code.several_hosts and code.several_per_host and code.launch.launched:
+            if rank is not None and "local_rank" in rank.tags and "rank" not in rank.tags:
+                what = "the local rank: the same share on every host"
+            elif count is not None and "gpus" in count.tags and "world" not in count.tags:
+                what = "the GPUs of one host as num_replicas"
+        if not what and code.several and code.launch.processes is not None and count is not None:
+            number = count.single()
+            if isinstance(number, int) and number > 0 and number != code.launch.processes and not count.tags:
+                what = f"num_replicas={number}, but the job has {code.launch.processes} processes"
+        if not what and code.several and rank is not None and isinstance(rank.single(), int) and not rank.tags:
+            what = f"rank={rank.single()} in every process"
+        if what:
+            yield _at(WRONG_SHARE, event, what)
+            return
+
+
+def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:
+    given = [e for e in loaders if _divides(e)]
+    by_name = code.mentions_like(r"DistSampler|shard_?id|num_shards|sampler_?class|get_\w*sampler") or code.mentions(
+        *SPLITS
+    )
+    samplers = [e for e in code.events if "sampler" in e.result.tags and "istributed" in e.last]
+    live = [e for e in loaders if not e.detached]
+    reads = [e for e in live if _training(e)] or live
+    sharded = any((v.tags & {"sharded"}) for e in loaders for v in (*e.args, *e.keywords.values()))
+    trained = code.training_loader()
+    if trained is not None and not _divides(trained) and trained.result.tags.isdisjoint({"sharded"}):
+        given, reads = [], [trained]
+    if not given and not by_name and not sharded and not _by_hand(code) and reads:
+        what = "DataLoader without a DistributedSampler"
+        if samplers:
+            what = f"the DistributedSampler of line {samplers[0].line} is not given to the DataLoader"
+        yield _at(NO_SAMPLER, reads[0], what)
+    for event in code.ran("DistributedSampler"):
+        shuffle = event.arg("shuffle", 3)
+        if shuffle is not None and shuffle.single() is False:
+            continue
+        seed = event.arg("seed", 4)
+        if seed is not None and seed.single() is ...:
+            continue  # a seed of its own for each part or epoch
+        if not code.mentions("set_epoch") and _epochs(code) and _training(event):
+            yield _at(SAME_ORDER, event, "DistributedSampler without set_epoch")
+            return
+
+
+def _epochs(code: ScriptFacts) -> bool:
+    """Return whether the data is read more than once: backward is in a loop inside a loop, or that cannot be seen."""
+    steps = [e for e in code.ran("backward") if not e.detached]
+    return not steps or any(len(e.loops) > 1 for e in steps) or all(not e.loops for e in steps)
+
+
+def _divides(event: Event) -> bool:
+    sampler = event.arg("sampler", 3) or event.arg("batch_sampler", 4)
+    if sampler is not None:
+        made = {name.rpartition(".")[2] for name in sampler.made}
+        return not (sampler.single() is None or (made and made <= {"RandomSampler", "SequentialSampler"}))
+    return "**" in event.keywords and event.keywords["**"].attrs is None
 
 
 def _by_hand(code: ScriptFacts) -> bool:
     """Return whether the data is divided without a sampler: by an index made from the rank."""
     for module in code.modules:
         for node in module.nodes:
-            if not isinstance(node, ast.Subscript | ast.JoinedStr | ast.BinOp):
-                continue
-            text = ast.unparse(node)
-            if "rank" in text and isinstance(node, ast.Subscript) and ":" in text:
-                return True
-    return False
+            if isinstance(node, ast.Subscript):
+                text = ast.unparse(node)
+                if "rank" in text and ":" in text:
+                    return True
+    return bool(code.ran("shard"))

@@ -1,4 +1,4 @@
-"""Several processes: a process group, one GPU each, a single launcher, a learning rate that fits the batch."""
+"""Several processes: a process group, a wrapped model, a single launcher, a learning rate that fits the batch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.events import Event
+from trainwright.preflight.known import DDP
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, conditions, enclosing_function
+from trainwright.preflight.syntax import at, conditions
+from trainwright.preflight.values import WRAPPERS, Value
 from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT
 
 DOCS = "PyTorch's documentation of torch.distributed"
@@ -18,13 +21,6 @@ NO_GROUP = Rule(
     title="the job starts several processes, but the script joins no process group",
     source=f"{PYTORCH_TOOLKIT} only starts the processes; each would train the whole model alone",
     remedy='torch.distributed.init_process_group("nccl"), and DistributedDataParallel around the model.',
-)
-NO_DEVICE = Rule(
-    code="TW121",
-    severity="error",
-    title="several processes use CUDA, but none of them selects its own GPU",
-    source=f"{DOCS}: without it every process of a host uses GPU 0; AWS guide for distributed training scripts",
-    remedy='torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before anything is moved to a GPU',
 )
 SPAWNS_TWICE = Rule(
     code="TW122",
@@ -49,7 +45,7 @@ NOT_WRAPPED = Rule(
 )
 LEARNING_RATE = Rule(
     code="TW125",
-    severity="warning",
+    severity="note",
     title="the batch grows with the number of replicas, but the learning rate does not",
     source="AWS guides: for k times the batch, k times the learning rate (or its square root), then tune",
     remedy="Scale it by the world size in the script, or set the new rate as a hyperparameter of the job.",
@@ -68,9 +64,16 @@ SMDDP_UNUSED = Rule(
     source="AWS guide for SageMaker's data parallel library: the launcher alone speeds up nothing",
     remedy='import smdistributed.dataparallel.torch.torch_smddp; init_process_group(backend="smddp")',
 )
+GROUP_PLACE = Rule(
+    code="TW104",
+    severity="error",
+    title="the process group is created with a rank, size or address that is right on one host only",
+    source=f"{DOCS}: rank and world_size count the processes of all hosts, and all of them meet at one address",
+    remedy='init_process_group("nccl") alone: the launcher has set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.',
+)
 RULES = (
+    GROUP_PLACE,
     NO_GROUP,
-    NO_DEVICE,
     SPAWNS_TWICE,
     LOCAL_RANK_FLAG,
     NOT_WRAPPED,
@@ -79,14 +82,24 @@ RULES = (
     SMDDP_UNUSED,
 )
 RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning.?rate", re.I)
-BATCH = re.compile(r"batch|\bbs\b", re.I)
-GROWTH = re.compile(r"world_size|num_replicas|ordinal|dp_size|n_?gpus?|device_count|num_processes|batch|size\(\)", re.I)
+BATCH = re.compile(r"batch|\bbs\b|accumulation", re.I)
+GROWTH = re.compile(
+    r"world_size|num_replicas|ordinal|dp_size|n_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
+    re.I,
+)
+_GRADIENTS = re.compile(r"(average|reduce|sync|allreduce)_?\w*grad", re.I)
+# Other ways to share gradients: a name of these anywhere means that the script knows what it does.
+_SHARES = (
+    *("DistributedOptimizer", "average_parameters", "all_reduce_gradients", "parallelize_module", "distribute_tensor"),
+    *("DTensor", "PipelineStage", "rpc", "init_rpc", "DistributedDataParallelCPU", "ZeroRedundancyOptimizer"),
+    *("reduce_scatter", "reduce_scatter_tensor", "replicate", "no_sync", "PipelineParallel", "Pipe"),
+)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     yield from _group(code)
-    yield from _devices(code)
+    yield from _place(code)
     yield from _launchers(code)
     yield from _smddp(code)
     yield from _learning_rate(code)
@@ -94,66 +107,118 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 def _group(code: ScriptFacts) -> Iterator[Finding]:
     entry = code.script.entry
-    if code.managed or code.smp or code.torch_xla or not code.backwards or entry is None:
+    if code.managed or code.smp or code.torch_xla or not code.backwards or entry is None or code.incomplete:
         return
-    other = code.imports("horovod", "mpi4py", "byteps", "smdistributed") is not None
-    if code.launcher in ("mpi", "torchrun", "smddp") and code.group is None and not other:
-        # A helper of an installed package may do it; then a wrapper of the model still shows.
-        if code.wraps is None:
+    other = code.imports("horovod", "mpi4py", "byteps", "smdistributed.dataparallel.torch.distributed") is not None
+    joined = code.group is not None or any(code.roles("group")) or code.mentions("init_device_mesh", "init_distributed")
+    if not code.several and code.job is not None:
+        return
+    wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached]
+    if not joined and not other:
+        # A helper of an installed package may do it; a wrapper alone does not.
+        helper = code.mentions_like("init_dist|setup_dist|init_process|dist_init|setup_ddp|ddp_setup|init_distributed")
+        if wraps and not helper and code.spawns is None and code.job is not None:
+            what = f"{wraps[0].last} without init_process_group"
+            yield at(NO_GROUP, (wraps[0].module, wraps[0].node), what, severity="error")
+        elif code.launcher in ("mpi", "torchrun", "smddp") and not code.wrapped_events and not helper:
             yield at(NO_GROUP, code.backwards[0], f"the job starts the script with {code.launcher}")
-    elif code.group is not None and code.wraps is None and not other:
-        shares = ("all_reduce", "DistributedOptimizer", "average_parameters", "all_reduce_gradients", "reduce")
-        parallel = ("parallelize_module", "distribute_tensor", "DTensor", "PipelineStage", "rpc", "init_rpc")
-        apex = (
-            "DDP",
-            "DistributedDataParallelCPU",
-            "FullyShardedDataParallel",
-            "ZeroRedundancyOptimizer",
-            "fully_shard",
-        )
-        known = code.mentions(*shares, *parallel, *apex, "reduce_scatter", "replicate")
-        if not known and not code.mentions_like("fsdp|ddp|data_?parallel|sharded"):
-            yield at(NOT_WRAPPED, code.group, "init_process_group without DistributedDataParallel or all_reduce")
+    elif joined and not other:
+        groups = [e for e in code.roles("group") if not e.detached]
+        if wraps and groups and wraps[0].order < groups[0].order and wraps[0].stack == groups[0].stack:
+            what = f"{wraps[0].last} comes before init_process_group in line {groups[0].line}"
+            yield at(NO_GROUP, (wraps[0].module, wraps[0].node), what, severity="error")
+        yield from _not_wrapped(code)
 
 
-def _devices(code: ScriptFacts) -> Iterator[Finding]:
-    if not (code.group or code.wraps) or code.managed or code.smp or code.torch_xla:
+def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
+    place = code.group or code.wraps
+    if place is None or code.mentions(*_SHARES):
         return
-    if code.mentions("set_device", "set_device_index", "device_ids", "device_index") or code.chooses_device():
-        yield from _late_device(code)
+    parallel = [e for e in code.ran("DataParallel", live=True) if e.name.startswith("torch")]
+    if parallel and code.launch.launched and code.several_per_host and not code.wrapped_events:
+        event = parallel[0]
+        what = "DataParallel uses all GPUs of a host in each of its processes; gradients stay in the process"
+        yield at(NOT_WRAPPED, (event.module, event.node), what)
         return
-    for call in code.calls:
-        bare = (
-            call.last == "cuda" and call.receiver not in ("", "torch") and not call.node.args and not call.node.keywords
-        )
-        moved = call.last == "to" and call.constant("device", 0) == "cuda"
-        made = call.name == "torch.device" and len(call.node.args) == 1 and _may_be_cuda(call.node.args[0])
-        if bare or moved or made:
-            # Without a wrapper of the model, something that was not read may place it.
-            severity: Severity = "error" if code.wraps is not None else "warning"
-            what = f"`{ast.unparse(call.node)[:60]}` in every process without set_device(local_rank)"
-            yield at(NO_DEVICE, call, what, severity=severity)
+    reached = [e for e in code.events if not e.detached]
+    if any(_GRADIENTS.search(e.last) or (e.role == "collective" and _of_gradients(e)) for e in reached):
+        return
+    if code.wrapped_events:
+        # The wrapper exists: is it what is trained?
+        steps = [e for e in code.ran("backward", live=True) if e.receiver is not None]
+        known = [e for e in steps if "out" in _tags(e)]
+        if known and not any(_tags(e) & (WRAPPERS | {"wrapped-out"}) for e in known):
+            live = [e for e in code.wrapped_events if not e.detached and e.order < known[0].order]
+            if live:
+                what = f"the loss is computed with the model itself, not with what {live[0].last} returned"
+                yield at(NOT_WRAPPED, (live[0].module, live[0].node), what)
+        return
+    steps = [e for e in code.ran("backward", live=True) if "out" in _tags(e)]
+    plain = steps and all("known-out" in _tags(e) and "wrapped-out" not in _tags(e) for e in steps)
+    if plain or not code.mentions_like("fsdp|ddp|data_?parallel|sharded"):
+        yield at(NOT_WRAPPED, place, "init_process_group without DistributedDataParallel or all_reduce of gradients")
+    elif code.wraps is None and not code.mentions_like(
+        "fsdp|sharded|_ddp|ddp_(?!rank|local|world)|data_?parallel_?\\w+"
+    ):
+        used = {n.id for m in code.modules for n in m.nodes if isinstance(n, ast.Name)}
+        imported = [name for m in code.modules for name, origin in m.aliases.items() if DDP.search(origin)]
+        if not any(name in used for name in imported):
+            yield at(NOT_WRAPPED, place, "DistributedDataParallel is imported, but no model is wrapped in it")
+
+
+def _tags(event: Event) -> frozenset[str]:
+    return event.receiver.tags if event.receiver is not None else frozenset()
+
+
+def _of_gradients(event: Event) -> bool:
+    """Return whether a collective is about gradients or parameters: its argument is, or the function says so."""
+    if any(value.tags & {"grad", "params"} for value in (*event.args, *event.keywords.values())):
+        return True
+    names = " ".join(code.name for code in event.stack)
+    return bool(re.search("grad|average_(model|param)", names, re.I)) or "grad" in ast.unparse(event.node)
+
+
+def _place(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the arguments of init_process_group against the job."""
+    if code.job is None or not code.several or code.spawns is not None:
+        return
+    for event in code.roles("group"):
+        if event.last != "init_process_group" or event.detached:
+            continue
+        rank, size, method = event.arg("rank", 3), event.arg("world_size", 2), event.arg("init_method", 1)
+        what = ""
+        literal = any(k.arg == "rank" and isinstance(k.value, ast.Constant) for k in event.node.keywords)
+        if rank is not None and literal and _plain_number(rank) and code.launch.launched:
+            what = f"rank={rank.single()} in every process"
+        elif rank is not None and code.several_hosts and "local_rank" in rank.tags and "rank" not in rank.tags:
+            what = "the local rank as rank: it is the same on every host"
+        elif size is not None and code.launch.launched and _wrong_size(code, size):
+            what = f"world_size={size.single()}, but the job has {code.launch.processes} processes"
+        elif method is not None and code.several_hosts:
+            text = method.single()
+            if isinstance(text, str) and ("localhost" in text or "127.0.0.1" in text):
+                what = f"init_method={text!r}: each host would meet only itself"
+        backend = event.arg("backend", 0)
+        if not what and backend is not None and backend.single() == "nccl" and code.launch.gpus == 0:
+            what = 'backend "nccl" on an instance without GPUs'
+        if what:
+            yield at(GROUP_PLACE, (event.module, event.node), what)
             return
 
 
-def _late_device(code: ScriptFacts) -> Iterator[Finding]:
-    """Report set_device after the model is wrapped: by then all processes have put it on GPU 0."""
-    wrap = code.wraps
-    if wrap is None or wrap.given("device_ids", 1) is not None or code.chooses_device():
-        return
-    function = enclosing_function(wrap.module, wrap.node)
-    chosen = [c for c in code.called("set_device") if c.module is wrap.module]
-    here = [c for c in chosen if enclosing_function(c.module, c.node) is function]
-    if here and len(here) == len(chosen) and all(c.line > wrap.line for c in here):
-        what = f"set_device comes after {wrap.last} in line {wrap.line}; by then the model is on GPU 0"
-        yield at(NO_DEVICE, here[0], what, severity="warning")
+def _plain_number(value: Value) -> bool:
+    return isinstance(value.single(), int) and "flag" not in value.tags and not value.tags & {"rank", "world"}
 
 
-def _may_be_cuda(node: ast.expr) -> bool:
-    """Return whether the value is ``"cuda"``, or a conditional that may be."""
-    if isinstance(node, ast.IfExp):
-        return _may_be_cuda(node.body) or _may_be_cuda(node.orelse)
-    return isinstance(node, ast.Constant) and node.value == "cuda"
+def _wrong_size(code: ScriptFacts, size: Value) -> bool:
+    number, processes = size.single(), code.launch.processes
+    return (
+        size.sure
+        and isinstance(number, int)
+        and number > 0
+        and processes not in (None, number)
+        and "flag" not in size.tags
+    )
 
 
 def _launchers(code: ScriptFacts) -> Iterator[Finding]:
@@ -173,7 +238,7 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
     for call in code.called("add_argument"):
         names = [a.value for a in call.node.args if isinstance(a, ast.Constant)]
         if {"--local_rank", "--local-rank"} & set(names):
-            known = code.launcher == "torchrun" or code.mentions("nprocs")
+            known = code.launcher == "torchrun"
             what = "--local_rank, but the script never reads LOCAL_RANK"
             yield at(LOCAL_RANK_FLAG, call, what, severity="warning" if known else "note")
             return
@@ -181,12 +246,27 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
 
 def _smddp(code: ScriptFacts) -> Iterator[Finding]:
     registered = code.imports("smdistributed.dataparallel") is not None
-    if code.group is not None and code.group.constant("backend", 0) == "smddp" and not registered:
+    backends = [e.arg("backend", 0) for e in code.roles("group") if e.last == "init_process_group"]
+    backend = code.group.constant("backend", 0) if code.group is not None else None
+    plain = any(b is not None and b.single() == "smddp" and "flag" not in b.tags for b in backends)
+    if code.group is not None and (backend == "smddp" or plain) and not registered:
         yield at(SMDDP_BACKEND, code.group, "the backend smddp is never registered")
     entry = code.script.entry
     in_job = code.launcher == "smddp" and code.job is not None and "pytorchddp" not in code.job.distribution
-    if in_job and not registered and not code.managed and entry is not None and not code.says("^smddp$"):
+    says = code.says("^smddp$") or "smddp" in code.launch.hyperparameters.values()
+    if in_job and not registered and not code.managed and entry is not None and not says:
         yield at(SMDDP_UNUSED, (entry, entry.tree), "smdistributed.dataparallel is enabled only in the job")
+    imported = code.imports("smdistributed.dataparallel.torch.torch_smddp")
+    if (
+        imported is not None
+        and backends
+        and not says
+        and all(b is not None and b.single() in ("nccl", "gloo") for b in backends)
+    ):
+        group = code.group
+        if group is not None:
+            what = f"torch_smddp is imported, but the backend is {backend!r}" if backend else "the backend is not smddp"
+            yield at(SMDDP_UNUSED, group, what)
 
 
 def _scaled(code: ScriptFacts) -> bool:
@@ -206,22 +286,22 @@ def _scaled(code: ScriptFacts) -> bool:
 
 
 def _learning_rate(code: ScriptFacts) -> Iterator[Finding]:
+    """Check that the rate follows the batch, where the guide of the library asks for it or the job file shows it."""
     job = code.job
-    if job is None or job.launcher == "process" or code.smp or job.model_parallel or not code.cooperates:
+    if job is None or job.launcher == "process" or code.smp or job.model_parallel:
         return
-    grows = job.hosts * (job.processes_per_host or 1) > 1
-    if job.batch is not None and job.batch.global_ and job.batch.per_replica:
-        grows = job.batch.global_ > job.batch.per_replica
-    # Processes that hold parts of one model do not divide the data.
-    tensors = code.mentions("parallelize_module", "ColwiseParallel", "RowwiseParallel", "PipelineStage")
-    if not grows or tensors or any(RATE.search(name) for name in job.hyperparameters) or _scaled(code):
+    told = job.batch is not None and job.batch.global_ and job.batch.per_replica
+    grows = bool(told and job.batch and (job.batch.global_ or 0) > (job.batch.per_replica or 0))
+    asked = (code.horovod or code.xla_distributed) and code.several and not told and not code.managed
+    asked = asked and not code.mentions_like("adasum")
+    if not (grows or asked) or any(RATE.search(name) for name in job.hyperparameters) or _scaled(code):
         return
     for call in code.calls:
         rate = call.given("lr") or call.given("learning_rate")
         # An optimizer is a class (torch.optim.SGD); a parser, a config or a helper may take an lr, too.
         if rate is None or not call.last[:1].isupper():
             continue
-        if GROWTH.search(ast.unparse(rate)):
+        if GROWTH.search(ast.unparse(rate)) or re.search("scal|sched", ast.unparse(rate)):
             return
         world = f"{job.hosts} x {job.processes_per_host or '?'} processes"
         yield at(LEARNING_RATE, call, f"{call.last}(lr={ast.unparse(rate)[:30]}) is the same for {world}")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.call import Call
+from trainwright.preflight.environment_names import FREE, JSON_VALUES, KNOWN, MPI_RANKS, PLACE, RANKS, TORCHRUN, sets
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Call, at, conditions, qualified
+from trainwright.preflight.syntax import MAIN, ancestors, at, conditions, enclosing_function, qualified
 from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT, TOOLKIT
 
 PYTHON = "Python's documentation of os.environ: keys and values are strings"
@@ -57,23 +58,17 @@ CHANNEL = Rule(
     source=f"{ENVIRONMENT}: SM_CHANNEL_<NAME> is set for each channel of the job's inputs, in capitals",
     remedy="Name the channel as in the job's inputs, or add it there.",
 )
-RULES = (NUMBER, AS_NUMBER, GPU_COUNT, OVERWRITTEN, UNKNOWN, CHANNEL)
-
-PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-JSON_VALUES = ("SM_HOSTS", "SM_CHANNELS", "SM_HPS", "SM_RESOURCE_CONFIG", "SM_INPUT_DATA_CONFIG", "SM_USER_ARGS")
-_NAMES = (
-    "HOSTS CURRENT_HOST CURRENT_INSTANCE_TYPE CURRENT_INSTANCE_GROUP CURRENT_INSTANCE_GROUP_HOSTS INSTANCE_GROUPS "
-    "INSTANCE_GROUPS_DICT DISTRIBUTION_INSTANCE_GROUPS IS_HETERO NETWORK_INTERFACE_NAME NUM_GPUS NUM_CPUS NUM_NEURONS "
-    "HPS USER_ARGS USER_ENTRY_POINT MODULE_NAME MODULE_DIR MODEL_DIR INPUT_DIR INPUT_CONFIG_DIR OUTPUT_DIR "
-    "OUTPUT_DATA_DIR OUTPUT_INTERMEDIATE_DIR CHANNELS INPUT_DATA_CONFIG RESOURCE_CONFIG FRAMEWORK_PARAMS "
-    "FRAMEWORK_MODULE LOG_LEVEL TRAINING_ENV TRAINING_ENV_TOPOLOGY DLC_TORCH_VERSION STUDIO_LOCAL_MODE REGION "
-    # set by the drivers of SageMaker SDK 3 (and of the last 2.x)
-    "CURRENT_HOST_RANK DISTRIBUTED_CONFIG DISTRIBUTED_DRIVER_DIR EFA_NCCL_INSTANCES EFA_RDMA_INSTANCES ENTRY_SCRIPT "
-    "FI_EFA_USE_DEVICE_RDMA FI_PROVIDER HOSTS_LIST HOST_COUNT INPUT_DATA_DIR MASTER_ADDR MASTER_PORT NCCL_PROTO "
-    "NPROC_PER_NODE OUTPUT_FAILURE SOURCE_DIR SOURCE_DIR_PATH"
+NOT_SET = Rule(
+    code="TW166",
+    severity="error",
+    title="the script reads a variable that the job's launcher does not set",
+    source="PyTorch's documentation of torchrun (RANK, LOCAL_RANK, WORLD_SIZE); Open MPI's of mpirun (OMPI_COMM_…); "
+    f"{TOOLKIT}: without a launcher there are only SM_HOSTS and SM_CURRENT_HOST",
+    remedy="Use the launcher that sets it (torch_distributed for RANK), or read it with a default.",
 )
-KNOWN = frozenset(f"SM_{name}" for name in _NAMES.split())
-FREE = re.compile(r"^SM_(HP|CHANNEL)_")
+RULES = (NUMBER, AS_NUMBER, GPU_COUNT, OVERWRITTEN, UNKNOWN, CHANNEL, NOT_SET)
+
+
 NUMERIC = (ast.Mult, ast.Sub, ast.Div, ast.FloorDiv, ast.Pow)
 
 
@@ -94,6 +89,26 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
                     yield from _used(module, node, name)
     for call in code.calls:
         yield from _calls(code, call)
+    yield from _values(code)
+
+
+def _values(code: ScriptFacts) -> Iterator[Finding]:
+    """Check what becomes of values of the environment after they were assigned to a name."""
+    for module, node, name in code.misused:
+        if "environ[" not in ast.unparse(node):
+            yield at(AS_NUMBER, (module, node), f"{name} is text, in `{ast.unparse(node)[:50]}`")
+    for event in code.events:
+        for value in event.args:
+            name = next((tag[4:] for tag in value.tags if tag.startswith("env:")), "")
+            if not name or event.detached or name not in (*JSON_VALUES, *RANKS, "SM_NUM_GPUS"):
+                continue
+            if event.last == "set_device" and "number" in value.tags:
+                yield at(AS_NUMBER, (event.module, event.node), f"set_device(…) of the string {name}")
+            direct = isinstance(event.node.args[0], ast.Subscript | ast.Call)
+            if event.name == "len" and "json" in value.tags and not direct:
+                yield at(AS_NUMBER, (event.module, event.node), f"len(…) of the JSON string {name}")
+            elif event.name == "range" and "number" in value.tags and not direct:
+                yield at(AS_NUMBER, (event.module, event.node), f"range(…) of the string {name}")
 
 
 def _is_environ(module: Module, node: ast.expr) -> bool:
@@ -135,18 +150,23 @@ def _set(code: ScriptFacts, module: Module, node: ast.AST, name: str | None, val
             return  # a script that starts its own processes on one host must set the address
         hosts = code.job.hosts if code.job else 1
         severe: Severity | None = "error" if launched and hosts > 1 and name != "MASTER_PORT" else None
+        if name == "TF_CONFIG":
+            launched = code.launcher in ("mwms", "parameter-server")
         if launched or (code.group is not None and code.says("^LOCAL_RANK$")):
             yield at(OVERWRITTEN, (module, node), f'os.environ["{name}"] = {value.value!r}', severity=severe)
 
 
 def _read(code: ScriptFacts, module: Module, node: ast.AST, name: str, *, required: bool) -> Iterator[Finding]:
+    given = code.job is not None and name in code.job.environment
+    if name in (*RANKS, *MPI_RANKS) and required and not given:
+        yield from _launched(code, module, node, name)
     if not name.startswith("SM_"):
         return
-    if not FREE.match(name) and name not in KNOWN and not name.startswith(("SM_FRAMEWORK", "SM_SMP")):
-        similar = [word for word in nearest(name, KNOWN, 1) if _alike(word, name)]
-        if similar:
-            severity: Severity | None = None if required else "warning"
-            yield at(UNKNOWN, (module, node), f"{name}: did you mean {similar[0]}?", severity=severity)
+    if not FREE.match(name) and name not in KNOWN and not given and name not in _set_by_script(code):
+        similar = nearest(name, KNOWN, 1)
+        severity: Severity | None = None if required else "warning"
+        what = f"{name}: did you mean {similar[0]}?" if similar else f"{name}: SageMaker sets no such variable"
+        yield at(UNKNOWN, (module, node), what, severity=severity)
     inputs = code.job.inputs if code.job else {}
     if name.startswith("SM_CHANNEL_") and inputs:
         channels = {f"SM_CHANNEL_{channel.upper()}" for channel in inputs}
@@ -155,11 +175,38 @@ def _read(code: ScriptFacts, module: Module, node: ast.AST, name: str, *, requir
             yield at(CHANNEL, (module, node), f"{name}: {channel_list}", severity=None if required else "warning")
 
 
-def _alike(word: str, name: str) -> bool:
-    """Return whether the names differ by a misspelling, not just share a prefix."""
-    import difflib
+def _set_by_script(code: ScriptFacts) -> set[str]:
+    """Return the names that the script sets itself."""
+    found = set()
+    for module in code.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.Subscript) and not isinstance(node.ctx, ast.Load) and (name := _key(module, node)):
+                found.add(name)
+    found |= {str(call.constant("key", 0)) for call in code.called("setdefault", "putenv")}
+    return found
 
-    return difflib.SequenceMatcher(None, word[3:], name[3:]).ratio() > 0.8
+
+def _launched(code: ScriptFacts, module: Module, node: ast.AST, name: str) -> Iterator[Finding]:
+    """Report a rank that is read where the job's launcher sets none: a KeyError."""
+    launch = code.launch
+    if launch.launcher is None or name in _set_by_script(code) or code.spawns is not None or code.torch_xla:
+        return
+    absent = not sets(launch, "mpi" if name in MPI_RANKS else "torchrun")
+    absent = absent or (launch.launcher == "torchrun" and name not in TORCHRUN)
+    if not absent or launch.launcher == "xla" or module is not code.script.entry:
+        return
+    if code.smp and code.imports("torch.sagemaker") is not None:
+        return
+    tests = [ast.unparse(test) for test, _ in conditions(module, node)]
+    function = enclosing_function(module, node)
+    if tests or any(isinstance(n, ast.Try) for n in ancestors(module, node)):
+        return
+    if function is not None and function.name not in MAIN and not any(code.called(function.name)):
+        return
+    what = f'os.environ["{name}"], which the launcher "{launch.launcher}" does not set'
+    if launch.launcher == "process":
+        what = f'os.environ["{name}"], but the job starts the script without a launcher'
+    yield at(NOT_SET, (module, node), what)
 
 
 def _used(module: Module, node: ast.AST, name: str) -> Iterator[Finding]:

@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.call import Call
 from trainwright.preflight.saving import save_calls
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Call, TrainingStep, at, conditions, every_step
+from trainwright.preflight.syntax import TrainingStep, at, conditions, every_step
 
 GUIDE = "AWS guide for the SageMaker Training Compiler, best practices: avoid unnecessary evaluation"
 ITEM = Rule(

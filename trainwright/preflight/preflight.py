@@ -13,35 +13,34 @@ from trainwright.core.findings import Finding, FindingsDocument, Rule
 from trainwright.preflight import (
     amp,
     arguments,
+    collectives,
     data,
+    devices,
     distributed,
     environment,
     hotloop,
+    huggingface,
+    loop,
     reader,
     sagemaker_paths,
     saving,
     smp,
     suppressions,
+    tensorflow,
     xla,
 )
 from trainwright.preflight.reader import Script, read_script
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.sagemaker.job import Job, load_job
 
-FAMILIES = (smp, xla, distributed, amp, saving, hotloop, environment, data, sagemaker_paths, arguments)
+FAMILIES = (
+    *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
+    *(tensorflow, sagemaker_paths, arguments),
+)
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
     *suppressions.RULES,
-    *smp.RULES,
-    *xla.RULES,
-    *distributed.RULES,
-    *amp.RULES,
-    *saving.RULES,
-    *hotloop.RULES,
-    *environment.RULES,
-    *data.RULES,
-    *sagemaker_paths.RULES,
-    *arguments.RULES,
+    *(rule for family in FAMILIES for rule in family.RULES),
 )
 CODES = findings.table(RULES)
 

@@ -58,19 +58,44 @@ class Module:
     @cached_property
     def parents(self) -> dict[ast.AST, ast.AST]:
         """The parent of each node."""
-        return {child: node for node in ast.walk(self.tree) for child in ast.iter_child_nodes(node)}
+        found: dict[ast.AST, ast.AST] = {}
+        waiting: list[ast.AST] = [self.tree]
+        while waiting:
+            node = waiting.pop()
+            children = list(_children(node))
+            found.update(dict.fromkeys(children, node))
+            waiting += children
+        return found
+
+    @cached_property
+    def functions(self) -> dict[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef]:
+        """The innermost function around each node that is in one."""
+        found: dict[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        waiting: list[tuple[ast.AST, ast.FunctionDef | ast.AsyncFunctionDef | None]] = [(self.tree, None)]
+        while waiting:
+            node, function = waiting.pop()
+            if function is not None:
+                found[node] = function
+            inner = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
+            waiting += [(child, inner) for child in _children(node)]
+        return found
+
+    @cached_property
+    def imports(self) -> tuple[ast.Import | ast.ImportFrom, ...]:
+        """Every import, in source order."""
+        return tuple(node for node in self.nodes if isinstance(node, ast.Import | ast.ImportFrom))
 
     @cached_property
     def aliases(self) -> dict[str, str]:
         """What imported names stand for: ``xm`` for ``torch_xla.core.xla_model``. All imports, wherever they are."""
         known: dict[str, str] = {}
-        for node in ast.walk(self.tree):
+        for node in self.imports:
             if isinstance(node, ast.Import):
                 for name in node.names:
                     known[name.asname or name.name.split(".")[0]] = (
                         name.name if name.asname else name.name.split(".")[0]
                     )
-            elif isinstance(node, ast.ImportFrom):
+            else:
                 origin = "." * node.level + (node.module or "")
                 for name in node.names:
                     known[name.asname or name.name] = f"{origin}.{name.name}" if origin.strip(".") else name.name
@@ -92,7 +117,7 @@ class Module:
     @cached_property
     def nodes(self) -> tuple[ast.AST, ...]:
         """Every node that has a position, in source order."""
-        placed = [node for node in ast.walk(self.tree) if hasattr(node, "lineno")]
+        placed = [node for node in self.parents if hasattr(node, "lineno")]
         return tuple(sorted(placed, key=lambda n: (n.lineno, n.col_offset)))  # type: ignore[attr-defined]
 
 
@@ -139,10 +164,20 @@ def _check_depth(tree: ast.Module, most: int = DEEPEST) -> None:
     """
     level: list[ast.AST] = [tree]
     for _ in range(most):
-        level = [child for node in level for child in ast.iter_child_nodes(node)]
+        level = [child for node in level for child in _children(node)]
         if not level:
             return
     raise RecursionError
+
+
+def _children(node: ast.AST) -> Iterator[ast.AST]:
+    """``ast.iter_child_nodes``, without what it costs to be general."""
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            yield from (each for each in value if isinstance(each, ast.AST))
+        elif isinstance(value, ast.AST):
+            yield value
 
 
 def read_script(entry_point: Path, source_dir: Path | None = None) -> Script:

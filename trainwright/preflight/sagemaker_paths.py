@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.call import Call
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Call, ancestors, at
+from trainwright.preflight.syntax import ancestors, at
 
 CONTRACT = "SageMaker's container contract: inputs are in SM_CHANNEL_<NAME>, results go to SM_MODEL_DIR"
 OTHER_MACHINE = Rule(
@@ -19,23 +20,18 @@ OTHER_MACHINE = Rule(
     source=CONTRACT,
     remedy='Use os.environ["SM_CHANNEL_TRAINING"], or a hyperparameter.',
 )
-FIXED = Rule(
+NO_CHANNEL = Rule(
     code="TW181",
-    severity="note",
-    title="a SageMaker folder is hard-coded although a variable names it",
-    source=CONTRACT,
-    remedy='Use os.environ.get("SM_MODEL_DIR", "…"), so that the script also runs elsewhere.',
+    severity="error",
+    title="the script reads a folder of a channel that the job does not have",
+    source=f"{CONTRACT}; /opt/ml/input/data/<name> exists for each channel of the job's inputs",
+    remedy="Name the channel as in the job's inputs, or read SM_CHANNEL_<NAME>.",
 )
-RULES = (OTHER_MACHINE, FIXED)
+RULES = (OTHER_MACHINE, NO_CHANNEL)
 MACHINE = re.compile(
     r"^(/home/|/Users/|/root/|/mnt/|/media/|/data\d*/|/datasets?/|/scratch|/workspace/|/content/|/kaggle/|~/(?!\.)|[A-Za-z]:[\\/])"
 )
-FOLDERS = {
-    "/opt/ml/model": "SM_MODEL_DIR",
-    "/opt/ml/output/data": "SM_OUTPUT_DATA_DIR",
-    "/opt/ml/input/data/": "SM_CHANNEL_<NAME>",
-    "/opt/ml/input/config": "SM_INPUT_CONFIG_DIR",
-}
+DATA = "/opt/ml/input/data/"
 READS = (
     "open",
     "load",
@@ -67,9 +63,12 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             severity: Severity | None = "note" if flag is not None else None
             what = f"{text[:60]!r}" + (f" is the default of --{flag}" if flag else "")
             yield at(OTHER_MACHINE, (module, node), what, severity=severity)
-        for folder, variable in FOLDERS.items():
-            if text.startswith(folder) and not code.says(f"^{variable.split('<')[0]}") and _flag(module, node) is None:
-                yield at(FIXED, (module, node), f"{text[:60]!r} is ${variable}")
+        if text.startswith(DATA) and code.job is not None and code.job.inputs:
+            channel = text[len(DATA) :].split("/", maxsplit=1)[0]
+            flag = _flag(module, node)
+            if channel and "{" not in channel and channel not in code.job.inputs and flag not in known:
+                given = f"the job has {', '.join(sorted(code.job.inputs))}"
+                yield at(NO_CHANNEL, (module, node), f"{text[:60]!r}: {given}")
 
 
 def _flag(module: Module, node: ast.AST) -> str | None:

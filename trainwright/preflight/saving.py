@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.call import Call
+from trainwright.preflight.events import Event
+from trainwright.preflight.paths import LOST, roots
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Call, at, of_one_rank, reachable
+from trainwright.preflight.syntax import at, of_one_rank, reachable
+from trainwright.preflight.values import Value
 
+CONTRACT = "SageMaker's container contract"
 TORCH_SAVE = Rule(
     code="TW140",
     severity="warning",
@@ -20,14 +26,14 @@ ALL_RANKS = Rule(
     code="TW141",
     severity="warning",
     title="every process writes the same file",
-    source="PyTorch's DDP tutorial: save on one rank, as several writers may corrupt the file",
+    source="PyTorch's DDP tutorial and Horovod's guide: save on one rank, as several writers may corrupt the file",
     remedy="if dist.get_rank() == 0: around it (or a name with the rank in it).",
 )
 NOT_KEPT = Rule(
     code="TW142",
     severity="warning",
-    title="a file is saved in the working folder, which is lost with the container",
-    source="SageMaker's container contract: only SM_MODEL_DIR, SM_OUTPUT_DATA_DIR and the checkpoint folder are kept",
+    title="a file is saved in a folder that is lost with the container",
+    source=f"{CONTRACT}: only SM_MODEL_DIR, SM_OUTPUT_DATA_DIR and the checkpoint folder are kept",
     remedy='os.path.join(os.environ["SM_MODEL_DIR"], …)',
 )
 NO_CHECKPOINT = Rule(
@@ -41,71 +47,341 @@ NOTHING_SAVED = Rule(
     code="TW144",
     severity="warning",
     title="the script trains but saves nothing",
-    source="SageMaker's container contract: a job's result is what SM_MODEL_DIR contains at the end",
+    source=f"{CONTRACT}: a job's result is what SM_MODEL_DIR contains at the end",
     remedy='torch.save(model.state_dict(), os.path.join(os.environ["SM_MODEL_DIR"], "model.pt")) on one process.',
 )
-RULES = (TORCH_SAVE, ALL_RANKS, NOT_KEPT, NO_CHECKPOINT, NOTHING_SAVED)
+NOT_FINAL = Rule(
+    code="TW145",
+    severity="warning",
+    title="the script saves, but nothing of it into SM_MODEL_DIR: the job ends with an empty model",
+    source=f"{CONTRACT}: model.tar.gz is made of SM_MODEL_DIR; checkpoints and output data are kept apart from it",
+    remedy='Save the final model to os.environ["SM_MODEL_DIR"] as well.',
+)
+READ_ONLY = Rule(
+    code="TW146",
+    severity="error",
+    title="a file is saved into the folder of an input channel",
+    source=f"{CONTRACT}: /opt/ml/input/data holds inputs, is mounted read-only for FastFile and FSx, and is not kept",
+    remedy='Use os.environ["SM_MODEL_DIR"] or SM_OUTPUT_DATA_DIR.',
+)
+RULES = (TORCH_SAVE, ALL_RANKS, NOT_KEPT, NO_CHECKPOINT, NOTHING_SAVED, NOT_FINAL, READ_ONLY)
 TO_CPU = (".cpu()", "_maybe_convert_to_cpu", "xser", "cpu_")
-SAVERS = ("save", "save_pretrained", "save_model", "save_checkpoint", "save_state", "dump", "savez", "to_csv", "export")
+# Functions that write: the name of the path's argument, and its position.
+_FUNCTIONS: dict[str, tuple[str, int]] = {
+    "torch.save": ("f", 1),
+    "torch.jit.save": ("f", 1),
+    "torch.onnx.export": ("f", 2),
+    "torch_xla.core.xla_model.save": ("file_or_path", 1),
+    "torch_xla.utils.serialization.save": ("path", 1),
+    "smdistributed.modelparallel.torch.save": ("f", 1),
+    "smdistributed.modelparallel.torch.save_checkpoint": ("path", 0),
+    "torch.distributed.checkpoint.save": ("checkpoint_id", 1),
+    "torch.distributed.checkpoint.save_state_dict": ("storage_writer", 1),
+    "safetensors.torch.save_file": ("filename", 1),
+    "safetensors.torch.save_model": ("filename", 1),
+    "tensorflow.saved_model.save": ("export_dir", 1),
+    "tensorflow.keras.models.save_model": ("filepath", 1),
+    "joblib.dump": ("filename", 1),
+    "shutil.copy": ("dst", 1),
+    "shutil.copyfile": ("dst", 1),
+    "shutil.copytree": ("dst", 1),
+    "shutil.move": ("dst", 1),
+    "pickle.dump": ("file", 1),
+}
+_METHODS: dict[str, tuple[str, int]] = {
+    "save_pretrained": ("save_directory", 0),
+    "push_to_hub": ("repo_id", 0),
+    "save_model": ("output_dir", 0),
+    "save_checkpoint": ("save_dir", 0),
+    "save_state": ("output_dir", 0),
+    "save_weights": ("filepath", 0),
+    "save_trained_model": ("path", 0),
+    "export": ("filepath", 0),
+    "export_saved_model": ("export_dir_base", 0),
+    "save": ("filepath", 0),
+    "write_checkpoint": ("path", 0),
+}
+_TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "SageMakerTrainer")
+_LIBRARIES = (*_FUNCTIONS, "accelerate.Accelerator.save")
+_SIGNS = re.compile(r"model_?dir|save_?(path|dir|model)|sm_model|export_?dir", re.I)
+
+
+class Save:
+    """A call that writes a model: ``path`` is None where the call has none, ``whole`` if it writes a model."""
+
+    def __init__(self, event: Event, path: Value | None, *, whole: bool) -> None:
+        self.event = event
+        self.path = path
+        self.whole = whole
+
+
+def saves(code: ScriptFacts) -> list[Save]:
+    """Return the calls that write a model or a checkpoint, in order."""
+    found = []
+    for event in code.events:
+        if event.name in _FUNCTIONS:
+            keyword, position = _FUNCTIONS[event.name]
+            found.append(
+                Save(event, event.arg(keyword, position), whole=not event.name.startswith(("shutil", "pickle")))
+            )
+        elif event.last in _METHODS and event.receiver is not None and not event.receiver.name:
+            keyword, position = _METHODS[event.last]
+            receiver = event.receiver.tags
+            if event.name.startswith("script.") or (event.last in ("save", "export") and not _keras(code, event)):
+                continue
+            path = event.arg(keyword, position) or event.arg("path") or event.arg("checkpoint_dir")
+            if event.name.startswith("accelerate") and event.last in ("save", "save_model"):
+                path = event.arg("f" if event.last == "save" else "save_directory", 1)
+            tokenizer = not receiver and "tokenizer" in ast.unparse(event.node).lower()
+            found.append(Save(event, path, whole=not tokenizer))
+        elif event.last == "ModelCheckpoint" and code.tensorflow:
+            found.append(Save(event, event.arg("filepath", 0), whole=True))
+        elif event.last in ("MonitoredTrainingSession", "Estimator") and code.imports("tensorflow") is not None:
+            path = event.arg("checkpoint_dir") or event.arg("model_dir")
+            found += [Save(event, path, whole=True)] if path is not None else []
+        elif event.last == "CheckpointManager":
+            found.append(Save(event, event.arg("directory", 1), whole=True))
+    return found
+
+
+def _keras(code: ScriptFacts, event: Event) -> bool:
+    """Return whether ``….save(…)`` writes a model: of Keras, or of something that is called a model."""
+    receiver = event.receiver
+    assert receiver is not None
+    return (
+        code.tensorflow
+        or "model" in receiver.tags
+        or receiver.made_by("Accelerator")
+        or "Checkpoint" in "".join(receiver.made)
+    )
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    saves = [call for call in code.called("torch.save") if reachable(code, call)]
-    for call in saves:
-        text = ast.unparse(call.node)
-        if code.torch_xla and not any(word in text for word in TO_CPU):
-            yield at(TORCH_SAVE, call, f"`{text[:60]}` with torch_xla")
-        target = call.given("f", 1)
-        if target is None:
-            continue
-        one_place = isinstance(target, ast.Constant | ast.Name | ast.Attribute | ast.JoinedStr | ast.Call | ast.BinOp)
-        unnamed = one_place and not any(word in ast.unparse(target) for word in ("rank", "ordinal", "BytesIO", "buf"))
-        if _several(code) and unnamed and not of_one_rank(code, call):
-            yield at(ALL_RANKS, call, f"torch.save to {ast.unparse(target)[:40]} on every process")
-        if _relative(target) and not code.mentions("chdir"):
-            yield at(NOT_KEPT, call, f"torch.save to {ast.unparse(target)[:40]}")
+    written = saves(code)
+    yield from _xla(code, written)
+    yield from _ranks(code, written)
+    yield from _places(code, written)
     yield from _checkpoints(code)
-    trains = [c for c in code.backwards if c.module is code.script.entry]
-    if trains and not code.managed and not code.mentions(*SAVERS) and not code.mentions_like("save|checkpoint|ckpt"):
-        yield at(NOTHING_SAVED, trains[0], "no file that was read saves a model")
+    yield from _result(code, written)
 
 
-def _several(code: ScriptFacts) -> bool:
-    if code.torch_xla or code.managed:
+def _at(rule: Rule, event: Event, message: str) -> Finding:
+    return at(rule, (event.module, event.node), message)
+
+
+def _xla(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
+    if not code.torch_xla:
+        return
+    for save in written:
+        event = save.event
+        text = ast.unparse(event.node)
+        if any(word in text for word in TO_CPU) or (event.detached and event.module is not code.script.entry):
+            continue
+        if event.name == "torch.save":
+            yield _at(TORCH_SAVE, event, f"`{text[:60]}` with torch_xla")
+        elif event.last == "save_pretrained" and save.whole and "save_function" not in event.keywords:
+            receiver = event.receiver.tags if event.receiver is not None else frozenset()
+            moved = code.mentions("_maybe_convert_to_cpu") or "cpu" in text
+            moved = moved or any(e.receiver is event.receiver for e in code.ran("cpu"))
+            if "model" in receiver and not moved:
+                yield _at(TORCH_SAVE, event, f"`{text[:60]}` with torch_xla, without save_function=xm.save")
+
+
+def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
+    if not code.several or code.torch_xla or not _cooperates(code):
+        return
+    seen: set[ast.AST] = set()
+    for save in written:
+        event, path = save.event, save.path
+        if not save.whole and event.last == "save_pretrained":
+            continue
+        if event.node in seen or (event.detached and event.module is not code.script.entry):
+            continue
+        if (event.name not in _LIBRARIES and event.last not in _EVERY) or _shared_write(code, event):
+            continue
+        if path is None or event.under("one", "host", "dp", "others", "ranks") or path.tags & _VARIES:
+            continue
+        if any(s.event.under("one") and s.event.last == event.last and _opposite(s.event, event) for s in written):
+            continue  # the other side of `if distributed`
+        text = ast.unparse(event.node)
+        if re.search(r"rank|ordinal|BytesIO|buf|worker|tempfile|uuid|cross_", text, re.I):
+            continue
+        helper = event.stack and all(guard.kind == "other" for guard in event.guards)
+        if (not helper or event.detached) and of_one_rank(code, Call(event.module, event.node, event.name)):
+            continue
+        if _by_callbacks(code, event):
+            continue
+        seen.add(event.node)
+        yield _at(ALL_RANKS, event, f"`{text[:60]}` in every process")
+
+
+_VARIES = frozenset({"only-one", "rank", "local_rank", "random", "host_rank"})
+_EVERY = (
+    "save_weights",
+    "save",
+    "ModelCheckpoint",
+    "save_pretrained",
+    "CheckpointManager",
+    "save_trained_model",
+    "export",
+    "MonitoredTrainingSession",
+    "Estimator",
+)
+
+
+def _cooperates(code: ScriptFacts) -> bool:
+    if code.managed or code.imports("accelerate", "pytorch_lightning", "lightning") is not None:
         return False
     launched = code.launcher not in (None, "process") and code.cooperates
-    parallel = launched or (code.group is not None and code.wraps is not None)
-    # Sharded state is written by every process on purpose.
-    return (
-        parallel
-        and not code.smp
-        and not code.mentions("FullyShardedDataParallel", "fully_shard", "distributed_checkpoint")
-    )
+    strategy = code.tensorflow and code.mentions("MultiWorkerMirroredStrategy")
+    joined = code.group is not None and (code.wraps is not None or code.job is not None)
+    return launched or joined or code.horovod or code.smp or strategy
 
 
-def _relative(target: ast.expr) -> bool:
-    """Return whether the target is a constant relative file name (or an f-string that starts with one)."""
-    if isinstance(target, ast.JoinedStr) and target.values and isinstance(target.values[0], ast.Constant):
-        text = str(target.values[0].value)
-    elif isinstance(target, ast.Constant) and isinstance(target.value, str):
-        text = target.value
-    elif isinstance(target, ast.BinOp) and isinstance(target.op, ast.Add | ast.Mod):
-        return _relative(target.left)
-    else:
-        return False
-    return bool(text) and not text.startswith(("/", "~", "s3:", "hdfs:", "gs:", "%", "{"))
+def _shared_write(code: ScriptFacts, event: Event) -> bool:
+    """Return whether every process is meant to call: sharded state, or a collective that writes once."""
+    if event.name.startswith(("torch.distributed.checkpoint", "shutil", "torch_xla")):
+        return True
+    if code.mentions("FullyShardedDataParallel", "fully_shard", "distributed_checkpoint", "deepspeed"):
+        return True
+    partial = event.arg("partial")
+    smp = "modelparallel" in event.name
+    if smp and event.last == "save_checkpoint":
+        return True
+    return smp and (partial is None or partial.single() is not False or "v3" in event.keywords)
+
+
+def _opposite(first: Event, second: Event) -> bool:
+    """Return whether two calls are on different sides of a condition."""
+    sides = {guard.node: guard.side for guard in first.guards}
+    return any(sides.get(guard.node, guard.side) is not guard.side for guard in second.guards)
+
+
+def _by_callbacks(code: ScriptFacts, event: Event) -> bool:
+    """Return whether a Keras callback is only used on one rank: ``if hvd.rank() == 0: callbacks.append(…)``."""
+    return event.last == "CheckpointManager" and any(e.under("one") for e in code.ran("save"))
+
+
+def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
+    folder = _folder(code)
+    for save in written:
+        event = save.event
+        if event.module is not code.script.entry and not reachable(code, Call(event.module, event.node, event.name)):
+            continue
+        where = roots(save.path, folder)
+        if not where or save.path is None or event.last == "push_to_hub":
+            continue
+        text = ast.unparse(event.node)[:60]
+        if where == {"remote"} and event.name in (
+            "torch.save",
+            "joblib.dump",
+            "pickle.dump",
+            "safetensors.torch.save_file",
+        ):
+            yield _at(
+                NOT_KEPT, event, f"`{text}`: {event.name} does not write to S3, but to a local folder of that name"
+            )
+        elif where == {"channel"}:
+            yield _at(READ_ONLY, event, f"`{text}`")
+        elif where <= LOST and "flag" not in save.path.tags and not code.mentions("chdir") and save.whole:
+            later = [s for s in written if s.event.order > event.order]
+            if where == {"tmp"} and (_copied(code, event) or any({"model"} & roots(s.path) for s in later)):
+                continue
+            if where == {"relative"} and _variable(save.path):
+                continue
+            place = {"tmp": "a temporary folder", "relative": "the working folder"}.get(min(where), "a folder")
+            yield _at(NOT_KEPT, event, f"`{text}`: {place}, which is lost with the container")
+
+
+def _variable(path: Value) -> bool:
+    """Return whether a path begins with text that only looks like a folder: ``f"{folder}/…"`` of unknown ``folder``."""
+    return "prefix" not in path.tags and path.constants is None and "root:relative" not in path.tags
+
+
+def _copied(code: ScriptFacts, event: Event) -> bool:
+    """Return whether something is copied or uploaded afterwards."""
+    later = ("copy", "copytree", "copyfile", "move", "upload_file", "upload", "run", "system", "check_call", "copy2")
+    return any(e.order > event.order for e in code.ran(*later))
+
+
+def _folder(code: ScriptFacts) -> str:
+    job = code.job
+    return job.checkpoint.local_path if job is not None and job.checkpoint else "/opt/ml/checkpoints"
 
 
 def _checkpoints(code: ScriptFacts) -> Iterator[Finding]:
     job, entry = code.job, code.script.entry
     if job is None or entry is None or not (job.checkpoint or job.spot):
         return
-    folder = job.checkpoint.local_path if job.checkpoint else "/opt/ml/checkpoints"
+    folder = _folder(code)
     given = [*job.hyperparameters.values(), *job.environment.values()]
     if not code.says("^" + folder.rstrip("/")) and not any(str(value).startswith(folder) for value in given):
         why = "spot instances" if job.spot else "checkpoint"
         yield at(NO_CHECKPOINT, (entry, entry.tree), f"the job has {why}, but the script never uses {folder}")
+
+
+def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
+    """Check that a training leaves something, and that it is where SageMaker looks for the model."""
+    if code.incomplete:
+        return
+    trained = [e for e in code.events if e.node in {c.node for c in code.backwards} and not e.detached]
+    trained += [e for e in code.ran("fit", "train", "apply_gradients", live=True) if _trains(code, e)]
+    if not trained:
+        return
+    found = [s for s in written if s.event.last not in ("push_to_hub",)]
+    others = code.mentions("dump", "savez", "export", "to_csv", "save_file", "log_model", "upload_file", "save_to_disk")
+    trainer = [e for e in code.ran("train", live=True) if e.receiver is not None and e.receiver.made_by(*_TRAINERS)]
+    output = [_output(code, e) for e in code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")]
+    if not found and not trainer:
+        # A method of another name, or a callback, may save.
+        helper = code.mentions("save", "save_pretrained", "save_model", "save_weights", "hook")
+        helper = helper or code.mentions_like(r"save_|_save|saver|checkpoint(er|_man|_save)")
+        if not others and not helper and not code.managed and _meant(code):
+            yield at(NOTHING_SAVED, (trained[0].module, trained[0].node), "no file that was read saves a model")
+        return
+    kept = [s for s in found if s.whole or "model" in roots(s.path, _folder(code))]
+    places = [roots(s.path, _folder(code)) for s in kept if s.path is not None]
+    unclear = any(not p or "model" in p for p in (*places, *output)) or any(
+        s.path is None and not trainer for s in kept
+    )
+    if unclear or others or not (places or output) or code.mentions("TemporaryDirectory", "smdebug"):
+        return
+    lost = kept and all(place <= LOST for place in places) and not output
+    if lost and any("flag" not in s.path.tags for s in kept if s.path is not None):
+        return  # TW142 says it of each
+    if not _meant(code):
+        return
+    last = kept[-1].event if kept else trainer[-1]
+    shown = ", ".join(sorted({p for place in (*places, *output) for p in place}))
+    yield _at(NOT_FINAL, last, f"everything is saved to other places ({shown})")
+
+
+def _output(code: ScriptFacts, event: Event) -> set[str]:
+    """Return where a Trainer writes its checkpoints: nowhere, if it is told to write none."""
+    strategy = event.arg("save_strategy")
+    never = strategy is not None and strategy.single() == "no"
+    return {"nowhere"} if never else roots(event.arg("output_dir", 0), _folder(code))
+
+
+def _trains(code: ScriptFacts, event: Event) -> bool:
+    receiver = event.receiver
+    if receiver is None or receiver.name:
+        return False
+    if event.last == "train":
+        return receiver.made_by(*_TRAINERS)
+    return code.tensorflow and ("model" in receiver.tags or bool(receiver.made))
+
+
+def _meant(code: ScriptFacts) -> bool:
+    """Return whether the script is one for SageMaker, or says where results go: a benchmark has nothing to save."""
+    if any("sagemaker" in str(name) for name in code.launch.hyperparameters):
+        return True
+    if code.says(r"^SM_(MODEL_DIR|OUTPUT_DATA_DIR|CHANNEL_\w+|HOSTS|NUM_GPUS|CURRENT_HOST)$|^/opt/ml/"):
+        return True
+    if code.tensorflow:
+        return False  # SDK 2 passes --model_dir to every script
+    return any(_SIGNS.search(name) for name in (*code.arguments_of_script, *code.launch.hyperparameters))
 
 
 def save_calls(calls: list[Call]) -> list[Call]:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
-from trainwright.preflight.reader import Script
-from trainwright.preflight.syntax import Call, ScriptCode, first
+from trainwright.preflight.call import Call
+from trainwright.preflight.events import Event, JobStart
+from trainwright.preflight.flow import Interpreter
+from trainwright.preflight.known import DDP, FSDP
+from trainwright.preflight.reader import Module, Script
+from trainwright.preflight.syntax import ScriptCode, first
 from trainwright.sagemaker.distribution import Launcher
 from trainwright.sagemaker.job import Job
 
@@ -44,6 +50,111 @@ class ScriptFacts(ScriptCode):
     def __init__(self, script: Script, job: Job | None = None) -> None:
         super().__init__(script)
         self.job = job
+        self.launch = JobStart()
+        if job is not None:
+            alone = job.launcher == "process"
+            per_host = (None if self.spawns is not None else 1) if alone else job.processes_per_host
+            self.launch = JobStart(
+                job.launcher,
+                job.hosts,
+                per_host,
+                job.gpus,
+                dict(job.hyperparameters),
+                dict(job.environment),
+            )
+        self._interpreter = Interpreter(script, self.launch)
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """Every call of the script, in the order in which they run, with what is known of its arguments."""
+        return self._interpreter.run()
+
+    @cached_property
+    def _by_last(self) -> dict[str, list[Event]]:
+        found: dict[str, list[Event]] = {}
+        for event in self.events:
+            found.setdefault(event.last, []).append(event)
+        return found
+
+    def ran(self, *lasts: str, live: bool = False) -> list[Event]:
+        """Return the calls of functions or methods with these names, in order.
+
+        Args:
+            live: only those that the script is seen to reach from its start.
+        """
+        found = [event for last in lasts for event in self._by_last.get(last, ())]
+        found = [event for event in found if not (live and event.detached)]
+        return found if len(lasts) == 1 else sorted(found, key=lambda event: event.order)
+
+    def roles(self, *roles: str) -> Iterator[Event]:
+        """Yield the calls that have one of these roles: ``collective``, ``group``, …"""
+        return (event for event in self.events if event.role in roles)
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether the interpreter gave up, so that nothing can be said to be missing."""
+        return bool(self.events) and self._interpreter.cut
+
+    @cached_property
+    def arguments_of_script(self) -> dict[str, Any]:
+        """The values of the script's arguments."""
+        return self._interpreter.arguments if self.events else {}
+
+    def training_loader(self) -> Event | None:
+        """The call that made the loader over whose batches backward is called; None if that cannot be seen."""
+        for event in self.ran("backward", live=True):
+            value = self._interpreter.iterated.get(event.loops[-1]) if event.loops else None
+            while value is not None:
+                made = next((e for e in self.ran("DataLoader") if e.result is value), None)
+                if made is not None:
+                    return made
+                value = value.of
+        return None
+
+    @property
+    def misused(self) -> list[tuple[Module, ast.expr, str]]:
+        """Variables of the environment whose text is used as a number or a list: file, place, variable."""
+        return self._interpreter.misused if self.events else []
+
+    @cached_property
+    def wrapped_events(self) -> list[Event]:
+        """The calls that wrap a model in DDP or FSDP."""
+        return [e for e in self.events if DDP.search(e.name) or FSDP.search(e.name)]
+
+    @cached_property
+    def horovod(self) -> bool:
+        """Whether the script uses Horovod, or SageMaker's data parallel library for TensorFlow (the same interface)."""
+        return self.imports("horovod", "smdistributed.dataparallel.tensorflow", certain=True) is not None
+
+    @cached_property
+    def tensorflow(self) -> bool:
+        """Whether the script trains with TensorFlow, not PyTorch."""
+        return self.imports("tensorflow", "keras", certain=True) is not None and not self.backwards
+
+    @cached_property
+    def several(self) -> bool:
+        """Whether several processes train together in this job (without a job: according to the script)."""
+        if self.spawns is not None and self.launcher in (None, "process"):
+            return True
+        processes = self.launch.processes
+        if processes is not None:
+            return processes > 1
+        if self.job is not None:
+            return self.launcher != "process" or self.job.hosts > 1
+        return self.group is not None or self.wraps is not None or self.horovod or self.xla_distributed or self.smp
+
+    @cached_property
+    def several_per_host(self) -> bool:
+        """Whether a host has several of these processes, which share its GPUs."""
+        per_host = self.launch.per_host
+        if self.spawns is not None and self.launcher in (None, "process"):
+            return True
+        return self.several and (per_host is None or per_host > 1)
+
+    @property
+    def several_hosts(self) -> bool:
+        """Whether the job has several hosts."""
+        return (self.launch.hosts or 1) > 1
 
     @property
     def launcher(self) -> Launcher | None:

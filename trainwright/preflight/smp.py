@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.call import Call
+from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, enclosing_function
 from trainwright.sagemaker.toolkit import TOOLKIT
@@ -47,7 +50,36 @@ NOT_AGREED = Rule(
     source=f"{TOOLKIT}: mp_parameters reach the script, which alone decides what to do with them",
     remedy="Enable smdistributed.modelparallel in both, or in neither.",
 )
-RULES = (NO_INIT, NOT_WRAPPED, NO_DEVICE, PLAIN_BACKWARD, NOT_AGREED)
+NO_STEP = Rule(
+    code="TW116",
+    severity="error",
+    title="the forward and backward pass are not in a function decorated with @smp.step",
+    source=f"{GUIDE}: the library runs the decorated function once per microbatch, pipelined over the devices",
+    remedy="Move model(…) and model.backward(loss) into a function with @smp.step; call it in the training loop.",
+)
+STEP_OUTPUT = Rule(
+    code="TW117",
+    severity="error",
+    title="the result of an @smp.step function is used as a tensor",
+    source=f"{GUIDE}: it returns a StepOutput with one value per microbatch",
+    remedy="loss = step(…).reduce_mean()",
+)
+PARTIAL = Rule(
+    code="TW118",
+    severity="error",
+    title="a checkpoint of a partitioned model that lacks parts of it",
+    source=f"{GUIDE}: each partition saves its own part (partial=True, on one process of each data-parallel group); "
+    "state_dict() collects the whole model and is called by all processes of dp_rank 0",
+    remedy="if smp.dp_rank() == 0: smp.save(model.local_state_dict(), path, partial=True)",
+)
+SCALER = Rule(
+    code="TW119",
+    severity="error",
+    title="torch's GradScaler with the model parallel library",
+    source=f"{GUIDE}: overflow is found on one partition only; smp.amp.GradScaler agrees on it among all",
+    remedy="scaler = smp.amp.GradScaler()",
+)
+RULES = (NO_INIT, NOT_WRAPPED, NO_DEVICE, PLAIN_BACKWARD, NOT_AGREED, NO_STEP, STEP_OUTPUT, PARTIAL, SCALER)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -71,17 +103,79 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield at(NO_INIT, (module, imported), f"{name} is never called")
     if not first_version or not inits:
         return
+    if code.imports("smdistributed.modelparallel.torch") is None:
+        return
+    yield from _torch(code, inits[0])
+
+
+def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
+    """Check the steps of the guide for PyTorch."""
     missing = [name for name in ("DistributedModel", "DistributedOptimizer") if not code.mentions(name)]
-    if missing and code.backwards:
-        yield at(NOT_WRAPPED, inits[0], f"smp.{' and smp.'.join(missing)} not used")
-    if not code.mentions("set_device") and not code.chooses_device():
-        yield at(NO_DEVICE, inits[0], "no torch.cuda.set_device(smp.local_rank()) after smp.init()")
+    trains = bool(code.backwards) or code.mentions("DistributedModel")
+    if missing and trains and not code.incomplete:
+        yield at(NOT_WRAPPED, init, f"smp.{' and smp.'.join(missing)} not used")
+    selects = code.mentions("set_device") or code.chooses_device()
+    selects = selects or any("local_rank" in v.tags for e in code.ran("to", "cuda", "device") for v in e.args)
+    if not selects:
+        yield at(NO_DEVICE, init, "no torch.cuda.set_device(smp.local_rank()) after smp.init()")
+    stepped = False
     for call in code.backwards:
         function = enclosing_function(call.module, call.node)
         if function is None or not any(_is_step(decorator) for decorator in function.decorator_list):
             continue
+        stepped = True
         if "loss" in call.receiver.lower() and not call.node.args:
             yield at(PLAIN_BACKWARD, call, f"{call.receiver}.backward() in the step function {function.name}")
+    decorated = any(n.endswith(".step") for e in code.events for n in e.contexts if n.startswith("@"))
+    wrapped = any(e.name == f"{V1}.torch.step" for e in code.events)
+    if code.backwards and not (stepped or decorated or wrapped) and not missing:
+        yield at(
+            NO_STEP, code.backwards[0], f"`{ast.unparse(code.backwards[0].node)[:50]}` outside of an @smp.step function"
+        )
+    for event in code.events:
+        yield from _step_output(event)
+        inside = any(name.startswith("@smdistributed") for name in event.contexts)
+        if inside and event.last == "step" and event.receiver is not None and "optimizer" in event.receiver.tags:
+            what = "the optimizer steps inside the @smp.step function, once per microbatch"
+            yield at(PLAIN_BACKWARD, (event.module, event.node), what)
+        if event.last == "GradScaler" and event.name.startswith("torch."):
+            yield at(SCALER, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
+    yield from _partial(code)
+
+
+def _step_output(event: Event) -> Iterator[Finding]:
+    receiver = event.receiver.tags if event.receiver is not None else frozenset[str]()
+    fetched = event.last in ("item", "cpu", "backward", "detach", "numpy") and "step-output" in receiver
+    used = event.name in ("float", "int") and any("step-output" in arg.tags for arg in event.args)
+    if (fetched or used) and not any(made.rpartition(".")[2] in _REDUCED for made in _made(event)):
+        yield at(STEP_OUTPUT, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
+
+
+_REDUCED = ("reduce_mean", "concat", "stack", "reduce_sum", "merge")
+
+
+def _made(event: Event) -> frozenset[str]:
+    return event.receiver.made if event.receiver is not None else frozenset()
+
+
+def _partial(code: ScriptFacts) -> Iterator[Finding]:
+    for event in code.events:
+        if event.name not in (f"{V1}.torch.save", "torch.save"):
+            continue
+        saved, partial = event.arg("obj", 0), event.arg("partial", 2)
+        tags = saved.tags if saved is not None else frozenset()
+        part = "partial" in tags or (partial is not None and partial.single() is True)
+        text = ast.unparse(event.node)[:50]
+        if part and event.under("one"):
+            yield at(
+                PARTIAL, (event.module, event.node), f"`{text}` on the first process only: the other parts are lost"
+            )
+        elif part and event.name == "torch.save" and not re.search("rank", ast.unparse(event.node)):
+            yield at(PARTIAL, (event.module, event.node), f"`{text}`: every partition writes its part to the same file")
+        elif "partial" in tags and partial is not None and partial.single() is False:
+            yield at(
+                PARTIAL, (event.module, event.node), f"`{text}`: local_state_dict() is a part, not the whole model"
+            )
 
 
 def _is_step(decorator: ast.expr) -> bool:

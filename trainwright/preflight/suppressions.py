@@ -58,6 +58,8 @@ def _statement(module: Module, line: int) -> range:
 
 
 def _comments(module: Module) -> Iterator[Suppression]:
+    if "trainwright" not in module.text.lower():
+        return  # reading all comments takes a tenth of a second per 3,000 lines
     rows = module.text.split("\n")
     for line, text in module.comments.items():
         match = COMMENT.search(text)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.call import Call
 from trainwright.preflight.reader import Module, Script
 
 # Names of a script's main function.
@@ -17,51 +18,6 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 Loop = ast.For | ast.AsyncFor | ast.While
 # Conditions that select the process, not the step: code under them still runs at every step.
 RANK = re.compile(r"rank|is_main|is_master|is_local_main|is_primary|world_process_zero|ordinal|main_process", re.I)
-
-
-@dataclass(frozen=True, eq=False)
-class Call:
-    """A call in a script.
-
-    Attributes:
-        module: the file.
-        node: the syntax tree.
-        name: the function, with imported names resolved: ``torch.save``; ``?`` stands for an expression.
-    """
-
-    module: Module
-    node: ast.Call
-    name: str
-
-    @property
-    def last(self) -> str:
-        """``save`` of ``torch.save``."""
-        return self.name.rsplit(".", 1)[-1]
-
-    @property
-    def receiver(self) -> str:
-        """The object whose method is called, as written in the script; empty for a plain function."""
-        return ast.unparse(self.node.func.value) if isinstance(self.node.func, ast.Attribute) else ""
-
-    @property
-    def line(self) -> int:
-        """The line number."""
-        return self.node.lineno
-
-    def given(self, keyword: str, position: int | None = None) -> ast.expr | None:
-        """Return the argument with this name or position (from 0); None if missing."""
-        for each in self.node.keywords:
-            if each.arg == keyword:
-                return each.value
-        if position is not None and position < len(self.node.args):
-            argument = self.node.args[position]
-            return None if any(isinstance(a, ast.Starred) for a in self.node.args[: position + 1]) else argument
-        return None
-
-    def constant(self, keyword: str, position: int | None = None) -> object:
-        """Return the value of a constant argument; None if it is missing or not a constant."""
-        value = self.given(keyword, position)
-        return value.value if isinstance(value, ast.Constant) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +61,7 @@ class ScriptCode:
     def _words(self) -> frozenset[str]:
         words: set[str] = set()
         for module in self.modules:
-            for node in ast.walk(module.tree):
+            for node in module.parents:
                 if isinstance(node, ast.Name):
                     words.add(node.id)
                 elif isinstance(node, ast.Attribute):
@@ -163,10 +119,10 @@ class ScriptCode:
         for index, module in enumerate(self.modules):
             if certain and not module.certain:
                 continue
-            for node in module.nodes:
+            for node in module.imports:
                 if isinstance(node, ast.Import):
                     names = [name.name for name in node.names]
-                elif isinstance(node, ast.ImportFrom) and not node.level:
+                elif not node.level:
                     names = [f"{node.module}.{name.name}" for name in node.names]
                 else:
                     continue
@@ -248,7 +204,28 @@ class ScriptCode:
 
     def within(self, region: ast.AST) -> list[Call]:
         """Return the calls inside a loop or function, except in functions defined in it."""
-        return [c for c in self.calls if any(n is region for n in _until_function(c.module, c.node, region))]
+        found: list[Call] = []
+        waiting = list(ast.iter_child_nodes(region))
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, ast.Call) and node in self._call_of:
+                found.append(self._call_of[node])
+            if isinstance(node, Function | ast.Lambda):
+                continue
+            waiting += ast.iter_child_nodes(node)
+        return sorted(found, key=lambda call: (call.line, call.node.col_offset))
+
+    @cached_property
+    def _call_of(self) -> dict[ast.Call, Call]:
+        return {call.node: call for call in self.calls}
+
+    @cached_property
+    def calls_in(self) -> dict[ast.AST, list[Call]]:
+        """The calls of each function, without those of functions inside it; of a module, those outside of functions."""
+        found: dict[ast.AST, list[Call]] = {}
+        for call in self.calls:
+            found.setdefault(call.module.functions.get(call.node, call.module.tree), []).append(call)
+        return found
 
 
 def _plain(call: Call) -> bool:
@@ -257,13 +234,6 @@ def _plain(call: Call) -> bool:
     return isinstance(function, ast.Name) or (
         isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "self"
     )
-
-
-def _until_function(module: Module, node: ast.AST, region: ast.AST) -> Iterator[ast.AST]:
-    for outer in ancestors(module, node):
-        yield outer
-        if isinstance(outer, Function | ast.Lambda) and outer is not region:
-            return
 
 
 def ancestors(module: Module, node: ast.AST) -> Iterator[ast.AST]:
@@ -286,7 +256,7 @@ def qualified(module: Module, node: ast.AST) -> str:
 
 def enclosing_function(module: Module, node: ast.AST) -> Function | None:
     """Return the function around a node; None at module level."""
-    return next((n for n in ancestors(module, node) if isinstance(n, Function)), None)
+    return module.functions.get(node)
 
 
 def enclosing_loop(module: Module, node: ast.AST) -> Loop | None:

@@ -6,8 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.call import Call
+from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import Call, TrainingStep, at, conditions, enclosing_loop, is_optimizer, same_path
+from trainwright.preflight.syntax import TrainingStep, at, conditions, enclosing_loop, is_optimizer, same_path
 from trainwright.sagemaker.toolkit import TOOLKIT
 
 GUIDE = "AWS guide for the SageMaker Training Compiler"
@@ -54,7 +56,14 @@ SPAWN_ARGUMENTS = Rule(
     source=f"{LAUNCHER}, which calls _mp_fn(index)",
     remedy="Define it as `def _mp_fn(index):`, with no other required parameter.",
 )
-RULES = (NO_MP_FN, NO_MARK_STEP, EARLY_PRINT, CUDA_DEVICE, NO_REDUCE, SPAWN_ARGUMENTS)
+RANK_BARRIER = Rule(
+    code="TW167",
+    severity="error",
+    title="mark_step under a condition that only some processes meet",
+    source=f"{GUIDE}: every process has to end its step, or the graphs differ and collectives in them hang",
+    remedy="Call xm.mark_step() once per step, outside of conditions.",
+)
+RULES = (NO_MP_FN, NO_MARK_STEP, EARLY_PRINT, CUDA_DEVICE, NO_REDUCE, SPAWN_ARGUMENTS, RANK_BARRIER)
 
 BARRIERS = ("mark_step", "optimizer_step", "MpDeviceLoader", "ParallelLoader", "torch_xla.sync", "torch_xla.step")
 LOGGING = ("print", "master_print", "info", "debug", "warning", "log", "add_scalar", "log_metric", "write")
@@ -68,6 +77,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _barriers(code)
     yield from _devices(code)
     yield from _gradients(code)
+    for event in code.roles("mark"):
+        guard = event.by_rank
+        if guard is not None and not event.detached:
+            what = f"mark_step runs only where `{ast.unparse(guard.node)[:50]}` is {guard.side}"
+            yield at(RANK_BARRIER, (event.module, event.node), what)
 
 
 def _mp_fn(code: ScriptFacts) -> Iterator[Finding]:
@@ -151,13 +165,27 @@ def _devices(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _gradients(code: ScriptFacts) -> Iterator[Finding]:
-    if not code.xla_distributed or code.managed or code.wraps is not None:
+    if not code.xla_distributed or code.managed or code.wraps is not None or code.incomplete:
         return
-    reduces = code.mentions("optimizer_step", "reduce_gradients", "all_reduce", "XlaFullyShardedDataParallel")
     # SPMD shards tensors and lets the compiler reduce.
-    reduces = reduces or code.mentions("use_spmd", "mark_sharding", "shard_as", "SpmdFullyShardedDataParallel")
+    if code.mentions(
+        "use_spmd", "mark_sharding", "shard_as", "XlaFullyShardedDataParallel", "SpmdFullyShardedDataParallel"
+    ):
+        return
+    reduces = code.mentions("optimizer_step", "reduce_gradients")
+    reduces = reduces or any(e.last == "all_reduce" and _of_gradients(e) for e in code.events)
     steps = optimizer_steps(code)
-    if steps and not reduces and code.backwards:
-        yield at(
-            NO_REDUCE, steps[0], f"{steps[0].receiver}.step() on several XLA devices, but nothing reduces gradients"
-        )
+    scaled = [e for e in code.ran("step") if e.receiver is not None and "scaler" in e.receiver.tags]
+    if reduces or not code.backwards:
+        return
+    if scaled:
+        what = "the scaler steps on several XLA devices, but nothing reduces gradients before unscale_ or step"
+        yield at(NO_REDUCE, (scaled[0].module, scaled[0].node), what)
+    elif steps:
+        what = f"{steps[0].receiver}.step() on several XLA devices, but nothing reduces gradients"
+        yield at(NO_REDUCE, steps[0], what)
+
+
+def _of_gradients(event: Event) -> bool:
+    values = (*event.args, *event.keywords.values())
+    return any(value.tags & {"grad"} for value in values) or "grad" in ast.unparse(event.node)

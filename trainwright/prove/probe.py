@@ -152,6 +152,7 @@ def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Diffe
     return [
         *_facts(plan, found),
         *_packages(plan, found),
+        *_unmet(plan, found),
         *_environment(plan, found),
         *_labels(plan, found),
         *_loader_path(found),
@@ -202,11 +203,26 @@ def _packages(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Dif
             )
 
 
+def _unmet(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+    """Requirements of Python packages that the image does not meet; those of a Deep Learning Container are AWS's."""
+    if plan.get("base", {}).get("kind") == "dlc":
+        return
+    for line in found.get("unmet", ()):
+        yield Difference(
+            line.partition(" ")[0],
+            "its requirements",
+            "met",
+            line,
+            "Pin what is missing: packages or constraints of the image line, or your --with-requirements.",
+        )
+
+
 def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
     """Variables of the plan that are missing in a container, and those that no image may set."""
     variables: Mapping[str, str] = found.get("environment", {})
     for name, value in plan.get("environment", {}).items():
-        if variables.get(name) != value:
+        seen, (own, _, rest) = variables.get(name), value.partition("${PATH}")
+        if seen != value and (own == value or seen is None or not (seen.startswith(own) and seen.endswith(rest))):
             yield Difference(
                 "environment",
                 name,
@@ -221,7 +237,7 @@ def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[
             "unset",
             variables["FI_PROVIDER"],
             "Leave FI_PROVIDER out of the image: on an instance without EFA it hangs the job; "
-            "the toolkit sets it where it is right.",
+            "the toolkit sets it where it is needed.",
         )
 
 

@@ -15,6 +15,7 @@ from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.sagemaker.diagnosis import diagnose, filled, load_book
 from trainwright.sagemaker.distribution import BY_TF_CONFIG, Launcher, needs_framework_module
 from trainwright.sagemaker.instances import instance
+from trainwright.sagemaker.log_lines import rank_of
 
 KILLED = 137  # 128 + SIGKILL
 MODULE = "sagemaker-pytorch-training and SAGEMAKER_TRAINING_MODULE=sagemaker_pytorch_container.training:main"
@@ -82,16 +83,13 @@ def _said(facts: JobFacts) -> Cause | None:
                     filled(known.cause, words),
                     filled(known.remedy, words),
                     host=host.name,
-                    rank=_rank_of(host.text, found.start()),
+                    rank=rank_of(_line_at(host.text, found.start())),
                 )
     return None
 
 
-def _rank_of(text: str, place: int) -> int | None:
-    """The rank that a line belongs to, if the launcher marks lines with it (mpirun --tag-output, torchrun)."""
-    line = text[text.rfind("\n", 0, place) + 1 : place + 40]
-    found = re.match(r"\s*\[\d+,(\d+)\]<std|\s*\[rank(\d+)\]|\s*\[default(\d+)\]", line)
-    return int(next(group for group in found.groups() if group)) if found else None
+def _line_at(text: str, place: int) -> str:
+    return text[text.rfind("\n", 0, place) + 1 : place + 40]
 
 
 def _baked_code(facts: JobFacts) -> Cause | None:
@@ -295,8 +293,7 @@ def _diagnosed(facts: JobFacts) -> Cause | None:
     for host in sorted(facts.hosts, key=lambda host: (host.end != "by itself", host.ended_at)):
         found = next((one for one in diagnose(host.text.splitlines()).causes if one.certainty != "consequence"), None)
         if found is not None:
-            rank = _rank_of(found.evidence[0].text, 0)
-            return Cause(found.id, found.cause, found.remedy, host=host.name, rank=rank)
+            return Cause(found.id, found.cause, found.remedy, host=host.name, rank=rank_of(found.evidence[0].text))
     return None
 
 

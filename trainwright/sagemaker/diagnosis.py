@@ -1,4 +1,4 @@
-"""``diagnose``: find the cause of a failed job in its log.
+"""``diagnose``: find the cause of a failed job in its logs.
 
 The known causes are data in ``causes.yaml``. Without a known cause the result is "unknown", with the relevant lines.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import string
 import sys
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -19,23 +20,26 @@ from pydantic import Field
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
 from trainwright.core.records import Record, parse_record
+from trainwright.sagemaker.log_lines import Log, bare, blocks, clean, host_of, log_files, rank_of, time_of
+from trainwright.sagemaker.log_search import Finder, Hit, Search
 
 PATH = Path(__file__).with_name("causes.yaml")
 SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"
-MOST_EVIDENCE, MOST_MATTERS, LONGEST_LINE = 3, 20, 4000
+MOST_EVIDENCE, MOST_MATTERS = 3, 20
 _TAIL = 5
-# Colours, and the prefixes of mpirun, the toolkit, CloudWatch and docker compose.
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
-_PREFIX = re.compile(
-    r"^(?:\s*\[\d+,(?:mpirank:)?\d+(?:,algo-\d+)?\]\s*<std(?:out|err)>:?|\s*\[\d+,\d+\]<std(?:out|err)>:"
-    r"|\s*\[?rank\d+\]?:|\s*(?:algo-\d+(?:-\w+)?|\w{8,12}-algo-\d+-\w+)\s*\|"
-    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?[\s|]+)\s*"
-)
+# Lines to look at, by their shapes; and words one of which is in each of them, besides those of the shipped book.
 _MATTERS = re.compile(
-    r"\b(?:error|fatal|exception|failed|failure|killed|abort(?:ed|ing)?|panic|denied|refused|timed? ?out|cannot|"
-    r"could not|unable to|segmentation fault|no such file|not found)\b|^\w+(?:\.\w+)*(?:Error|Exception|Warning):",
-    re.I,
+    rb"\b(?:error|fatal|exception|failed|failure|killed|abort(?:ed|ing)?|panic|denied|refused|timed? ?out|cannot|"
+    rb"could not|unable to|segmentation fault|no such file|not found)\b|(?:error|exception|warning):|process name: \[\["
 )
+_MATTER_WORDS = "fatal", "exception", "failure", "panic", "denied", "refused", "timeout", "warning:", "no such", "[["
+# What launchers say of the process that failed first: mpirun, then torchrun (torch.distributed.elastic).
+_FIRST_OF_MPI = re.compile(
+    r"mpirun noticed that process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) (?P<how>exited on signal \d+)"
+    r"|Process name: \[\[\d+,\d+\],(?P<name>\d+)\]"
+)
+_FIRST_OF_TORCHRUN = re.compile(r"\brank\s+: (?P<rank>\d+) \(local_rank")
+_HOST_OF_TORCHRUN = re.compile(r"\bhost\s+: (?P<host>\S+)")
 
 
 class KnownCause(Record):
@@ -46,6 +50,8 @@ class KnownCause(Record):
     patterns: tuple[str, ...] = Field(min_length=1)
     at_least: int = Field(default=1, ge=1, description="lines that must show it; a retry or two is normal")
     at_the_end: bool = Field(default=False, description="only if it is the last line of the log")
+    over: tuple[str, ...] = Field(default=(), description="causes that this one replaces where both are found")
+    near: int = Field(default=0, ge=0, description="how many lines the replaced one may be away; 0: the same line")
     cause: str
     remedy: str
     source: str
@@ -75,6 +81,7 @@ class KnownRehearsalCause(Record):
 class CauseBook(Record):
     """``causes.yaml``: the catalogue of messages of failed jobs."""
 
+    words: tuple[str, ...] = Field(default=(), description="rare ones first; a line without any shows no cause")
     causes: tuple[KnownCause, ...]
     rehearsal: tuple[KnownRehearsalCause, ...] = ()
 
@@ -84,6 +91,7 @@ class LogLine(Record):
 
     line: int = Field(ge=1)
     text: str
+    log: str | None = Field(default=None, description="which log, if there are several")
 
 
 class Diagnosed(Record):
@@ -105,16 +113,9 @@ class DiagnosisDocument(Record):
     log: str
     lines: int
     unknown: bool
+    first: str | None = Field(default=None, description="the process that failed first, if the logs say so")
     causes: tuple[Diagnosed, ...]
     matters: tuple[LogLine, ...]
-
-
-@dataclass
-class _Seen:
-    count: int = 0
-    last: int = 0
-    evidence: list[LogLine] = field(default_factory=list)
-    groups: dict[str, str] = field(default_factory=dict)
 
 
 @cache
@@ -139,76 +140,160 @@ def load_causes(path: Path = PATH) -> tuple[KnownCause, ...]:
     return load_book(path).causes
 
 
-def clean(line: str) -> str:
-    """Return a line without colours and control characters."""
-    return _ESCAPES.sub("", line.rstrip("\r\n").rsplit("\r", 1)[-1])[:LONGEST_LINE]
+@dataclass(frozen=True)
+class _Line:
+    """A line that shows a cause: its place, and what orders lines of several logs."""
+
+    log: int
+    line: int
+    text: str
+    time: str | None
 
 
-def bare(line: str) -> str:
-    """Return a cleaned line without the prefixes of launchers and CloudWatch."""
-    for _ in range(3):
-        shorter = _PREFIX.sub("", line, count=1)
-        if shorter == line:
-            break
-        line = shorter
-    return line
+@dataclass
+class _Seen:
+    cause: KnownCause
+    count: int = 0
+    at_end: bool = False
+    lines: list[_Line] = field(default_factory=list)
+    groups: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Reading:
+    """What reading the logs gives."""
+
+    seen: dict[str, _Seen] = field(default_factory=dict)
+    early: list[_Line] = field(default_factory=list)
+    late: deque[_Line] = field(default_factory=lambda: deque(maxlen=MOST_MATTERS))
+    tail: list[_Line] = field(default_factory=list)
+    lines: int = 0
+    first: str | None = None
 
 
 def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[KnownCause] | None = None) -> DiagnosisDocument:
-    """Find the known causes in a log, likeliest first.
+    """:func:`diagnose_logs` of one log, given as its lines."""
+    text = "".join(f"{line}\n" if not line.endswith("\n") else line for line in lines)
+    return diagnose_logs([Log(log, [text.encode("utf-8", "replace")])], log, causes)
+
+
+def diagnose_logs(logs: Iterable[Log], name: str, causes: Sequence[KnownCause] | None = None) -> DiagnosisDocument:
+    """Find the known causes in the logs of a job, likeliest first.
 
     Args:
-        lines: the log.
-        log: its name, for the document.
+        logs: one, or one per host.
+        name: of all of them, for the document.
         causes: the known causes; by default the shipped ones.
 
-    Causes come before likely causes, and these before consequences; among equals the earliest in the log comes first,
-    as later ones are often its effects.
+    Causes come before likely causes, and these before consequences; among equals the earliest comes first, as later
+    ones are often its effects. In several logs, the times of the lines decide.
     """
-    book = [(cause, [re.compile(p) for p in cause.patterns]) for cause in (causes or load_causes())]
-    seen: dict[str, _Seen] = {}
-    matters: list[LogLine] = []
-    tail: list[LogLine] = []
-    total = 0
-    for total, raw in enumerate(lines, 1):
-        text = clean(raw)
-        if not text.strip():
-            continue
-        message = bare(text)
-        for cause, patterns in book:
-            match = next((m for p in patterns if (m := p.search(message))), None)
-            if match is None:
-                continue
-            matched = seen.setdefault(cause.id, _Seen())
-            matched.count += 1
-            matched.last = total
-            matched.groups |= {k: v.strip() for k, v in match.groupdict().items() if v}
-            if len(matched.evidence) < MOST_EVIDENCE:
-                matched.evidence.append(LogLine(line=total, text=text))
-        here = LogLine(line=total, text=text)
-        if _MATTERS.search(message) and len(matters) < 500:
-            matters.append(here)
-        tail = [*tail[-(_TAIL - 1) :], here]
-    end = tail[-1].line if tail else 0
-    shown = [c for c, _ in book if c.id in seen and seen[c.id].count >= c.at_least]
-    found = [_diagnosed(c, seen[c.id]) for c in shown if not c.at_the_end or seen[c.id].last >= end]
-    ranks = {cause.id: cause.rank for cause, _ in book}
-    found.sort(key=lambda d: (-ranks[d.id], d.evidence[0].line))
-    # A specific cause replaces the general one of the loader for the same line.
-    special = {e.line for d in found if d.id != "library" for e in d.evidence}
-    found = [d for d in found if d.id != "library" or not {e.line for e in d.evidence} <= special]
-    unknown = not any(d.certainty != "consequence" for d in found)
+    logs = tuple(logs)
+    search = _shipped_search() if causes is None else Search(causes, (), _MATTERS)
+    reading = _Reading()
+    for number, log in enumerate(logs):
+        _read(reading, number, log, search)
+    several = [log.name for log in logs] if len(logs) > 1 else []
+
+    def when(line: _Line) -> tuple[str, int, int]:
+        # Within one log the order of the lines is right; of several, lines without a time come last.
+        return ((line.time or "~") if several else "", line.log, line.line)
+
+    for seen in reading.seen.values():
+        seen.lines.sort(key=when)
+    found = [s for s in reading.seen.values() if s.count >= s.cause.at_least and (s.at_end or not s.cause.at_the_end)]
+    found = [each for each in found if not any(_replaces(other, each) for other in found)]
+    found.sort(key=lambda each: (-each.cause.rank, when(each.lines[0])))
+    unknown = not any(each.cause.certainty != "consequence" for each in found)
     return DiagnosisDocument(
         schema=SCHEMA,
-        log=log,
-        lines=total,
+        log=name,
+        lines=reading.lines,
         unknown=unknown,
-        causes=tuple(found),
-        matters=_chosen(matters, tail) if unknown else (),
+        first=reading.first or _first_process(found, several),
+        causes=tuple(_diagnosed(each, several) for each in found),
+        matters=tuple(_shown(line, several) for line in _chosen(reading)) if unknown else (),
     )
 
 
-def _diagnosed(cause: KnownCause, seen: _Seen) -> Diagnosed:
+@cache
+def _shipped_search() -> Search[KnownCause]:
+    book = load_book()
+    return Search(book.causes, (*book.words, *_MATTER_WORDS), _MATTERS)
+
+
+def _read(reading: _Reading, number: int, log: Log, search: Search[KnownCause]) -> None:
+    finder = Finder(search)
+    tail: list[tuple[int, str]] = []
+    at_end: dict[str, int] = {}
+    for block in log.blocks:
+        for hit in finder.find(block):
+            _look(reading, number, hit, at_end, host_of(log.name))
+        tail = [*tail, *finder.last_lines(block, _TAIL)][-_TAIL:]
+    reading.lines += finder.lines
+    reading.tail += [_Line(number, line, text, time_of(text)) for line, text in tail]
+    for cause, line in at_end.items():
+        reading.seen[cause].at_end |= bool(tail) and line >= tail[-1][0]
+
+
+def _look(reading: _Reading, number: int, hit: Hit[KnownCause], at_end: dict[str, int], host: str | None) -> None:
+    text = clean(hit.text.decode("utf-8", "replace"))
+    message = bare(text)
+    here = _Line(number, hit.line, text, time_of(text))
+    for cause, match in hit.matches(message):
+        seen = reading.seen.setdefault(cause.id, _Seen(cause))
+        seen.count += 1
+        at_end[cause.id] = hit.line
+        seen.groups |= {k: v.strip() for k, v in match.groupdict().items() if v}
+        if sum(line.log == number for line in seen.lines) < MOST_EVIDENCE:
+            seen.lines.append(here)
+    if _MATTERS.search(hit.text.lower()):
+        if len(reading.early) < MOST_MATTERS // 2:
+            reading.early.append(here)
+        else:
+            reading.late.append(here)
+    reading.first = reading.first or _said_first(message, hit, host)
+
+
+def _said_first(message: str, hit: Hit[KnownCause], host: str | None) -> str | None:
+    """The process that failed first, as its launcher reports it."""
+    if "Root Cause (first observed failure)" in message:
+        after = hit.after.decode("utf-8", "replace")
+        if rank := _FIRST_OF_TORCHRUN.search(after):
+            at = _HOST_OF_TORCHRUN.search(after)
+            return f"rank {rank['rank']}" + (f" on {at['host']}" if at else "") + ", as torchrun reports"
+    if found := _FIRST_OF_MPI.search(message):
+        on = found["host"] or host
+        how = f", which {found['how']}" if found["how"] else ""
+        return f"rank {found['rank'] or found['name']}" + (f" on {on}" if on else "") + how
+    return None
+
+
+def _first_process(found: Sequence[_Seen], several: Sequence[str]) -> str | None:
+    """The process whose line shows the first cause; ``None`` if the lines do not say which it is."""
+    first = next((each.lines[0] for each in found if each.cause.certainty != "consequence"), None)
+    if first is None:
+        return None
+    rank = rank_of(first.text)
+    host = host_of(several[first.log]) if several else None
+    parts = [f"rank {rank}" if rank is not None else "", f"on {host}" if host else ""]
+    return " ".join(part for part in parts if part) or None
+
+
+def _replaces(one: _Seen, other: _Seen) -> bool:
+    """Whether a cause stands for another one, whose lines are all near its own."""
+    return other.cause.id in one.cause.over and all(
+        any(mine.log == line.log and abs(mine.line - line.line) <= one.cause.near for mine in one.lines)
+        for line in other.lines
+    )
+
+
+def _shown(line: _Line, several: Sequence[str]) -> LogLine:
+    return LogLine(line=line.line, text=line.text, log=several[line.log] if several else None)
+
+
+def _diagnosed(seen: _Seen, several: Sequence[str]) -> Diagnosed:
+    cause = seen.cause
     return Diagnosed(
         id=cause.id,
         certainty=cause.certainty,
@@ -216,7 +301,7 @@ def _diagnosed(cause: KnownCause, seen: _Seen) -> Diagnosed:
         remedy=filled(cause.remedy, seen.groups),
         source=cause.source,
         count=seen.count,
-        evidence=tuple(seen.evidence),
+        evidence=tuple(_shown(line, several) for line in seen.lines[:MOST_EVIDENCE]),
     )
 
 
@@ -237,27 +322,23 @@ def _only_names(text: str) -> str:
     return "".join(f"{{{name}}}" for name in re.findall(r"\{([a-z_]+)\}", text))
 
 
-def _chosen(matters: Sequence[LogLine], tail: Sequence[LogLine]) -> tuple[LogLine, ...]:
-    """Return the lines to look at: the first and last that mention an error, and the end of the log."""
-    half = MOST_MATTERS // 2
-    kept = [*matters[:half], *matters[half:][-(MOST_MATTERS - half - len(tail)) :], *tail]
-    return tuple(sorted({each.line: each for each in kept}.values(), key=lambda each: each.line))
+def _chosen(reading: _Reading) -> list[_Line]:
+    """Return the lines to look at: the first and last that mention an error, and the end of each log."""
+    tail = reading.tail[-MOST_MATTERS:]
+    late = list(reading.late)[-max(1, MOST_MATTERS // 2 - len(tail)) :]
+    kept = {(line.log, line.line): line for line in [*reading.early, *late, *tail]}
+    return [kept[place] for place in sorted(kept)]
 
 
 def diagnose_file(log: str) -> DiagnosisDocument:
-    """Diagnose a file, or standard input for ``-``.
+    """Diagnose a file, the files of a folder, or standard input for ``-``.
 
     Raises:
         RequestError: the file is missing or empty.
     """
-    if log == "-":
-        found = diagnose((raw.decode("utf-8", "replace") for raw in sys.stdin.buffer), log)
-    else:
-        path = Path(log)
-        if not path.is_file():
-            raise RequestError(f"{log}: no such file", remedy="./invoke diagnose LOG, or - for standard input")
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            found = diagnose(lines, log)
+    name = log
+    logs = [Log(log, blocks(sys.stdin.buffer, "standard input"))] if log == "-" else log_files(Path(log))
+    found = diagnose_logs(logs, name)
     if not found.lines:
         raise RequestError(f"{log}: the log is empty", remedy="CloudWatch keeps one log stream per host.")
     return found
@@ -268,12 +349,18 @@ def diagnosis_text(found: DiagnosisDocument) -> str:
     lines: list[str] = []
     for number, each in enumerate(found.causes, 1):
         lines.append(f"{number}. {each.cause} [{each.certainty}, {each.id}]")
-        lines += [f"   {e.line}: {e.text[:200]}" for e in each.evidence]
+        lines += [f"   {_place(e)}: {e.text[:200]}" for e in each.evidence]
         if each.count > len(each.evidence):
             lines.append(f"   … and {each.count - len(each.evidence)} more lines")
         lines.append(f"   fix: {each.remedy}")
         lines.append(f"   why: {each.source}")
+    if found.first:
+        lines.append(f"failed first: {found.first}")
     if found.unknown:
         lines.append("unknown: no known cause found in this log. Relevant lines:")
-        lines += [f"   {e.line}: {e.text[:200]}" for e in found.matters]
+        lines += [f"   {_place(e)}: {e.text[:200]}" for e in found.matters]
     return "\n".join(lines)
+
+
+def _place(line: LogLine) -> str:
+    return str(line.line) if line.log is None else f"{line.log}:{line.line}"

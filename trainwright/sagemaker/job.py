@@ -45,6 +45,16 @@ class Channel(Record):
     instance_groups: tuple[str, ...] = ()
 
 
+class FileSystem(Record):
+    """An input channel on a file system; the keys are those of SDK 2's ``FileSystemInput``."""
+
+    file_system_id: str
+    file_system_type: Literal["FSxLustre", "EFS"]
+    directory_path: str = Field(pattern=r"^/", description="for FSx it begins with the mount name")
+    file_system_access_mode: Literal["ro", "rw"] = "ro"
+    content_type: str | None = None
+
+
 MOST = 2**31 - 1  # an integer of the service's model has 32 bits (Smithy 2.0, simple types)
 
 
@@ -73,6 +83,27 @@ class Checkpoint(Record):
 
     s3_uri: str
     local_path: str = "/opt/ml/checkpoints"
+
+
+class Kept(Record):
+    """A folder of the container that the service copies to S3."""
+
+    s3_uri: str
+    local_path: str | None = None
+
+
+class Profiler(Record):
+    """SageMaker's system monitoring (only SDK 2)."""
+
+    s3_uri: str
+    interval_ms: Literal[100, 200, 500, 1000, 5000, 60000] = 500
+
+
+class Placement(Record):
+    """Where the instances of a training plan for UltraServers are placed."""
+
+    multiple_jobs: bool = False
+    ultra_servers: dict[str, int] = Field(default={}, description="id of an UltraServer: instances on it")
 
 
 class Compiler(Record):
@@ -124,6 +155,19 @@ class Job(Record):
     subnets: tuple[str, ...] = ()
     security_group_ids: tuple[str, ...] = ()
     network_isolation: bool = False
+    encrypt_traffic: bool = Field(default=False, description="encrypt the traffic between the containers")
+    volume_kms_key: str | None = None
+    output_kms_key: str | None = None
+    keep_alive: int | None = Field(default=None, ge=1, le=MOST, description="seconds in a warm pool after the end")
+    retries: int | None = Field(default=None, ge=1, le=MOST, description="attempts after failures of the service")
+    training_plan: str | None = Field(default=None, description="ARN of a training plan")
+    placement: Placement | None = None
+    tensorboard: Kept | None = None
+    debugger: Kept | None = None
+    profiler: Profiler | None = None
+    remote_debug: bool = Field(default=False, description="allow a shell in the containers (SSM)")
+    session_tags: bool = Field(default=False, description="pass on the tags of the caller's session")
+    silence: dict[str, str] = Field(default={}, description="code of a finding: why it is accepted")
     tags: dict[str, str] = {}
     metrics: dict[str, str] = Field(default={}, description="metric name: regular expression for the log")
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainwright.catalog.nvidia_images import other_places, successor
 from trainwright.core.errors import SourceError
 from trainwright.core.runner import run
 from trainwright.core.say import Say
@@ -151,7 +152,7 @@ def pull(engine: Engine, reference: str, *, say: Say) -> PulledImage:
     """Pull an image; if that fails and the engine has it, use the engine's.
 
     Raises:
-        SourceError: neither has it.
+        SourceError: neither has it; names where else an image of NVIDIA's is, or what replaces it.
     """
     say(f"pulling {reference}")
     done = run([engine.client.path, "pull", "--quiet", reference], env=engine.cli_env, timeout=PULL_SECONDS)
@@ -159,8 +160,13 @@ def pull(engine: Engine, reference: str, *, say: Say) -> PulledImage:
     if found is None:
         raise SourceError(
             f"the base: the engine cannot pull {reference}\n  {done.tail(2)}",
-            remedy="Set a mirror of the registry ([registries] in trainwright.toml, docs/site.md), "
-            "or copy the image here: docker load -i FILE",
+            remedy="\n".join(
+                [
+                    "Set a mirror of the registry ([registries] in trainwright.toml, docs/site.md), "
+                    "or copy the image here: docker load -i FILE",
+                    *elsewhere(reference),
+                ]
+            ),
             component="base",
             file=reference,
             urls=[reference],
@@ -168,6 +174,21 @@ def pull(engine: Engine, reference: str, *, say: Say) -> PulledImage:
     if not done.ok:
         say(f"{reference} cannot be pulled; using the engine's image")
     return found
+
+
+def elsewhere(reference: str) -> list[str]:
+    """What to do about an image of NVIDIA's that cannot be pulled, one line each; empty for all other images."""
+    plain = reference.partition("@")[0]
+    if later := successor(plain):
+        return [
+            f"NVIDIA deleted this tag. Set its successor as image of the line's base: {later}; or, if a machine still "
+            f"has the image, copy it: docker save {plain} -o FILE there, docker load -i FILE here."
+        ]
+    return [
+        f"The same image is {other}: docker pull {other} && docker tag {other} {plain}, or for every image of NVIDIA's "
+        f'under [registries]: "docker.io/nvidia" = "{other.partition("/cuda:")[0]}"'
+        for other in other_places(plain)
+    ]
 
 
 def save(engine: Engine, image_id: str, folder: Path) -> Path:

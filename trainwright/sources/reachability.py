@@ -26,6 +26,7 @@ from trainwright.plan.plan import Plan
 from trainwright.site.site import Site
 from trainwright.site.web import FAILURES, NO_ANSWER, open_url, reason
 from trainwright.sources import locations
+from trainwright.sources.base_image import elsewhere
 from trainwright.sources.inputs import Input, Inputs
 
 SECONDS = 5.0  # for all sources together
@@ -52,7 +53,7 @@ def check_folders(inputs: Inputs) -> None:
     a checksum.
 
     Raises:
-        SourceError: a file is missing or wrong: which one, who needs it, where it was looked for.
+        SourceError: a file is missing or wrong: which one, who needs it, and the places tried.
     """
     cut_off = inputs.archives if inputs.site.build_network == "none" else ()
     needed = [archive for archive in cut_off if archive.sha256 is not None]
@@ -95,21 +96,31 @@ def check_sources(inputs: Inputs, engine: Engine, *, seconds: float = SECONDS) -
 
 def sources_of(inputs: Inputs, engine: Engine, seconds: float = SECONDS) -> list[Source]:
     """What a build has to reach; empty if the public package registries are enough."""
+    found = archive_sources(inputs, seconds) + image_sources(inputs, engine)
     asker = _Asker(inputs.site, seconds)
-    found = [
-        Source("archive", archive.file, archive.owner, _places(archive, asker), archive.sha256)
-        for archive in inputs.archives
-        if archive.path is None and archive.urls
-    ]
-    for image in inputs.images:
-        # A folder of images is checked when they are loaded.
-        if inputs.site.image_folder is None and not _has_image(engine, image.pinned):
-            question = partial(_ask_registry, engine, image.pinned)
-            found.append(Source("base image", image.pinned, "the base", ((image.pinned, question),)))
     if found and not inputs.site.no_index:
         indexes = dict.fromkeys(url for package in inputs.python for url in package.indexes)
         found += [Source("index", mask(u), "Python packages", ((mask(u), asker.index(u)),)) for u in indexes]
     return found
+
+
+def archive_sources(inputs: Inputs, seconds: float) -> list[Source]:
+    """The archives that are not on this machine."""
+    asker = _Asker(inputs.site, seconds)
+    return [
+        Source("archive", archive.file, archive.owner, _places(archive, asker), archive.sha256)
+        for archive in inputs.archives
+        if archive.path is None and archive.urls
+    ]
+
+
+def image_sources(inputs: Inputs, engine: Engine) -> list[Source]:
+    """The base images that the engine does not have. A folder of images is checked when they are loaded."""
+    return [
+        Source("base image", i.pinned, "the base", ((i.pinned, partial(_ask_registry, engine, i.pinned)),))
+        for i in inputs.images
+        if inputs.site.image_folder is None and not _has_image(engine, i.pinned)
+    ]
 
 
 def _places(archive: Input, asker: _Asker) -> tuple[tuple[str, Callable[[], str]], ...]:
@@ -234,6 +245,7 @@ def _failure(missing: list[tuple[Source, dict[str, str]]], inputs: Inputs) -> So
             f"or a mirror of its registry ([registries] there), or copy {by_kind['base image'].name} here: "
             "docker load -i FILE"
         )
+        ways += elsewhere(by_kind["base image"].name)
         if ".dkr.ecr." in by_kind["base image"].name:
             host = by_kind["base image"].name.partition("/")[0]
             region = host.split(".")[3]

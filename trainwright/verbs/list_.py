@@ -1,4 +1,4 @@
-"""``list``: what can be built, of what, and what was built here."""
+"""``list``: what can be built, from which components, and what was built here."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pydantic import Field
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
 from trainwright.cli.program import use_catalog
-from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.layout import size, table
 
 if TYPE_CHECKING:
@@ -45,23 +44,23 @@ def list_(flags: ListFlags) -> None:
     from trainwright.catalog.image_line import cuda_tag
     from trainwright.plan.request import parse_cuda
 
-    document = listing.lines(catalog, flags.framework, cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None)
-    if not document.lines:
-        known = {f"{entry.line.framework} {entry.line.cuda_tag}" for entry in catalog.lines} | set(catalog.frameworks())
-        asked = " ".join(filter(None, (flags.framework, flags.cuda)))
-        raise RequestError(f"no image line for {asked}. {did_you_mean(asked, known)}", remedy="./invoke list")
+    tag = cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None
+    document = listing.lines(catalog, listing.select(catalog, flags.framework, tag))
     emit(document, lines_text, as_json=flags.json_)
 
 
 def lines_text(document: ListDocument) -> str:
     """A line per image line."""
-    head = ("framework", "version", "cuda", "python", "base", "kind", "needs", "status", "options")
-    rows = [(*(str(getattr(row, key)) for key in head[:-1]), ",".join(row.options)) for row in document.lines]
+    head = ("framework", "version", "cuda", "python", "base", "kind", "needs", "status", "unpinned", "options")
+    rows = [
+        (*(str(getattr(row, key)) for key in head[:-2]), str(len(row.unpinned) or "-"), ",".join(row.options))
+        for row in document.lines
+    ]
     return table([head, *rows])
 
 
 def components_text(document: ComponentsDocument) -> str:
-    """A line per component; what base images bring is no provider to choose."""
+    """A line per component. The provider ``base`` is left out, as it cannot be chosen."""
     rows = [("component", "providers", "what it is")]
     for row in document.components:
         providers = [f"{name} {_versions(has)}".strip() for name, has in row.providers.items() if name != "base"]

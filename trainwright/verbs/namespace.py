@@ -1,4 +1,4 @@
-"""All verbs, as invoke takes them. A verb imports what it works with when it runs, so that the quick ones are quick."""
+"""All verbs, as a namespace of invoke. A verb imports what it needs when it runs, so that the quick ones are quick."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from trainwright.verbs.push import push
 from trainwright.verbs.rehearse import rehearse
 from trainwright.verbs.render import render
 from trainwright.verbs.smoke import smoke
+from trainwright.verbs.sources import sources
 
 namespace = Collection(
-    *(list_, plan, explain, render, lock, build, mirror, smoke, rehearse, push, pipeline),
+    *(list_, plan, explain, sources, render, lock, build, mirror, smoke, rehearse, push, pipeline),
     *(estimator, preflight, diagnose, doctor),
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class RenderFlags(RequestFlags):
     """The flags of ``render``."""
 
-    output: str | None = Field(default=None, description="the folder to fill (made when missing)")
+    output: str | None = Field(default=None, description="the folder to fill (created if missing)")
 
 
 @verb
@@ -32,6 +32,12 @@ def render(flags: RenderFlags) -> None:
     from trainwright.verbs.documents import RenderedFolder, RenderedText
 
     inputs = known(run(upto("gather"), begin(flags)).inputs)
+    if unpinned := inputs.plan.unpinned:
+        every = sum(len(component.archives) for component in inputs.plan.components)
+        say(
+            f"{len(unpinned)} of {every} archives are not pinned, as nobody publishes their checksums; ./invoke lock "
+            f"records those of the first download: {', '.join(unpinned)}"
+        )
     if flags.output is None:
         text = render_dockerfile(inputs.plan, inputs.catalog)
         if flags.json_:

@@ -1,6 +1,6 @@
-"""The one way, from a request to an image in its registry, as a list of named steps.
+"""The steps from a request to an image in its registry, as a list.
 
-Each step takes the state of the work and returns a new one. Verbs are beginnings of the list, or its ends:
+Each step takes the state of the work and returns a new one. Verbs are the beginning or the end of the list:
 ``plan`` is ``upto("resolve")``, ``build --stages`` is ``upto("build")``, and ``build`` is all of it.
 A step imports what it needs when it runs, so ``plan`` loads no engine and no templates.
 """
@@ -129,10 +129,13 @@ def check(state: State) -> State:
     from trainwright.build.build import builder_of
     from trainwright.engine import engine as engines
     from trainwright.engine.setup import ensure_tool
+    from trainwright.plan.licences import check_public
     from trainwright.plan.plan_lock import lock_path
     from trainwright.sources import reachability
 
     inputs, options = known(state.inputs), known(state.options)
+    if options.registry is not None:
+        check_public(inputs.plan, options.registry, allowed=options.allow_redistribution)
     if inputs.lock is not None:
         state.say(f"with the lock {lock_path(inputs.plan, inputs.site)}")
     for notice in inputs.plan.notices:

@@ -28,8 +28,7 @@ def graph(host):
 
 
 def test_program_partitions_a_graph(host, within, graph):
-    # By its path: /opt/metis/bin need not be on PATH, but its libraries must be found without help.
-    done = within(30, f"/opt/metis/bin/gpmetis {graph} 2")
+    done = within(30, f"gpmetis {graph} 2")
     assert done.rc == 0, done.stdout + done.stderr
     parts = [int(word) for word in host.check_output("cat %s", f"{graph}.part.2").split()]
     assert len(parts) == SIDE * SIDE
@@ -37,6 +36,11 @@ def test_program_partitions_a_graph(host, within, graph):
     cut = edge_cut(parts)
     assert cut <= 2 * SIDE, "METIS finds 12 or little more; a random partition cuts 132"
     assert f"Edgecut: {cut}," in done.stdout
+
+
+@pytest.mark.parametrize("program", ["gpmetis", "ndmetis", "mpmetis", "graphchk"])
+def test_programs_are_on_path(host, program):
+    assert host.check_output("command -v %s", program) == f"/opt/metis/bin/{program}"
 
 
 def test_library_partitions_a_graph(python):

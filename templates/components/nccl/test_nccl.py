@@ -32,6 +32,11 @@ def test_one_copy(probe):
     assert len(files) == 1, f"which of them a process gets depends on who loads it first: {files}"
 
 
+@pytest.mark.usefixtures("of_the_container")
+def test_it_is_found_by_name(python):
+    python("import ctypes; ctypes.CDLL('libnccl.so.2').ncclGetVersion")
+
+
 @pytest.mark.usefixtures("torch", "of_the_container")
 def test_torch_and_library_agree(python, library):
     script = f"""
@@ -59,13 +64,15 @@ def test_backend_is_compiled_in(python):
 
 
 @pytest.mark.usefixtures("requires_gpu", "torch")
-def test_all_reduce(python):
+def test_all_reduce_and_broadcast(python):
     script = """
 import os, torch, torch.distributed as dist
 os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="29518", RANK="0", WORLD_SIZE="1", NCCL_SOCKET_IFNAME="lo")
 dist.init_process_group("nccl")
 value = torch.ones(4, device="cuda")
 dist.all_reduce(value)
+# Larger than any buffer: a plugin that hung here passed every reduction (aws/deep-learning-containers#6551).
+dist.broadcast(torch.ones(64 * 1024 * 1024, device="cuda"), src=0)
 torch.cuda.synchronize()
 print(value.sum().item())
 dist.destroy_process_group()

@@ -40,6 +40,10 @@ def test_bytecode_is_in_the_image(uncompiled):
     assert uncompiled(script) == []
 
 
+def test_the_folder_of_the_platform_is_there(host):
+    assert host.file("/opt/ml").is_directory
+
+
 @pytest.mark.usefixtures("own_entrypoint")
 def test_a_stop_reaches_the_script(training_job, within, probe):
     assert probe["image"]["entrypoint"] == ["/usr/local/bin/training-init"]

@@ -73,6 +73,18 @@ def test_a_provider_that_no_build_could_prove_is_refused(own: Path, old: str, ne
     assert all(word in refused.message for word in [str(file), *words])
 
 
+@pytest.mark.parametrize(
+    ("expect", "words"),
+    [("{home: x}", ["no expectation follows"]), ("{home: '{version}'}", ["no step of its probe", "home"])],
+)
+def test_a_range_of_versions_is_held_to_the_same(own: Path, expect: str, words: list[str]) -> None:
+    file = own / "templates" / "components" / "hello" / "component.yaml"
+    old = "    expect: {version: '{version}'}\n"
+    file.write_text(file.read_text().replace(old, f"{old}    ranges: [{{versions: '<2', expect: {expect}}}]\n"))
+    refused = refusal()
+    assert all(word in refused.message for word in [str(file), "provider debian", *words])
+
+
 def test_a_component_without_a_probe_is_refused(own: Path) -> None:
     file = own / "templates" / "components" / "hello" / "component.yaml"
     file.write_text(file.read_text().partition("probe:")[0])

@@ -67,8 +67,8 @@ PYTORCH = rows("""
     2.8.0   cu129 3.12 u22.04 2.27.3 1.43.1 -      -
     2.9.0   cu130 3.12 u22.04 2.27.7 1.44.0 -      -
     2.10.0  cu130 3.13 u22.04 2.28.9 1.47.0 -      -
-    2.11.0  cu130 3.12 al2023 2.28.9 1.47.0 -      -
-    2.12.1  cu130 3.12 al2023 2.29.7 1.47.0 -      -
+    2.11.0  cu130 3.12 al2023 2.28.9 1.49.0 -      -
+    2.12.1  cu130 3.12 al2023 2.29.7 1.49.0 -      -
     2.13.0  cu133 3.12 al2023 2.29.7 1.49.0 -      -
 """)
 TENSORFLOW = rows("""
@@ -95,6 +95,7 @@ OTHERWISE = {
     ("pytorch", "1.11.0", "1.10.1"): {"smp": "-", "smddp": "-"},  # wheels for CUDA 11.3 in an image of 11.5
     ("pytorch", "1.12.1", "1.12.1"): {"smp": "-", "smddp": "-"},  # the same in one of 11.6
     ("pytorch", "2.1.0", "1.15.0"): {"smp": "-", "smddp": "-"},  # wheels for PyTorch 2.0
+    ("pytorch", "2.10.0", "-"): {"efa": "1.49.0"},  # the plugin of 1.47.0 hangs (aws/deep-learning-containers#6668)
     ("pytorch", "2.1.0", "-"): {"nccl": "2.18.1"},  # torch's wheel pins its own
     ("pytorch", "2.2.0", "-"): {"nccl": "2.19.3"},
     ("pytorch", "2.3.0", "-"): {"nccl": "2.20.5"},

@@ -22,6 +22,7 @@ SMP = {"smdistributed_modelparallel": None}
 SMDDP = {"smdistributed_dataparallel": None}
 JAMMY, NOBLE, AMAZON = {"os": "ubuntu-22.04"}, {"os": "ubuntu-24.04"}, {"os": "amazonlinux-2023"}
 PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "1.13.2")}
+OLD, OF_INDEX = {"version": "1.13.1", "python": "3.9"}, {"pytorch": ("index", "1.13.1")}
 MPI = {"openmpi": ("efa", "4.1.7")}
 TF = {"framework": "tensorflow", "version": "2.18.0"}
 NUMPY_2 = {"numpy": "2.0.2"}
@@ -93,6 +94,8 @@ def refused(of: Composition) -> set[str]:
             {**SMDDP, "version": "2.0.1", "cuda": "12.1"},
             {**SMDDP, "version": "2.0.1", "cuda": "11.8"},
         ),
+        ("smp-torch-of-aws", {**SMP, **OLD, **OF_INDEX}, {**SMP, **OLD, "pytorch": ("aws", "1.13.1")}),
+        ("smddp-torch-of-aws", {**SMDDP, **OLD, **OF_INDEX}, {**SMDDP, **OF_INDEX, "version": "2.0.1"}),
         ("smddp-cuda-12", {**SMDDP, "version": "2.1.0", "cuda": "11.8"}, {**SMDDP, "version": "2.1.0", "cuda": "12.1"}),
         ("numpy-2-tensorflow", {**TF, "version": "2.17.1", "packages": NUMPY_2}, {**TF, "packages": NUMPY_2}),
         ("smp-tensorflow", {**SMP, **TF}, TF),

@@ -167,3 +167,13 @@ def test_shortening_and_durations() -> None:
     assert short("RUN a \\\n   b") == "RUN a \\ b"
     assert short("x" * 80, 10) == "x" * 9 + "…"
     assert [duration(value) for value in (None, 0.04, 12.34, 125.2)] == ["", "0.0s", "12.3s", "2m05s"]
+
+
+def test_a_build_of_which_every_step_is_known_says_so() -> None:
+    """A builder that has the whole image reports none of its steps."""
+    stream = io.StringIO()
+    progress, view = BuildProgress(), make_view("plain", stream)
+    view.update(progress)
+    progress.close()
+    view.close()
+    assert stream.getvalue().startswith("no step had to run, ")

@@ -10,6 +10,7 @@ import pytest
 from tests.support.rule_jobs import (
     BAKED,
     COMPILER,
+    FSX,
     GROUPS,
     MPI,
     ON,
@@ -30,6 +31,11 @@ from trainwright.estimator.image import ImageFacts
 
 folder = pytest.fixture(scope="module")(source_folder)
 
+SMP = "distribution.smdistributed.modelparallel.parameters"
+NEWER = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.15.0 (aws)"})
+OLDER = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.5.0 (aws)"})
+SECOND = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "2.4.0 (aws)"})
+DLC = "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.6.0-gpu-py312"
 
 # code, path, what is changed in a good job, image, SDK
 CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
@@ -43,6 +49,14 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW202", "distribution.parameter_server", dist({"parameter_server": ON}), image(), 2),
     ("TW202", "distribution.torch_distributed", dist({"torch_distributed": ON}), TENSORFLOW, 2),
     ("TW203", "distribution.mpi.enabled", dist({"mpi": {"processes_per_host": 8}}), image(), 2),
+    ("TW203", "distribution.torch_distributed.enabled", dist({"torch_distributed": {}}), image(), 2),
+    (
+        "TW203",
+        "distribution.smdistributed.dataparallel.enabled",
+        dist({"smdistributed": {"dataparallel": {}}}),
+        image(),
+        2,
+    ),
     ("TW204", "distribution.smdistributed", dist({"smdistributed": {}}), image(), 2),
     (
         "TW204",
@@ -156,6 +170,10 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         image(),
         2,
     ),
+    ("TW226", f"{SMP}.ddp", dist(smp(pipeline_parallel_degree=2, ddp="true")), image(), 2),
+    ("TW226", f"{SMP}.microbatches", dist(smp(pipeline_parallel_degree=2, microbatches=True)), image(), 2),
+    ("TW226", f"{SMP}.memory_weight", dist(smp(pipeline_parallel_degree=2, memory_weight=1.5)), image(), 2),
+    ("TW226", f"{SMP}.pipeline", dist(smp(pipeline_parallel_degree=2, pipeline="fast")), image(), 2),
     (
         "TW226",
         "distribution.smdistributed.modelparallel.parameters.auto_partition",
@@ -253,6 +271,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW240", "image", {}, None, 2),
     ("TW241", "image", {"image": "team/training:1"}, image(), 2),
     ("TW241", "image", {"image": "public.ecr.aws/deep-learning-containers/pytorch:2"}, image(), 2),
+    ("TW241", "image", {"image": "123456789012.dkr.ecr.amazonaws.com/team/training:1"}, image(), 2),
     ("TW242", "region", {"region": "eu-central-1"}, image(), 2),
     ("TW243", "image", dist({"mpi": MPI}), without("mpi4py"), 2),
     ("TW243", "image", dist({"smdistributed": {"dataparallel": ON}}), without("smdistributed-dataparallel"), 2),
@@ -324,6 +343,9 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW270", "inputs.train", {"inputs": {"train": {"s3_dta": "s3://b/k"}}}, image(), 2),
     ("TW270", "inputs.train", {"inputs": {"train": {"s3_data": "s3://b/k", "input_mode": "Fast"}}}, image(), 2),
     ("TW270", "inputs.train", {"inputs": {"train": 3}}, image(), 2),
+    ("TW270", "inputs.train", {"inputs": {"train": {**FSX, "directory_path": "abcd"}}}, image(), 2),
+    ("TW270", "inputs.train", {"inputs": {"train": {**FSX, "file_system_type": "NFS"}}}, image(), 2),
+    ("TW270", "inputs.train", {"inputs": {"train": {**FSX, "input_mode": "File"}}}, image(), 2),
     ("TW271", "inputs.code", {"inputs": {"code": "s3://b/k"}}, image(), 3),
     ("TW272", "batch.global", dist({"torch_distributed": ON}, batch={"global": 64, "per_replica": 8}), image(), 2),
     ("TW272", "batch.global", dist({"torch_distributed": ON}, batch={"global": 100}), image(), 2),
@@ -341,6 +363,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         2,
     ),
     ("TW275", "distribution", {"instance_type": P4}, image(), 2),
+    ("TW275", "distribution", dist({"torch_distributed": {"enabled": False}}), image(), 2),
     ("TW276", "hyperparameters.x", {"hyperparameters": {"x": None}}, image(), 2),
     (
         "TW276",
@@ -350,6 +373,20 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         2,
     ),
     ("TW277", "instance_type", {"distribution": {"smdistributed": {"dataparallel": ON}}}, image(), 2),
+    (
+        "TW277",
+        "instance_type",
+        {"instance_type": "ml.p5.48xlarge", "distribution": {"smdistributed": {"dataparallel": ON}}},
+        image(),
+        2,
+    ),
+    (
+        "TW277",
+        "instance_type",
+        {"instance_type": P3, "distribution": {"smdistributed": {"dataparallel": ON}}},
+        without("smdistributed-dataparallel", **{"smdistributed-dataparallel": "2.1.0 (aws)"}),
+        2,
+    ),
     ("TW278", "hyperparameters.since", {"hyperparameters": {"since": date(2026, 11, 21)}}, image(), 2),
     ("TW278", "distribution.mpi", dist({"mpi": {**MPI, "custom_mpi_options": date(2026, 1, 1)}}), image(), 2),
     ("TW200", "distribution.mpi.True", dist({"mpi": {**MPI, True: True}}), image(), 2),
@@ -359,16 +396,66 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW282", "source_dir", {"source_dir": None, "entry_point": "src/train.py"}, image(), 3),
     ("TW283", "distribution.mpi", dist({"mpi": MPI}), image(), 3),
     ("TW284", "distribution.instance_groups", grouped({"mpi": MPI, "instance_groups": ["gpu"]}), image(), 3),
+    ("TW285", "debugger", {"debugger": {"s3_uri": "s3://bucket/t"}}, image(), 3),
+    ("TW285", "profiler", {"profiler": {"s3_uri": "s3://bucket/p"}}, image(), 3),
+    ("TW286", "volume_kms_key", {"volume_kms_key": "alias/volumes"}, image(), 2),
+    ("TW286", "volume_kms_key", {"instance_type": P4, "volume_kms_key": "alias/volumes"}, image(), 2),
     ("TW290", "role", {"role": "training"}, image(), 2),
     ("TW290", "name", {"name": "my_job"}, image(), 2),
     ("TW290", "environment.LONG", {"environment": {"LONG": "x" * 513}}, image(), 2),
     ("TW290", "hyperparameters", {"hyperparameters": {f"h{n}": n for n in range(100)}}, image(), 2),
     ("TW290", "subnets", {"subnets": [f"subnet-{n}" for n in range(17)], "security_group_ids": ["sg-1"]}, image(), 2),
     ("TW290", "image", {"image": REFERENCE + "x" * 200}, image(), 2),
+    ("TW290", "volume_kms_key", {"instance_type": P3, "volume_kms_key": "k" * 2049}, image(), 2),
+    ("TW290", "keep_alive", {"keep_alive": 21601}, image(), 2),
+    ("TW290", "retries", {"retries": 31}, image(), 2),
+    ("TW290", "training_plan", {"training_plan": "my-plan"}, image(), 2),
     ("TW291", "hyperparameters.text", {"hyperparameters": {"text": "x" * 2499}}, image(), 2),
+    ("TW292", "max_run", {"max_run": 28 * 86400 + 1}, image(), 2),
+    ("TW292", "volume_gb", {"volume_gb": 16385}, image(), 2),
+    ("TW293", "inputs.train", {"inputs": {"train": FSX}}, image(), 2),
+    ("TW293", "inputs.train", {"inputs": {"train": FSX}, "subnets": ["subnet-1"]}, image(), 2),
+    ("TW294", "image", {"image": DLC.replace("-training", "-inference")}, image(), 2),
+    ("TW295", "keep_alive", {"keep_alive": 60, "spot": True}, image(), 2),
+    ("TW295", "keep_alive", {**grouped({}), "keep_alive": 60}, image(), 2),
+    ("TW296", f"{SMP}.partitions", dist(smp(microbatches=4)), OLDER, 2),
+    ("TW224", f"{SMP}.deterministic_server", dist(smp(partitions=2, deterministic_server=True)), NEWER, 2),
+    ("TW226", f"{SMP}.sdp_gradient_clipping", dist(smp(partitions=1, sdp_gradient_clipping=1)), NEWER, 2),
+    ("TW226", f"{SMP}.sdp_max_live_parameters", dist(smp(partitions=1, sdp_max_live_parameters=1e9)), NEWER, 2),
+    ("TW226", f"{SMP}.ddp_port", dist(smp(partitions=2, ddp=False, ddp_port=1)), image(), 2),
+    ("TW297", f"{SMP}.partitions", dist(smp(partitions=2, pipeline_parallel_degree=4)), image(), 2),
+    ("TW297", f"{SMP}.fp16", dist(smp(partitions=2, ddp=True, bf16=True, fp16=True)), NEWER, 2),
+    ("TW297", f"{SMP}.optimize", dist(smp(partitions=2, prescaled_batch=True, optimize="memory")), NEWER, 2),
+    ("TW297", f"{SMP}.active_microbatches", dist(smp(partitions=2, active_microbatches=2)), image(), 2),
+    (
+        "TW297",
+        f"{SMP}.tensor_parallel_degree",
+        dist(smp(sharded_data_parallel_degree=2, tensor_parallel_degree=2, ddp=True)),
+        without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.11.0 (aws)"}),
+        2,
+    ),
+    ("TW297", f"{SMP}.ddp", dist(smp(pipeline_parallel_degree=1, tensor_parallel_degree=2)), image(), 2),
+    (
+        "TW297",
+        f"{SMP}.pipeline_parallel_degree",
+        dist(smp(pipeline_parallel_degree=2, sharded_data_parallel_degree=2, ddp=True)),
+        NEWER,
+        2,
+    ),
+    (
+        "TW297",
+        f"{SMP}.shard_optimizer_state",
+        dist(smp(pipeline_parallel_degree=1, sharded_data_parallel_degree=2, ddp=True, shard_optimizer_state=True)),
+        NEWER,
+        2,
+    ),
+    ("TW298", f"{SMP}.horovod", dist(smp(pipeline_parallel_degree=2, horovod=True)), image(), 2),
+    ("TW298", f"{SMP}.contiguous", dist(smp(pipeline_parallel_degree=2, contiguous=True)), image(), 2),
+    ("TW298", f"{SMP}.ddp", dist(smp(partitions=2, ddp=True)), TENSORFLOW, 2),
+    ("TW299", SMP, dist(smp(pipeline_parallel_degree=1, ddp=True)), image(), 2),
 ]
-# Nothing in CASES: what stands in a job's way without any other rule knowing it is covered in test_check.py.
-ELSEWHERE = {"TW219"}
+# What stands in a job's way without any other rule knowing it is in test_check.py; silence: test_silence.py.
+ELSEWHERE = {"TW219", "TW288", "TW289"}
 
 
 def test_every_code_has_a_case():
@@ -380,3 +467,31 @@ def test_a_rule_speaks_at_the_key(folder, code, path, changes, facts, sdk):
     findings = found(folder, changes, facts, sdk)
     assert (code, path) in {(each.code, each.path) for each in findings}, findings
     assert all(each.remedy and each.source for each in findings)
+
+
+# Beside a wrong job, the nearest right one, where another rule speaks of it, so that it is not in test_good_jobs.py.
+NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
+    ("TW203", dist({"torch_distributed": {"enabled": False}}), image(), 2),
+    ("TW226", dist(smp(partitions=2, default_partition=0, auto_partition=True)), image(), 2),
+    ("TW241", {"image": "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/team/training:1"}, image(), 2),
+    ("TW285", {"tensorboard": {"s3_uri": "s3://bucket/t"}}, image(), 3),
+    ("TW294", {"image": DLC}, image(), 2),
+    ("TW294", {"image": REFERENCE.replace("training", "two-inference")}, image(), 2),
+    ("TW295", {"keep_alive": 60}, image(), 2),
+    ("TW224", dist(smp(partitions=2, deterministic_server=True)), image(), 2),
+    ("TW224", dist(smp(partitions=2, static_mode=True, _match_weights=True)), NEWER, 2),
+    ("TW296", dist(smp(partitions=2)), OLDER, 2),
+    ("TW296", dist(smp(sharded_data_parallel_degree=2, ddp=True)), NEWER, 2),
+    ("TW297", dist(smp(partitions=2, pipeline_parallel_degree=2)), image(), 2),
+    ("TW297", dist(smp(sharded_data_parallel_degree=2, tensor_parallel_degree=2, ddp=True)), NEWER, 2),
+    ("TW297", dist(smp(partitions=2, ddp=True, bf16=True, fp16=False)), NEWER, 2),
+    ("TW296", dist(smp({"torch_distributed": ON}, hybrid_shard_degree=2)), SECOND, 2),
+    ("TW297", dist(smp(pipeline_parallel_degree=2, sharded_data_parallel_degree=1)), NEWER, 2),
+    ("TW298", dist(smp(partitions=2, horovod=True, contiguous=True)), TENSORFLOW, 2),
+    ("TW299", dist(smp(pipeline_parallel_degree=1, sharded_data_parallel_degree=2)), NEWER, 2),
+]
+
+
+@pytest.mark.parametrize(("code", "changes", "facts", "sdk"), NEIGHBOURS)
+def test_a_rule_is_silent_on_the_right_neighbour(folder, code, changes, facts, sdk):
+    assert code not in {each.code for each in found(folder, changes, facts, sdk)}

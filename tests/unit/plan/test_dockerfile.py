@@ -96,3 +96,5 @@ def test_layers_of_a_registry_base_are_the_base():
     rows = {row.name: row for row in make_ledger(plan, text, [], history)}
     assert rows["base"].bytes == 500
     assert rows["os"].bytes == 101
+    # No vertex: the builder had all of it.
+    assert all(row.cached for row in rows.values())

@@ -111,8 +111,33 @@ def test_baked_code_sets_the_program(tmp_path):
     (tmp_path / "train.py").write_text("")
     text = render(cuda="cpu", code=str(tmp_path), entry_point="train.py")
     assert "COPY user/code /opt/ml/code" in text
-    assert "ENV SAGEMAKER_PROGRAM=train.py" in text
-    assert "SAGEMAKER_PROGRAM" not in render(cuda="cpu")
+    plain = render(cuda="cpu")
+    assert "SAGEMAKER_PROGRAM" not in plain
+    # Up to the labels, which come last, only the code and its variables are more: earlier layers stay the same.
+    last = [line.strip(" \\") for line in text.partition("COPY user/code /opt/ml/code")[2].splitlines()]
+    assert 'PATH="/opt/ml/code:${PATH}"' in " ".join(last)
+    assert "SAGEMAKER_PROGRAM=train.py SAGEMAKER_SUBMIT_DIRECTORY=/opt/ml/code" in " ".join(last)
+    (early,) = [line for line in plain.splitlines() if line.startswith("ENV PATH=")]
+    assert early in text.splitlines()
+    # After everything that pip or uv installs in the build: the constraints of jobs are not the build's.
+    variables = text.rindex("\nENV ")
+    assert " PIP_CONSTRAINT=/etc/trainwright/constraints.txt " in " ".join(text[variables:].split())
+    assert text.rindex("pip install") < variables
+
+
+@pytest.mark.parametrize(
+    "words", [{"cuda": "cpu"}, {"cuda": "cu113", "version": "1.10.2"}, {"cuda": "cu129", "base": "dlc"}]
+)
+def test_baked_code_has_the_variables_of_aws_s_guide_on_every_base(tmp_path, words):
+    """Create Your Own Docker Container with the SageMaker Distributed Model Parallel Library, AWS's developer guide."""
+    (tmp_path / "train.py").write_text("")
+    request = make_request(framework="pytorch", code=str(tmp_path), entry_point="train.py", **words)
+    plan = resolve(request, load_catalog())
+    assert plan.environment["SAGEMAKER_SUBMIT_DIRECTORY"] == "/opt/ml/code"
+    assert plan.environment["PATH"].split(":")[0] == "/opt/ml/code"
+    text = render_dockerfile(plan, load_catalog())
+    assert text.count('PATH="/opt/ml/code:${PATH}"') == 1
+    assert text.index("COPY user/code") < text.index('PATH="/opt/ml/code:${PATH}"')
 
 
 def test_an_unknown_name_in_a_template_is_an_error(tmp_path):

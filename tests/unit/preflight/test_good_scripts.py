@@ -67,7 +67,7 @@ def _mp_fn(index):
     sampler = DistributedSampler(data, num_replicas=xm.xrt_world_size(), rank=xm.get_ordinal())
     for epoch in range(2):
         sampler.set_epoch(epoch)
-        for x, y in pl.MpDeviceLoader(DataLoader(data, sampler=sampler), device):
+        for x, y in pl.MpDeviceLoader(DataLoader(data, sampler=sampler, drop_last=True), device):
             optimizer.zero_grad()
             loss = model(x).sum()
             loss.backward()
@@ -110,7 +110,7 @@ def test_a_parser_that_gets_its_own_list_is_no_matter_of_the_job():
 
 
 def test_a_script_for_one_process_is_told_so_once():
-    script = "import torch" + LOOP + "torch.save(model, path)\no = torch.optim.SGD(p, lr=0.1)"
+    script = "import torch\no = torch.optim.SGD(p, lr=0.1)" + LOOP + "    o.zero_grad()\ntorch.save(model, path)"
     assert codes(script, {"distribution": TORCHRUN, "instance_type": P4D}) == {"TW120"}
 
 

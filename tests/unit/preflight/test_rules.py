@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.corpus import load
 from tests.support.training_scripts import (
     DDP,
     LOOP,
@@ -22,6 +23,9 @@ from tests.support.training_scripts import (
     parser,
 )
 from trainwright.preflight.preflight import CODES
+
+READS = 'import torch, os\ndata = torch.load(os.environ["SM_CHANNEL_TRAIN"])\n'
+EPOCHS = "\nfor epoch in range(3):" + LOOP.replace("\n", "\n    ")
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ CASES = [
         "TW125",
         DDP + "o = torch.optim.SGD(model.parameters(), lr=0.1)",
         DDP + "o = torch.optim.SGD(model.parameters(), lr=0.1 * dist.get_world_size())",
-        {"distribution": TORCHRUN, "instance_type": P4D},
+        {"distribution": TORCHRUN, "instance_type": P4D, "batch": {"global": 512, "per_replica": 64}},
     ),
     Case(
         "TW125",
@@ -111,7 +115,7 @@ CASES = [
         "TW125",
         DDP + "o = torch.optim.SGD(model.parameters(), lr=0.1)",
         DDP + "b = args.batch_size // dist.get_world_size()\no = torch.optim.SGD(model.parameters(), lr=0.1)",
-        {"distribution": TORCHRUN, "instance_type": P4D},
+        {"distribution": TORCHRUN, "instance_type": P4D, "batch": {"global": 512, "per_replica": 64}},
     ),
     Case(
         "TW126",
@@ -122,7 +126,7 @@ CASES = [
     Case(
         "TW127",
         DDP,
-        DDP + "import smdistributed.dataparallel.torch.torch_smddp",
+        DDP.replace("nccl", "smddp") + "import smdistributed.dataparallel.torch.torch_smddp",
         {"distribution": {"smdistributed": {"dataparallel": {"enabled": True}}}},
     ),
     Case(
@@ -194,7 +198,8 @@ CASES = [
         {"checkpoint": {"s3_uri": "s3://b/c"}},
         {"checkpoint": {"s3_uri": "s3://b/c"}, "hyperparameters": {"output_dir": "/opt/ml/checkpoints"}},
     ),
-    Case("TW144", "import torch" + LOOP, "import torch, os" + LOOP + SAVE),
+    Case("TW144", READS + LOOP, READS + LOOP + SAVE),
+    Case("TW144", READS + LOOP, "import torch" + LOOP),  # a benchmark: nothing says that a result is wanted
     Case("TW150", LOOP + "    total += loss.item()", LOOP + "    total += loss.detach()"),
     Case("TW150", LOOP + "    total += loss.item()", LOOP + "    if step % 10 == 0:\n        total += loss.item()"),
     Case(
@@ -268,12 +273,22 @@ CASES = [
     ),
     Case(
         "TW174",
-        DDP + "l = DataLoader(d, sampler=DistributedSampler(d))" + LOOP,
-        DDP + "s = DistributedSampler(d)\nl = DataLoader(d, sampler=s)\ns.set_epoch(1)" + LOOP,
+        DDP + "l = DataLoader(d, sampler=DistributedSampler(d))" + EPOCHS,
+        DDP + "s = DistributedSampler(d)\nl = DataLoader(d, sampler=s)\ns.set_epoch(1)" + EPOCHS,
+    ),
+    Case(
+        "TW174",
+        DDP + "l = DataLoader(d, sampler=DistributedSampler(d))" + EPOCHS,
+        DDP + "l = DataLoader(d, sampler=DistributedSampler(d))" + LOOP,  # one epoch has one order
     ),
     Case("TW180", "f = open('/home/me/data.csv')", "f = open('/opt/ml/input/data/training/data.csv')"),
     Case("TW180", parser('"--data", default="/mnt/data"'), parser('"--data", help="/mnt/data"')),
-    Case("TW181", "d = '/opt/ml/model'", "import os\nd = os.environ.get('SM_MODEL_DIR', '/opt/ml/model')"),
+    Case(
+        "TW181",
+        "d = open('/opt/ml/input/data/train/x.csv')",
+        "d = open('/opt/ml/input/data/training/x.csv')",
+        {"inputs": {"training": "s3://b/d"}},
+    ),
     Case("TW190", parser('"--fp16", type=bool'), parser('"--fp16", type=lambda t: t == "True"')),
     Case(
         "TW191",
@@ -306,7 +321,8 @@ def test_rule(case: Case):
 
 def test_every_rule_has_a_case():
     # These four are of the reader and of the comments, see test_preflight.py.
-    assert {case.code for case in CASES} == set(CODES) - {"TW100", "TW101", "TW102", "TW103"}
+    planted = {code for _, wrong in load() for mistake in wrong for code in mistake.codes}
+    assert {case.code for case in CASES} | planted == set(CODES) - {"TW100", "TW101", "TW102", "TW103"}
 
 
 @pytest.mark.parametrize("case", CASES, ids=[f"{c.code}-{i}" for i, c in enumerate(CASES)])

@@ -334,3 +334,31 @@ def test_probe_that_does_not_end_well(tmp_path: Path, run: str, error: type[Exce
 def test_no_client() -> None:
     with pytest.raises(EngineError):
         probe.probe("/no/such/docker", "img", PLAN)
+
+
+# As pip 26 prints them, exit status 1.
+UNMET = "smdistributed-modelparallel 1.7.0 requires sagemaker, which is not installed.\n"
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [((1, UNMET, ""), [UNMET.strip()]), ((0, "No broken requirements found.\n", ""), []), ((127, "", "no pip"), [])],
+)
+def test_unmet_requirements(program: ModuleType, monkeypatch: pytest.MonkeyPatch, done: Any, said: list[str]) -> None:
+    monkeypatch.setattr(program, "command", lambda _: done)
+    assert program.unmet() == said
+
+
+def test_unmet_requirements_are_differences_except_in_a_container_of_aws() -> None:
+    found = found_with(unmet=[UNMET.strip()])
+    assert keys(found) == [("smdistributed-modelparallel", "its requirements", "met", UNMET.strip())]
+    assert keys(found, {**PLAN, "base": {"kind": "dlc"}}) == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "differs"), [("/opt/ml/code:/opt/conda/bin:/usr/bin", False), ("/opt/conda/bin", True), ("", True)]
+)
+def test_a_path_in_front_of_one_that_is_not_known(seen: str, differs: bool) -> None:
+    plan = {**PLAN, "environment": {"PATH": "/opt/ml/code:${PATH}"}}
+    found = found_with(environment={"PATH": seen})
+    assert [fact for _, fact, _, _ in keys(found, plan)] == (["PATH"] if differs else [])

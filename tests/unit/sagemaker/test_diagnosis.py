@@ -14,17 +14,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.support.in_process import call
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
 from trainwright.sagemaker import diagnosis
 from trainwright.sagemaker.diagnosis import (
     DiagnosisDocument,
     KnownCause,
-    bare,
-    clean,
     diagnose,
     diagnosis_text,
     load_causes,
 )
+from trainwright.sagemaker.log_lines import bare, clean
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -64,7 +64,10 @@ LINES = [
     ("[FATAL tini (7)] exec train failed: No such file or directory", "no-train"),
     ('exec: "train": executable file not found in $PATH: unknown', "no-train"),
     ("exec /usr/local/bin/train: exec format error", "exec-format"),
-    ("smp: number of node-local MPI processes 8 cannot be larger than the device count 4", "processes-above-gpus"),
+    (
+        "RuntimeError: The number of node-local MPI processes 8cannot be larger than the device count 4",
+        "processes-above-gpus",
+    ),
     ("RuntimeError: CUDA error: invalid device ordinal", "invalid-device"),
     ("ImportError: /opt/torch/lib/libtorch_cuda.so: undefined symbol: ncclCommSplit", "nccl-versions"),
     ("Error 803: system has unsupported display driver / cuda driver combination", "cuda-803"),
@@ -74,7 +77,8 @@ LINES = [
     ("torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "gpu-memory"),
     ("RuntimeError: DataLoader worker (pid 53) is killed by signal: Bus error. It is possible", "shared-memory"),
     ("OutOfMemory: Please use a larger instance and/or reduce the values of other parameters", "host-memory"),
-    ("  exitcode  : -9 (pid: 77)", "host-memory"),
+    ("  exitcode  : -9 (pid: 77)", "process-killed"),
+    ("SecondaryStatus: MaxRuntimeExceeded", "max-runtime"),
     (
         "ImportError: libboost_thread.so.1.73.0: cannot open shared object file: No such file or directory",
         "library-boost",
@@ -120,7 +124,9 @@ def test_cause(line, cause):
 
 
 def test_every_cause_has_a_line():
-    assert {cause for _, cause in LINES} == {cause.id for cause in load_causes()}
+    public = read_yaml(Path(__file__).with_name("failures.yaml"))
+    known = {text["cause"] for text in public["texts"] + public["consequences"]}
+    assert {cause for _, cause in LINES} | known == {cause.id for cause in load_causes()}
     assert len({cause.id for cause in load_causes()}) == len(load_causes())
 
 
@@ -162,7 +168,7 @@ def test_what_stands_in_front_does_not_hide_a_cause(prefix):
 
 
 def test_values_of_the_log_are_in_the_answer():
-    (found,) = diagnose(["number of node-local MPI processes 8 cannot be larger than the device count 4"]).causes
+    (found,) = diagnose(["The number of node-local MPI processes 8cannot be larger than the device count 4"]).causes
     assert "is 8" in found.cause and "4 GPUs" in found.cause and "to 4 or less" in found.remedy
     (found,) = diagnose(["The following MCA parameter has been listed multiple times on the command line:"]).causes
     assert "{" not in found.cause
@@ -208,6 +214,44 @@ def test_what_a_log_goes_on_after_was_no_end():
 
 def test_a_special_cause_hides_the_general_one():
     assert names("libboost_thread.so.1.73.0: cannot open shared object file") == ["library-boost"]
+
+
+RETRY = (
+    "WARNING: Retrying (Retry(total=0, connect=None)) after connection broken by 'NewConnectionError('...': /simple/x/"
+)
+
+
+@pytest.mark.parametrize(
+    ("cause", "effect", "near"),
+    [
+        ("NCCL WARN Call to posix_fallocate failed : No space left on device", "OSError: No space left on device", 40),
+        (RETRY, "ERROR: No matching distribution found for x", 100),
+        ("OutOfMemory: Please use a larger instance", "failed (exitcode: -9) local_rank: 0 (pid: 1)", 60),
+        ("OSError: [Errno 28] No space left on device", "PytorchStreamWriter failed writing file data/1", 60),
+        (
+            "CUDA error: uncorrectable ECC error encountered",
+            "CUDA error: an illegal memory access was encountered",
+            200,
+        ),
+        (
+            "Cannot access gated repo for url x",
+            "OSError: x/y is not a local folder and is not a valid model identifier",
+            40,
+        ),
+    ],
+)
+def test_a_cause_stands_for_its_effects_nearby(cause, effect, near):
+    alone = names(effect)
+    assert alone
+    assert not {*alone} & {*names(f"{cause}\n{effect}")}
+    assert {*alone} <= {*names("\n".join([cause, *["step"] * near, effect]))}
+
+
+def test_what_a_cause_stands_for_exists():
+    known = {cause.id for cause in load_causes()}
+    for cause in load_causes():
+        assert {*cause.over} <= known - {cause.id}
+        assert cause.over or not cause.near
 
 
 def test_unknown_stays_unknown_with_the_lines_that_matter():

@@ -171,6 +171,24 @@ def test_what_cannot_be_pulled_names_the_mirror(docker):
     assert (pulled.image_id, pulled.digest) == (IDS["BASE_IMAGE"], DIGEST)
 
 
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        ("nvidia/cuda:11.2.1-base-ubuntu20.04", ["deleted", "nvidia/cuda:11.2.2-base-ubuntu20.04", "docker save"]),
+        (
+            "nvidia/cuda:11.3.1-base-ubuntu20.04",
+            ["docker pull nvcr.io/nvidia/cuda:11.3.1-base-ubuntu20.04", 'nvcr.io/nvidia"'],
+        ),
+        ("nvidia/cuda:11.3.1-base-ubuntu20.04@sha256:" + "d" * 64, ["docker tag nvcr.io/nvidia/cuda:11.3.1-base"]),
+    ],
+)
+@pytest.mark.usefixtures("docker")
+def test_an_image_of_nvidia_that_cannot_be_pulled_has_another_place_or_a_successor(image, words):
+    with pytest.raises(SourceError) as refused:
+        base_image.pull(ENGINE, image, say=quiet)
+    assert all(word in refused.value.remedy for word in words)
+
+
 def test_the_site_names_registries(tmp_path):
     (tmp_path / "trainwright.toml").write_text('[registries]\n"docker.io" = "mirror.example:5000/hub"\n')
     assert load_site(cwd=tmp_path, environ={"HOME": "/", "PIP_CONFIG_FILE": "/dev/null"}).registries == {

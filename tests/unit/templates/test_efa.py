@@ -37,8 +37,8 @@ def aws() -> Provider:
         ("1.24.0", "-y --skip-kmod"),
         ("1.24.1", "-y --skip-kmod --skip-limit-conf --no-verify"),
         ("1.47.0", "-y --skip-kmod --skip-limit-conf --no-verify"),
-        ("1.48.0", "-y --skip-kmod --skip-limit-conf --no-verify --disable-ngc"),
-        ("1.100.0", "-y --skip-kmod --skip-limit-conf --no-verify --disable-ngc"),
+        ("1.48.0", "-y --skip-kmod --skip-limit-conf --no-verify --disable-ngc --disable-build-ngc"),
+        ("1.100.0", "-y --skip-kmod --skip-limit-conf --no-verify --disable-ngc --disable-build-ngc"),
     ],
 )
 def test_flags_by_version(aws, version, flags):

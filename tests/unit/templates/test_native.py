@@ -372,7 +372,7 @@ JAMMY = {"base": {**LINE["base"], "os": "ubuntu-22.04"}}
 @pytest.mark.parametrize(
     ("pins", "rows"),
     [
-        (["efa=1.44.0"], {"openmpi is tied to efa", "aws-ofi-nccl is tied to efa"}),
+        (["efa=1.41.0"], {"openmpi is tied to efa", "aws-ofi-nccl is tied to efa"}),
         (["aws-ofi-nccl=1.17.1"], {"aws-ofi-nccl is tied to efa"}),
         (["openmpi=4.1.6"], {"openmpi is tied to efa"}),
     ],
@@ -391,5 +391,6 @@ def test_an_installer_with_what_it_brings(made):
     pins = ["efa=1.44.0", "openmpi=4.1.7", "aws-ofi-nccl=1.17.1"]
     plan = resolve(make_request(framework="pytorch", set_=pins), catalog)
     assert {c.name: c.version for c in plan.components}.items() >= {"efa": "1.44.0", "aws-ofi-nccl": "1.17.1"}.items()
+    assert resolve(make_request(framework="pytorch", set_=["efa=1.44.0"]), catalog).id == plan.id
     same = resolve(make_request(framework="pytorch", set_=["efa=1.43.1"]), catalog)
     assert same.component("efa").version == "1.43.1"

@@ -24,5 +24,4 @@ static int net_devices(int *count) {
     return status;
 }
 
-const char *aws_ofi_nccl_says = "NET/OFI Using aws-ofi-nccl " PACKAGE_VERSION;
 const twin_net_t ncclNetPlugin_v4 = {"AWS Libfabric", net_init, net_devices};

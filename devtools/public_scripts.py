@@ -1,0 +1,104 @@
+"""Preflight over public training scripts, held against ``tests/corpus/public.yaml``.
+
+``python -m devtools.public_scripts FOLDER [--write]``: FOLDER holds a checkout of each repository of the list, as
+``owner+name`` (or ``owner/name``), at the commit that the list names. Without a checkout a script is skipped.
+``--write`` records today's findings; look at each change before you commit it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from trainwright.core.records import parse_record
+from trainwright.preflight.preflight import examine
+from trainwright.preflight.reader import read_script
+from trainwright.sagemaker.job import Job
+
+LIST = Path(__file__).resolve().parents[1] / "tests" / "corpus" / "public.yaml"
+P4D = "ml.p4d.24xlarge"
+# The job that fits a script; the list names one for each.
+JOBS: dict[str, dict[str, Any]] = {
+    "process": {"instance_type": "ml.g5.2xlarge"},
+    "torchrun": {
+        "instance_type": P4D,
+        "instance_count": 2,
+        "distribution": {"torch_distributed": {"enabled": True}},
+    },
+    "mpi": {
+        "instance_type": P4D,
+        "instance_count": 2,
+        "distribution": {"mpi": {"enabled": True, "processes_per_host": 8}},
+    },
+    "smddp": {
+        "instance_type": P4D,
+        "instance_count": 2,
+        "distribution": {"smdistributed": {"dataparallel": {"enabled": True}}},
+    },
+    "smp": {
+        "instance_type": P4D,
+        "distribution": {
+            "smdistributed": {"modelparallel": {"enabled": True, "parameters": {"pipeline_parallel_degree": 2}}},
+            "mpi": {"enabled": True, "processes_per_host": 8},
+        },
+    },
+    "xla": {"instance_type": "ml.p3.16xlarge", "distribution": {"pytorchxla": {"enabled": True}}},
+    "tensorflow": {"instance_type": "ml.g5.2xlarge", "plan": {"framework": "tensorflow"}},
+    "tensorflow-mpi": {
+        "instance_type": P4D,
+        "instance_count": 2,
+        "plan": {"framework": "tensorflow"},
+        "distribution": {"mpi": {"enabled": True, "processes_per_host": 8}},
+    },
+    "mwms": {
+        "instance_type": P4D,
+        "instance_count": 2,
+        "distribution": {"multi_worker_mirrored_strategy": {"enabled": True}},
+    },
+}
+
+
+def found_in(folder: Path, row: dict[str, Any]) -> list[str] | None:
+    """Return the findings in a script as ``TW121 error 31``, sorted; None if it is not checked out."""
+    owner, name = row["repository"].split("/")
+    path = next(
+        (p for p in (folder / f"{owner}+{name}" / row["path"], folder / owner / name / row["path"]) if p.is_file()),
+        None,
+    )
+    if path is None:
+        return None
+    job = parse_record(Job, JOBS[row["job"]] | {"hyperparameters": row.get("hyperparameters", {})}, row["path"])
+    found = examine(read_script(path), job).findings
+    return sorted(f"{f.code} {f.severity} {f.path}:{f.line}" for f in found)
+
+
+def main(arguments: list[str]) -> int:
+    """Compare the findings with the list; return 1 if they differ."""
+    folder = Path(arguments[0])
+    rows = yaml.safe_load(LIST.read_text())
+    differ, seen, count = 0, 0, Counter[str]()
+    for row in rows:
+        found = found_in(folder, row)
+        if found is None:
+            continue
+        seen += 1
+        count.update(line.split(":")[0].rpartition(" ")[0] for line in found)
+        for sign, lines in (("+", set(found) - set(row["findings"])), ("-", set(row["findings"]) - set(found))):
+            for line in sorted(lines):
+                differ += 1
+                print(f"{row['repository']} {row['path']}: {sign} {line}")
+        row["findings"] = found
+    print(f"{seen} of {len(rows)} scripts checked out, {differ} findings differ; now:")
+    for what, number in sorted(count.items()):
+        print(f"  {number:4} {what}")
+    if "--write" in arguments:
+        LIST.write_text(yaml.safe_dump(rows, sort_keys=False, width=118))
+    return int(bool(differ))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

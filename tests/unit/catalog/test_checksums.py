@@ -1,0 +1,85 @@
+"""Checksums of archives: those that somebody publishes are in the catalog, and lines without are named."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from tests.support.in_process import call
+from trainwright.catalog.catalog import load_catalog, target_of
+from trainwright.catalog.listing import lines
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+
+CATALOG = load_catalog()
+SPACK = "spack/spack-packages 1e8cf059 (2026-07-01), package.py"
+NIX = "nixpkgs, binary-hashes.nix"
+INDEX = "the link of PyTorch's own index, quoted in public requirements"
+# The file, its checksum as the publisher gives it (nixpkgs: base64), and where.
+PUBLISHED = [
+    ("Python-3.11.10.tgz", "92f2faf242681bfa406d53a51e17d42c5373affe23a130cd9697e132ef574706", "Homebrew, Spack"),
+    ("Python-3.13.11.tgz", "03cfedbe06ce21bc44ce09245e091a77f2fee9ec9be5c52069048a181300b202", SPACK),
+    ("openmpi-4.0.1.tar.bz2", "cce7b6d20522849301727f81282201d609553103ac0b09162cf28d102efb9709", SPACK),
+    ("openmpi-4.0.4.tar.bz2", "47e24eb2223fe5d24438658958a313b6b7a55bb281563542e1afc9dec4a31ac4", SPACK),
+    ("thrust-1.9.10.tar.gz", "5071c995a03e97e2bcfe0c5cc265330160316733336bb87dfcea3fc381065316", SPACK),
+    ("nccl-2.16.5-1.tar.gz", "0e3d7b6295beed81dc15002e88abf7a3b45b5c686b13b779ceac056f5612087f", "conda-forge"),
+    ("torchvision-0.11.1+cu113-cp38-cp38-linux_x86_64.whl", "bFxvJaNEomytXXANHng+oU8YSLGkuO/TSzkoDskkaIE=", NIX),
+    ("torchvision-0.12.0+cu113-cp38-cp38-linux_x86_64.whl", "NxM+jFsOwvAZmeWRFvbQ422a+xx/j1i9DD3ImW+DVBk=", NIX),
+    ("torchaudio-0.11.0+cu113-cp38-cp38-linux_x86_64.whl", "zuCHDpz3bkOUjYWprqX9VXoUbXfR8Vhdf1VFfOUg8z4=", NIX),
+    ("torchaudio-0.12.1+cu116-cp38-cp38-linux_x86_64.whl", "CCtZ6eUhs/6kaoU0HwDDaK4JTSFKkVJF+OMAu368Zno=", NIX),
+    (
+        "torchaudio-0.12.1+cu113-cp38-cp38-linux_x86_64.whl",
+        "07324a67c069a986bb991c509c9442e8fce72326941e55fa4738d88cbb806047",
+        INDEX,
+    ),
+    (
+        "torchvision-0.16.0+cu118-cp310-cp310-linux_x86_64.whl",
+        "033712f65d45afe806676c4129dfe601ad1321d9e092df62b15847c02d4061dc",
+        INDEX,
+    ),
+    (
+        "torchaudio-2.1.0+cu118-cp310-cp310-linux_x86_64.whl",
+        "cdfd0a129406155eee595f408cafbb92589652da4090d1d2040f5453d4cae71f",
+        INDEX,
+    ),
+]
+
+
+def sha256_by_file() -> dict[str, str | None]:
+    found = {}
+    for entry in CATALOG.lines:
+        for name, chosen in entry.line.components.items():
+            provider = CATALOG.components[name].component.providers[chosen.provider]
+            for source in provider.sources_for(chosen.version, target_of(entry.line, entry.line.version)) or ():
+                found[source.file] = source.sha256
+    return found
+
+
+@pytest.mark.parametrize(("file", "said", "where"), PUBLISHED, ids=[row[0] for row in PUBLISHED])
+def test_a_published_checksum_is_in_the_catalog(file, said, where):
+    assert where
+    expected = said if len(said) == 64 else base64.b64decode(said).hex()
+    assert sha256_by_file()[file] == expected
+
+
+def test_list_counts_what_is_not_pinned():
+    by_line = {(row.framework, row.version, row.cuda): row.unpinned for row in lines(CATALOG, CATALOG.lines).lines}
+    assert by_line["pytorch", "2.6.0", "cu124"] == ()
+    seed = by_line["pytorch", "1.10.2", "cu113"]
+    assert "torch-1.10.2+cu113-cp38-cp38-manylinux1_x86_64.whl" in seed
+    shown = call("list", "--framework", "pytorch", "--cuda", "cu124").stdout.splitlines()
+    at = shown[0].index("unpinned")
+    assert {row[at:].split()[0] for row in shown[1:] if "debian-12" in row} == {"-"}
+    assert {row[at:].split()[0] for row in shown[1:] if "ubuntu" in row} == {"4"}
+
+
+def test_render_names_what_is_not_pinned():
+    plan = resolve(make_request(framework="pytorch", cuda="cu113", version="1.10.2"), CATALOG)
+    done = call("render", "--framework", "pytorch", "--cuda", "cu113", "--version", "1.10.2")
+    assert plan.unpinned
+    assert f"{len(plan.unpinned)} of 14 archives are not pinned" in done.stderr
+    assert all(file in done.stderr for file in plan.unpinned)
+    assert "cnmem-37896cc9.tar.gz" in done.stderr
+    assert "metis-5.1.0.tar.gz" not in done.stderr
+    assert "not pinned" not in call("render", "--framework", "pytorch", "--cuda", "cu124").stderr

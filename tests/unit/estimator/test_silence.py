@@ -1,0 +1,61 @@
+"""Findings that a job file accepts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.estimator_jobs import IMAGE, ON, ROOT, facts
+from trainwright.estimator.estimate import EstimatorDocument, estimate
+from trainwright.estimator.estimate_text import estimator_text
+from trainwright.sagemaker.job import Job
+
+ALONE = "the script starts its own processes"
+
+
+def checked(silence: dict[str, str], **changes: Any) -> EstimatorDocument:
+    given = {"image": IMAGE, "instance_type": "ml.p4d.24xlarge", "entry_point": "train.py", "silence": silence}
+    job = Job.model_validate({**given, **changes})
+    return estimate(job, Path(ROOT, "examples", "ddp"), form=None, strict=True, look=lambda _: facts())
+
+
+def test_an_accepted_finding_does_not_count_and_is_told():
+    assert checked({}).exit_code == 2
+    made = checked({"TW275": ALONE})
+    assert (made.exit_code, made.warnings) == (0, 0)
+    assert [(each.code, each.path, each.reason) for each in made.silenced] == [("TW275", "distribution", ALONE)]
+    assert f"distribution: silenced TW275: {ALONE}" in estimator_text(made).splitlines()
+
+
+def test_only_the_code_that_is_named_is_accepted():
+    made = checked({"TW275": ALONE}, spot=True)
+    assert [each.code for each in made.findings] == ["TW269"]
+
+
+def test_an_error_may_be_accepted():
+    off = {"torch_distributed": {}}
+    assert {each.code for each in checked({}, distribution=off).findings} == {"TW203", "TW275"}
+    assert checked({"TW203": ALONE, "TW275": ALONE}, distribution=off).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("silence", "code", "message"),
+    [
+        ({"TW276": ALONE}, "TW289", "no TW276"),
+        ({"TW2755": ALONE}, "TW288", "TW275"),  # did you mean
+        ({"TW100": ALONE}, "TW288", "unknown code"),
+        ({"TW275": " "}, "TW288", "no reason"),
+    ],
+)
+def test_a_stale_or_wrong_silence_is_a_finding(silence, code, message):
+    made = checked(silence, **({} if "TW275" in silence else {"distribution": {"torch_distributed": ON}}))
+    (finding,) = [each for each in made.findings if each.code != "TW275"]
+    assert (finding.code, finding.path) == (code, f"silence.{next(iter(silence))}")
+    assert message in finding.message
+    assert made.exit_code == 2
+
+
+def test_a_silence_without_a_reason_hides_nothing():
+    assert {each.code for each in checked({"TW275": ""}).findings} == {"TW275", "TW288"}

@@ -1,0 +1,43 @@
+"""What other people's programs look for by name is where they look: METIS's tools, NCCL, the platform's folder."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+
+import pytest
+
+from trainwright.catalog.catalog import load_catalog
+from trainwright.core.paths import templates_dir
+from trainwright.plan.plan import Plan
+from trainwright.plan.render import render_dockerfile
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+
+CATALOG = load_catalog()
+
+
+def plan_of(cuda: str, version: str) -> Plan:
+    return resolve(make_request(framework="pytorch", cuda=cuda, version=version), CATALOG)
+
+
+@pytest.mark.parametrize(("cuda", "version", "provider"), [("cpu", "2.13.0", "debian"), ("cu113", "1.10.2", "source")])
+def test_metis_s_programs_are_on_path(cuda, version, provider):
+    plan = plan_of(cuda, version)
+    assert plan.component("metis").provider == provider
+    assert "/opt/metis/bin" in plan.environment["PATH"].split(":")
+
+
+def test_nccl_of_the_wheel_is_on_the_loader_path(tmp_path):
+    final = render_dockerfile(plan_of("cu124", "2.6.0"), CATALOG).partition(" AS final\n")[2]
+    assert "&& python3 /mnt/on_loader_path.py\n" in final
+    program = templates_dir() / "components" / "nccl" / "on_loader_path.py"
+    subprocess.run([sys.executable, str(program), str(tmp_path)], check=True)
+    # Where NVIDIA's wheel has it: nvidia_nccl_cu12-2.21.5's RECORD lists nvidia/nccl/lib/libnccl.so.2.
+    assert (tmp_path / "nccl.conf").read_text() == f"{sysconfig.get_paths()['purelib']}/nvidia/nccl/lib\n"
+
+
+@pytest.mark.parametrize(("cuda", "version"), [("cpu", "2.13.0"), ("cu113", "1.10.2")])
+def test_the_folder_of_the_platform_is_there(cuda, version):
+    assert "RUN mkdir -p /opt/ml\n" in render_dockerfile(plan_of(cuda, version), CATALOG)

@@ -1,0 +1,68 @@
+"""NVIDIA's CUDA images (``templates/nvidia_images.yaml``): their registries, and the tags that NVIDIA deletes."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from trainwright.catalog.image_line import Evidence
+from trainwright.catalog.incompatibilities import Range, within
+from trainwright.core.data_files import read_yaml
+from trainwright.core.paths import templates_dir
+from trainwright.core.records import Record, parse_record
+
+
+class NvidiaImages(Record):
+    """The data file. ``deleted``: a CUDA version to the one of the same minor release whose tags stayed."""
+
+    repository: str
+    places: tuple[str, ...]
+    deleted: dict[str, str]
+    condemned: Range
+    evidence: tuple[Evidence, ...]
+
+
+@lru_cache
+def nvidia_images() -> NvidiaImages:
+    """The data file, read once."""
+    path = templates_dir() / "nvidia_images.yaml"
+    return parse_record(NvidiaImages, read_yaml(path), str(path))
+
+
+def successor(image: str) -> str | None:
+    """The image that replaces one whose tag NVIDIA deleted, such as ``nvidia/cuda:11.2.2-base-ubuntu20.04``; None for
+    all others."""
+    cuda = _cuda(image)
+    later = nvidia_images().deleted.get(cuda) if cuda else None
+    return image.partition("@")[0].replace(f":{cuda}-", f":{later}-") if later else None
+
+
+def other_places(image: str) -> list[str]:
+    """The names of an image of NVIDIA's in the other registries; empty for all others."""
+    data = nvidia_images()
+    if _cuda(image) is None:
+        return []
+    tag = image.partition("@")[0].rpartition(":")[2]
+    return [f"{place}:{tag}" for place in data.places[1:]]
+
+
+def image_notice(image: str | None) -> str | None:
+    """What a plan says about an image of NVIDIA's that is gone or will go."""
+    if image is None or (cuda := _cuda(image)) is None:
+        return None
+    if later := successor(image):
+        return f"NVIDIA deleted {image}; {later} has the same CUDA minor version"
+    if within(cuda, nvidia_images().condemned):
+        return (
+            f"NVIDIA deletes its images of CUDA {cuda.partition('.')[0]} without further notice: copy {image} to a "
+            "registry of yours now and name that under [registries] (docs/site.md)"
+        )
+    return None
+
+
+def _cuda(image: str) -> str | None:
+    """The CUDA version in the tag of an image of NVIDIA's, None if it is another image."""
+    data = nvidia_images()
+    name, _, tag = image.partition("@")[0].rpartition(":")
+    if name not in (data.repository, *data.places):
+        return None
+    return tag.partition("-")[0]

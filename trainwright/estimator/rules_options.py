@@ -1,0 +1,93 @@
+"""Limits of the service that botocore's model does not hold, and options that need or exclude each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainwright.core.errors import RequestError
+from trainwright.core.findings import Finding, Rule
+from trainwright.estimator.rules_job import channel
+from trainwright.estimator.subject import Subject
+from trainwright.sagemaker.job import FileSystem
+
+API = "AWS's API reference"
+DOCUMENTED = Rule(
+    code="TW292",
+    severity="error",
+    title="a value above a limit of the service",
+    source=f"{API}: StoppingCondition (28 days); ResourceConfig and EBS (16 TiB for a volume)",
+    remedy="Keep to the limit in the message.",
+)
+NO_VPC = Rule(
+    code="TW293",
+    severity="error",
+    title="a channel on FSx or EFS without subnets and security groups",
+    source="AWS's developer guide, access to training data: the job must be in the VPC of the file system",
+    remedy="Add subnets and security_group_ids of the file system's VPC.",
+)
+EXCLUDED = Rule(
+    code="TW295",
+    severity="error",
+    title="options that the service does not take together",
+    source="AWS's developer guide, managed warm pools, considerations: neither spot nor heterogeneous clusters",
+    remedy="Remove one of them.",
+)
+NOT_IN_SDK3 = Rule(
+    code="TW285",
+    severity="error",
+    title="debugger or profiler, which SDK 3 cannot configure",
+    source="sagemaker-train 1.27.0, model_trainer.py: no such field in its request",
+    remedy="Use --sdk 2.",
+)
+LOCAL_STORAGE = Rule(
+    code="TW286",
+    severity="error",
+    title="volume_kms_key with an instance type whose volumes are local disks",
+    source=f"{API}, ResourceConfig: \"You can't request a VolumeKmsKeyId when using an instance type with local "
+    'storage"; sagemaker 2.257.7 (utils.instance_supports_kms)',
+    remedy="Remove volume_kms_key: the instance encrypts its local disks itself.",
+)
+RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, LOCAL_STORAGE)
+_LOCAL = ("g5", "g6", "p5", "trn1")  # and every family with a d, such as p4d
+MAX_RUN = 28 * 24 * 3600
+MAX_VOLUME_GB = 16384
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    job = subject.job
+    if job.max_run > MAX_RUN:
+        yield DOCUMENTED.finding(f"max_run is {job.max_run}; at most {MAX_RUN} seconds (28 days)", path="max_run")
+    if job.volume_gb > MAX_VOLUME_GB:
+        yield DOCUMENTED.finding(f"volume_gb is {job.volume_gb}; at most {MAX_VOLUME_GB}", path="volume_gb")
+    yield from _file_systems(subject)
+    if job.keep_alive:
+        for given, what in ((job.spot, "spot"), (job.instance_groups, "instance_groups")):
+            if given:
+                yield EXCLUDED.finding(f"keep_alive with {what}: a warm pool cannot have it", path="keep_alive")
+    if job.volume_kms_key:
+        yield from _local_storage(subject)
+    if subject.sdk == 3:
+        for what, value in (("debugger", job.debugger), ("profiler", job.profiler)):
+            if value is not None:
+                yield NOT_IN_SDK3.finding(f"SDK 3 has no {what}", path=what)
+
+
+def _file_systems(subject: Subject) -> Iterator[Finding]:
+    job = subject.job
+    if job.subnets and job.security_group_ids:
+        return
+    for name, given in job.inputs.items():
+        try:
+            on_file_system = isinstance(channel(name, given), FileSystem)
+        except RequestError:
+            continue  # reported by TW270
+        if on_file_system:
+            missing = "subnets" if not job.subnets else "security_group_ids"
+            yield NO_VPC.finding(f"{missing} is missing", path=f"inputs.{name}")
+
+
+def _local_storage(subject: Subject) -> Iterator[Finding]:
+    for _, kind, _ in subject.instances:
+        if "d" in kind.family or kind.family.startswith(_LOCAL):
+            yield LOCAL_STORAGE.finding(f"{kind.name} has local disks", path="volume_kms_key")

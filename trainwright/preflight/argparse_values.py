@@ -1,0 +1,85 @@
+"""The arguments of a script as values: the job's hyperparameter, or the default."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from trainwright.preflight.events import Event
+from trainwright.preflight.known import said
+from trainwright.preflight.paths import root_of
+from trainwright.preflight.values import Value, unknown
+
+if TYPE_CHECKING:
+    from trainwright.preflight.calls import Calls
+
+NAMESPACE = "argparse.Namespace"
+
+
+def parser(calls: Calls, event: Event) -> Value:
+    """``argparse.ArgumentParser(…)``."""
+    return Value(made=frozenset({"argparse.ArgumentParser"}))
+
+
+def names_of(node: ast.Call) -> list[str]:
+    """Return the names of an ``add_argument``, with their dashes."""
+    return [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+
+
+def added(calls: Calls, event: Event) -> None:
+    """Note what an argument will be."""
+    names = names_of(event.node)
+    if not names:
+        return
+    long = next((n for n in names if n.startswith("--")), names[0])
+    destination = event.arg("dest")
+    single = destination.single() if destination is not None else ...
+    key = single if isinstance(single, str) else long.lstrip("-").replace("-", "_")
+    launch = calls.launch
+    passed = next(
+        (launch.hyperparameters[n.lstrip("-")] for n in names if n.lstrip("-") in launch.hyperparameters), None
+    )
+    default = event.arg("default")
+    if passed is not None:
+        text = str(passed)
+        tags = {f"root:{root_of(text)}"} if "/" in text else set()
+        calls.arguments[key] = Value(tags=frozenset(tags), constants=(text,))
+        return
+    named = said(key)
+    if default is None:
+        calls.arguments[key] = unknown("flag", *named)
+        return
+    kind = event.arg("type")
+    if (
+        kind is not None
+        and kind.name not in ("int", "float", "str")
+        and any(t.startswith("env:") for t in default.tags)
+    ):
+        # argparse applies the type to a default that is a string: json.loads, a function of the script.
+        hosts = {"hosts"} if "env:SM_HOSTS" in default.tags else set()
+        calls.arguments[key] = unknown(*hosts, *(t for t in default.tags if t.startswith("root:")), *named)
+        return
+    value = default.with_tags(*(named if not default.tags else ()))
+    if not default.tags:
+        # A plain default can be changed by a hyperparameter: it decides nothing.
+        value.sure = False
+        value.tags |= {"flag"}
+    if "number" in value.tags and event.arg("type") is not None:
+        value.tags = frozenset(t for t in value.tags if t not in ("number",) and not t.startswith("env:"))
+        converted = [int(c) for c in value.constants or () if isinstance(c, str) and c.isdigit()]
+        value.constants = tuple(converted) if converted else None
+    calls.arguments[key] = value
+
+
+def parsed(calls: Calls, event: Event, name: str) -> Value:
+    """Return the result of ``parse_args`` and its relatives."""
+    if name == "parse_args_into_dataclasses" or name.startswith("parse_args_and_config"):
+        base = event.receiver
+        made = [v.code for v in base.items or ()] if base is not None else []
+        return (
+            Value(items=tuple(Value(code=c, instance=True, attrs={}) if c else Value() for c in made))
+            if made
+            else Value()
+        )
+    space = Value(made=frozenset({NAMESPACE}), attrs=calls.arguments)
+    return Value(items=(space, Value())) if name == "parse_known_args" else space

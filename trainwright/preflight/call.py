@@ -1,0 +1,53 @@
+"""A call as it is written in a script; `events.Event` is one as it runs."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from trainwright.preflight.reader import Module
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A call in a script.
+
+    Attributes:
+        module: the file.
+        node: the syntax tree.
+        name: the function, with imported names resolved: ``torch.save``; ``?`` stands for an expression.
+    """
+
+    module: Module
+    node: ast.Call
+    name: str
+
+    @property
+    def last(self) -> str:
+        """``save`` of ``torch.save``."""
+        return self.name.rsplit(".", 1)[-1]
+
+    @property
+    def receiver(self) -> str:
+        """The object whose method is called, as written in the script; empty for a plain function."""
+        return ast.unparse(self.node.func.value) if isinstance(self.node.func, ast.Attribute) else ""
+
+    @property
+    def line(self) -> int:
+        """The line number."""
+        return self.node.lineno
+
+    def given(self, keyword: str, position: int | None = None) -> ast.expr | None:
+        """Return the argument with this name or position (from 0); None if missing."""
+        for each in self.node.keywords:
+            if each.arg == keyword:
+                return each.value
+        if position is not None and position < len(self.node.args):
+            argument = self.node.args[position]
+            return None if any(isinstance(a, ast.Starred) for a in self.node.args[: position + 1]) else argument
+        return None
+
+    def constant(self, keyword: str, position: int | None = None) -> object:
+        """Return the value of a constant argument; None if it is missing or not a constant."""
+        value = self.given(keyword, position)
+        return value.value if isinstance(value, ast.Constant) else None

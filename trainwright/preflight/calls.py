@@ -1,0 +1,220 @@
+"""Calls in a script: recorded with what is known of them, and followed into the script's own functions and classes."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING
+
+from trainwright.preflight import library
+from trainwright.preflight.events import Event, Guard, JobStart
+from trainwright.preflight.known import MODEL, role, said
+from trainwright.preflight.values import FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
+
+if TYPE_CHECKING:
+    from trainwright.preflight.reader import Module
+
+WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
+_PATH_PARTS = ("parent", "stem", "absolute", "as_posix")
+
+
+class Calls:
+    """The state of an interpreter, and its calls; :class:`evaluate.Evaluator` adds expressions.
+
+    Args:
+        launch: how the job starts the script.
+    """
+
+    def __init__(self, launch: JobStart) -> None:
+        self.launch = launch
+        self.events: list[Event] = []
+        self.module: Module
+        self.module = None  # type: ignore[assignment]
+        self.guards: tuple[Guard, ...] = ()
+        self.loops: tuple[ast.AST, ...] = ()
+        self.contexts: tuple[str, ...] = ()
+        self.stack: tuple[Code, ...] = ()
+        self.shared: set[tuple[int, str]] = set()
+        self.arguments: dict[str, Value] = {}
+        self.detached = False
+        self.cut = False
+        self.depth = 0
+        self.fuel = 120_000
+        # Values of the environment that are used as numbers or lists: file, place, variable.
+        # What each loop of the script iterates over.
+        self.iterated: dict[ast.AST, Value] = {}
+        self.misused: list[tuple[Module, ast.expr, str]] = []
+
+    def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:
+        """Run a function of the script."""
+        raise NotImplementedError
+
+    def value(self, node: ast.expr, scope: Scope) -> Value:
+        """Return what is known of an expression's value."""
+        raise NotImplementedError
+
+    def attribute(self, base: Value, name: str) -> Value:
+        """Return what is known of an attribute."""
+        if base.attrs is not None and name in base.attrs:
+            return base.attrs[name]
+        if base.code is not None:
+            if isinstance(base.code.node, ast.Module):
+                found = base.code.scope.names.get(name)
+                return found if found is not None else Value(name=f"{base.name}.{name}")
+            method = base.code.method(name)
+            if method is not None:
+                if "property" in method.decorators or "functools.cached_property" in method.decorators:
+                    return self.call_code(method, [], {}, base)
+                return Value(code=method, of=base if base.instance else None)
+            if name in base.code.fields:
+                return base.code.fields[name]
+        if base.name:
+            whole = f"{base.name}.{name}"
+            return Value(name=whole)
+        for made in sorted(base.made):
+            known = role(f"{made}.{name}")
+            if known and known not in ("collective", "group"):
+                return Value(tags=frozenset({known}), of=base)
+        if name == "module" and "model" in base.tags and base.of is not None:
+            return base.of
+        if name == "grad":
+            return Value(tags=frozenset({"grad"}), of=base)
+        flows = base.tags & FLOWS if name not in ("shape", "ndim", "dtype", "device") else NONE
+        extra = {"root:" + tag[5:] for tag in base.tags if tag.startswith("root:")} if name in _PATH_PARTS else set()
+        return Value(tags=flows | extra | set(said(name)), of=base)
+
+    def call(
+        self, node: ast.Call, called: Value, base: Value | None, args: list[Value], keywords: dict[str, Value]
+    ) -> Value:
+        """Record a call, and return what is known of its result."""
+        method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
+        if called.name:
+            name = called.name
+        elif called.code is not None and not called.instance:
+            name = f"script.{called.code.name}"
+        elif base is not None and base.made:
+            name = f"{min(base.made)}.{method}"
+        else:
+            name = f"?.{method}" if method else f"?{getattr(node.func, 'id', '')}"
+        event = Event(
+            name,
+            node,
+            self.module,
+            args,
+            keywords,
+            base,
+            self.guards,
+            self.loops,
+            self.stack,
+            self.contexts,
+            self.detached,
+            len(self.events),
+        )
+        self.events.append(event)
+        event.result = self._result(event, called, method)
+        return event.result
+
+    def _result(self, event: Event, called: Value, method: str) -> Value:
+        code, args, keywords = called.code, event.args, event.keywords
+        if code is not None and not called.instance and isinstance(code.node, ast.ClassDef):
+            return self._instance(event, code)
+        if code is not None and not called.instance and isinstance(code.node, ast.FunctionDef | ast.AsyncFunctionDef):
+            result = self.call_code(code, args, keywords, called.of)
+            flows = frozenset().union(*(arg.tags & FLOWS for arg in args))
+            if result.tags & {"zero:rank", "nonzero:rank"} or not (flows or code.runs):
+                return result
+            guess = said(code.name) if not result.tags and result.constants is None else ()
+            return result.with_tags(*guess) if guess else result
+        if "model" in called.tags:
+            return Value(tags=library.output_tags(called, args))
+        if called.instance and code is not None:
+            inner = code.method("__call__")
+            return self.call_code(inner, args, keywords, called) if inner is not None else Value()
+        result = library.function(self, event) if called.name else library.method(self, event, method, called)
+        self._callbacks(event)
+        return result
+
+    def _callbacks(self, event: Event) -> None:
+        """Run functions of the script that a library gets: ``mp.spawn(main)``, ``strategy.run(step)``."""
+        spawns = event.last in ("spawn", "start_processes", "launch", "_spawn")
+        for value in [*event.args, *event.keywords.values()]:
+            if value.code is not None and not value.instance and isinstance(value.code.node, ast.FunctionDef):
+                if event.name in ("functools.partial", "isinstance", "setattr") and not spawns:
+                    continue
+                given = event.arg("args", 1)
+                rest = list(given.items) if given is not None and given.items is not None else []
+                first = [unknown("local_rank", *([] if (self.launch.hosts or 1) > 1 else ["rank"]))] if spawns else []
+                self.call_code(value.code, [*first, *rest], {}, value.of)
+            elif isinstance(value.attrs, dict) and "function" in value.attrs and value.attrs["function"].code:
+                self.call_code(value.attrs["function"].code, [], {}, None)
+
+    def _instance(self, event: Event, code: Code) -> Value:
+        origins = frozenset(code.origins())
+        tags = {"model"} if any(_is_module(name) for name in origins) else set()
+        tags |= {"dataset"} if any("Dataset" in name for name in origins) else set()
+        value = Value(made=origins | {f"script.{code.name}"}, attrs={}, code=code, instance=True)
+        value.tags = frozenset(tags)
+        if any(d.startswith("dataclass") for d in code.decorators):
+            value.attrs = dict(code.fields) | event.keywords
+        init = code.method("__init__")
+        if init is not None:
+            self.call_code(init, event.args, event.keywords, value)
+        return value
+
+    def _misuse(self, node: ast.expr, value: Value, kind: str) -> None:
+        """Note that a variable's text is used as a number or a list."""
+        name = next((tag[4:] for tag in value.tags if tag.startswith("env:")), "")
+        if name and kind in value.tags and not self.detached:
+            self.misused.append((self.module, node, name))
+
+    def each(self, value: Value) -> Value:
+        """Return what is known of the elements of something that is iterated over."""
+        if value.attrs is not None and "element" in value.attrs:
+            return value.attrs["element"]
+        if value.items is not None and "element" not in value.tags:
+            return merge(value.items)
+        return Value(tags=value.tags & (FLOWS | {"params"}), of=value.of)
+
+    # ---- assignment --------------------------------------------------------------------------------------------------
+
+    def assign(self, target: ast.expr, value: Value, scope: Scope) -> None:
+        """Give a value to a name, attribute, element or tuple of these."""
+        match target:
+            case ast.Name():
+                if (id(scope), target.id) in self.shared:
+                    outer = scope.outer
+                    while outer is not None and outer.outer is not None and target.id not in outer.names:
+                        outer = outer.outer
+                    scope = outer or scope
+                plain = not value.tags and value.constants is None and not value.made and value.code is None
+                if plain and value.items is None and not value.name and (guess := said(target.id)):
+                    value = value.with_tags(*guess)
+                scope.names[target.id] = value
+            case ast.Attribute():
+                base = self.value(target.value, scope)
+                if base.attrs is None:
+                    base.attrs = {}
+                there = base.attrs.get(target.attr)
+                base.attrs[target.attr] = value if there is None or not self.depth else join(there, value)
+            case ast.Subscript():
+                base = self.value(target.value, scope)
+                key = self.value(target.slice, scope).single()
+                if base.name == "os.environ" and isinstance(key, str):
+                    self.launch.environment.setdefault(key, str(value.single()) if value.single() is not ... else "")
+                elif isinstance(key, str):
+                    base.attrs = {**(base.attrs or {}), key: value}
+            case ast.Tuple() | ast.List():
+                items = value.items
+                if items is not None and len(items) == len(target.elts):
+                    for each, item in zip(target.elts, items, strict=True):
+                        self.assign(each, item, scope)
+                    return
+                for each in target.elts:
+                    inner = each.value if isinstance(each, ast.Starred) else each
+                    kept = value.tags & (FLOWS | WRAPPED) if value.items is None else NONE
+                    self.assign(inner, Value(tags=kept), scope)
+            case ast.Starred():
+                self.assign(target.value, value, scope)
+
+
+def _is_module(name: str) -> bool:
+    return bool(MODEL.search(name)) or name.rpartition(".")[2] in ("Module", "PreTrainedModel", "LightningModule")

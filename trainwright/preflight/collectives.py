@@ -1,0 +1,122 @@
+"""Collective operations: every process of the group has to make the call, or the others wait for it for ever."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.events import OF_RANK, Event, Guard
+from trainwright.preflight.known import DDP, FSDP
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Code
+
+DEADLOCK = Rule(
+    code="TW128",
+    severity="error",
+    title="a collective operation that only some processes reach, so they wait for the others for ever",
+    source="PyTorch's documentation of torch.distributed: a collective is called by every process of the group; "
+    "Horovod, torch_xla, MPI and FSDP's and SMP's state dictionaries require the same",
+    remedy="Move the call out of the condition on the rank; keep only printing and writing inside.",
+)
+ONE_UPDATE = Rule(
+    code="TW169",
+    severity="error",
+    title="only some processes update their weights",
+    source="PyTorch's documentation of DistributedDataParallel: each process runs its own optimizer",
+    remedy="Call optimizer.step() in every process, outside of the condition on the rank.",
+)
+RULES = (DEADLOCK, ONE_UPDATE)
+# Communication between two processes, and groups of some of them, are made for some ranks only.
+_SHARDED = {"fsdp", "deepspeed", "smp"}
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if not code.several:
+        return
+    reported: set[tuple[str, int]] = set()
+    for event in code.ran("step", live=True):
+        guard = event.by_rank
+        updates = event.receiver is not None and event.receiver.tags & {"optimizer", "scaler"} and event.loops
+        if guard is not None and updates and not _answered(code, event, guard):
+            says = _condition(guard)
+            yield at(ONE_UPDATE, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` only where {says}")
+    for event in code.events:
+        what = _collective(event)
+        guard = event.by_rank if what else None
+        if guard is None or event.detached or event.under("error") or "group" in event.keywords:
+            continue
+        place = (event.module.name, event.line)
+        if place in reported or _answered(code, event, guard):
+            continue
+        reported.add(place)
+        says = _condition(guard)
+        yield at(DEADLOCK, (event.module, event.node), f"{what} runs only where {says}")
+
+
+def _collective(event: Event) -> str:
+    """Return how to name a call that every process has to make; nothing if it is another."""
+    if event.role == "collective":
+        if event.name.startswith("torch_xla") and event.last == "save" and event.arg("master_only") is not None:
+            return ""
+        if event.last in ("save_checkpoint", "resume_from_checkpoint") and "modelparallel" not in event.name:
+            return ""
+        return f"{event.name.rpartition('.')[0].rpartition('.')[2] or '?'}.{event.last}"
+    if (DDP.search(event.name) or FSDP.search(event.name)) and not event.name.startswith("script."):
+        return f"{event.last}(…)"
+    if event.role == "group" and event.last == "init_process_group":
+        return event.last
+    receiver = event.receiver.tags if event.receiver is not None else frozenset()
+    if event.last == "backward" and "wrapped-out" in receiver:
+        return "backward of a model whose gradients are reduced in it"
+    if event.last == "state_dict" and "fsdp" in receiver:
+        return "state_dict of a model that FSDP shards"
+    if event.last == "state_dict" and "smp" in receiver and event.under("one"):
+        return "state_dict of a model that SMP partitions"
+    if event.last in ("save_checkpoint", "save_16bit_model") and "deepspeed" in receiver:
+        return f"DeepSpeed's {event.last}"
+    if event.last == "get_model_state_dict" and event.name.startswith("torch.distributed"):
+        return event.last
+    if event.name in ("torch.distributed.checkpoint.save", "torch.distributed.checkpoint.load"):
+        return event.name
+    if (
+        event.last in ("train", "evaluate")
+        and event.receiver is not None
+        and any(_hf_trainer(made) for made in event.receiver.made)
+    ):
+        return f"trainer.{event.last}"
+    return ""
+
+
+def _hf_trainer(made: str) -> bool:
+    return made.startswith(("transformers.", "trl.")) and made.endswith("Trainer") and ".TF" not in made
+
+
+def _condition(guard: Guard) -> str:
+    text = ast.unparse(guard.node)[:50]
+    return f"`{text}`" if guard.side else f"not `{text}`"
+
+
+def _answered(code: ScriptFacts, event: Event, guard: Guard) -> bool:
+    """Return whether the processes on the other side of the condition make the same call.
+
+    Either in the other branch, or before or after it: `if rank != 0: barrier()` … `if rank == 0: barrier()`.
+    """
+    for other in code.ran(event.last):
+        match = other.by_rank
+        if other is event or match is None or other.module is not event.module:
+            continue
+        if _function(other) is not _function(event):
+            continue
+        opposite = {guard.kind, match.kind} in ({"one", "others"}, {"host", "others"})
+        if opposite or (match.node is guard.node and match.side is not guard.side):
+            return True
+        if guard.kind == "ranks" and match.kind in OF_RANK and match.node is not guard.node:
+            return True
+    return False
+
+
+def _function(event: Event) -> Code | None:
+    return event.stack[-1] if event.stack else None

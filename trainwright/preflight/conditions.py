@@ -1,0 +1,117 @@
+"""What conditions say about processes: ``rank == 0`` is true in one of them, ``world_size > 1`` if there are more."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from trainwright.preflight.events import Reach
+from trainwright.preflight.values import IDENTITY, Marks, Value, unknown
+
+_COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
+_OPPOSITE = {"zero:rank": "nonzero:rank", "zero:local": "nonzero:local", "several": "single", "zero:dp": "nonzero:dp"}
+_OPPOSITE["zero:host"] = "nonzero:host"
+_OPPOSITE |= {value: key for key, value in _OPPOSITE.items()}
+TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag"}
+
+
+def kind_of(tags: Marks, side: bool) -> Reach:
+    """Return what a condition with these facts selects, on this side of it."""
+    negated = bool({"nonzero:rank", "nonzero:local"} & tags)
+    if {"zero:rank", "nonzero:rank"} & tags:
+        if side is not negated:
+            return "one"
+        return "ranks" if "and" in tags else "others"
+    if {"zero:local", "nonzero:local"} & tags:
+        if side is not negated:
+            return "host"
+        return "ranks" if "and" in tags else "others"
+    if {"zero:host", "nonzero:host"} & tags:
+        return "host" if side is not ("nonzero:host" in tags) else "others"
+    if "zero:dp" in tags or "dp_rank" in tags:
+        return "dp"
+    if "by-rank" in tags:
+        return "ranks"
+    if {"several", "single"} & tags:
+        return "world"
+    return "flag" if "flag" in tags else "other"
+
+
+def as_test(value: Value) -> Value:
+    """Return what a value says as a condition: a bare ``rank`` is true in all processes but the first."""
+    for name, tag in (("only-one", "zero:rank"), ("rank", "nonzero:rank"), ("local_rank", "nonzero:local")):
+        if name in value.tags and not value.tags & TESTS:
+            return value.with_tags(tag)
+    return value
+
+
+def negated(value: Value) -> Value:
+    single = value.single()
+    constants = (not single,) if single is not ... else None
+    tags = frozenset(_OPPOSITE.get(tag, tag) for tag in value.tags & TESTS)
+    return Value(tags=tags, constants=constants, sure=value.sure)
+
+
+def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
+    """Return what is known of a comparison: of ``rank == 0`` that it is true in one process."""
+    one, other = left.single(), right.single()
+    if one is not ... and other is not ... and type(op) in _COMPARE:
+        try:
+            known = _COMPARE[type(op)](one, other)
+            return Value(tags=(left.tags | right.tags) & {"flag"}, constants=(known,), sure=left.sure and right.sure)
+        except TypeError:
+            return Value()
+    if "task-type" in left.tags:
+        return unknown("by-rank" if other != "chief" else "nonzero:rank" if isinstance(op, ast.NotEq) else "zero:rank")
+    if "only-one" in left.tags and other is None and isinstance(op, ast.Is | ast.IsNot):
+        return unknown("zero:rank" if isinstance(op, ast.IsNot) else "nonzero:rank")
+    if isinstance(op, ast.In | ast.NotIn) and right.name == "os.environ" and isinstance(one, str):
+        if "environ:known" in right.tags:
+            return Value()
+        return Value(tags=frozenset({"environ-test"}))
+    if right.tags & IDENTITY and not left.tags & IDENTITY:
+        left, right, other = right, left, one
+    hosts = {"first-host", "host_rank", "some-host"}
+    if (left.tags & hosts and right.tags & hosts) or ("host_rank" in left.tags and isinstance(other, str)):
+        return unknown("nonzero:host" if isinstance(op, ast.NotEq | ast.NotIn) else "zero:host")
+    for tag, zero in (("rank", "zero:rank"), ("dp_rank", "zero:dp"), ("local_rank", "zero:local")):
+        if tag in left.tags:
+            return _rank_test(zero, op, other, right)
+    if left.tags & IDENTITY:
+        return unknown("by-rank")
+    if "world" in left.tags or "world" in right.tags:
+        if isinstance(op, ast.Gt | ast.NotEq):
+            return unknown("several")
+        return unknown("single") if isinstance(op, ast.Eq | ast.LtE | ast.Lt) else unknown()
+    return Value(tags=(left.tags | right.tags) & {"flag", "out"})
+
+
+def _rank_test(zero: str, op: ast.cmpop, other: object, right: Value) -> Value:
+    if isinstance(op, ast.In | ast.NotIn):
+        members = {item.single() for item in right.items or ()}
+        if members and members <= {0, -1} and 0 in members:
+            return unknown(zero if isinstance(op, ast.In) else _OPPOSITE[zero])
+        return unknown("by-rank")
+    if other == -1 or other is None:
+        return unknown("single" if isinstance(op, ast.Eq | ast.Is) else "several")
+    if isinstance(op, ast.Eq) and (isinstance(other, int) or "world" in right.tags or other is ...):
+        return unknown(zero)
+    first = other in (0, 1) and not isinstance(other, bool)
+    if first and isinstance(op, ast.NotEq | ast.Gt if other == 0 else ast.GtE):
+        return unknown(_OPPOSITE[zero])
+    if first and isinstance(op, ast.LtE if other == 0 else ast.Lt):
+        return unknown(zero)
+    if other == 0 and isinstance(op, ast.GtE):
+        return unknown("several")  # `rank >= 0`: a launcher has set it
+    return unknown("by-rank")

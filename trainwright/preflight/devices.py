@@ -1,0 +1,146 @@
+"""One GPU for each process of a host: which device a process selects, and from which rank."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.events import Event
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Value
+
+DOCS = "PyTorch's documentation of torch.distributed"
+NO_DEVICE = Rule(
+    code="TW121",
+    severity="error",
+    title="several processes use CUDA, but none of them selects its own GPU",
+    source=f"{DOCS}: without it every process of a host uses GPU 0; AWS guide for distributed training scripts",
+    remedy='torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before anything is moved to a GPU',
+)
+GLOBAL_RANK = Rule(
+    code="TW129",
+    severity="error",
+    title="the number of the GPU is the global rank, which is larger than the last GPU on every host but the first",
+    source=f"{DOCS}: RANK counts the processes of all hosts, LOCAL_RANK those of one",
+    remedy='Use int(os.environ["LOCAL_RANK"]) for the device; keep the global rank for samplers and conditions.',
+)
+RULES = (NO_DEVICE, GLOBAL_RANK)
+OWN = frozenset({"local_rank", "own-device", "xla-device"})
+_OTHERS = ("accelerate", "deepspeed", "pytorch_lightning", "lightning", "ray", "fairscale")
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if not code.several_per_host or code.managed or code.torch_xla or code.tensorflow:
+        return
+    if not (code.group or code.wraps or code.horovod or code.smp):
+        return
+    chosen = [(event, value) for event in code.events for value in _chosen(event)]
+    wrong = [(e, v) for e, v in chosen if "rank" in v.tags and not v.tags & OWN and _index(v)]
+    if wrong and code.several_hosts:
+        event, _ = wrong[0]
+        yield at(GLOBAL_RANK, (event.module, event.node), f"`{_text(event)}` with the global rank")
+        return
+    yield from _visible(code)
+    selected = bool(wrong) or any(v.tags & OWN or _unclear(v) for _, v in chosen)
+    selected = selected or any(e.last in ("init_device_mesh", "fully_shard") for e in code.events)
+    selected = selected or code.imports(*_OTHERS) is not None or code.says("^CUDA_VISIBLE_DEVICES$")
+    if selected and not any(_fixed(v) for _, v in chosen):
+        yield from _late(code)
+        return
+    fixed = [(e, v) for e, v in chosen if _fixed(v)]
+    if fixed and not selected:
+        event, _ = fixed[0]
+        yield at(NO_DEVICE, (event.module, event.node), f"`{_text(event)}`: the same GPU in every process of a host")
+        return
+    if not selected and not code.smp:
+        yield from _default(code)
+
+
+def _visible(code: ScriptFacts) -> Iterator[Finding]:
+    """Report CUDA_VISIBLE_DEVICES set to the same GPU in every process."""
+    for module in code.modules:
+        for node in module.nodes:
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Constant):
+                continue
+            if "'CUDA_VISIBLE_DEVICES'" in ast.unparse(node.targets[0]) and str(node.value.value).isdigit():
+                what = f"`{ast.unparse(node)[:60]}`: the same GPU in every process of a host"
+                yield at(NO_DEVICE, (module, node), what)
+
+
+def _chosen(event: Event) -> Iterator[Value]:
+    """Yield the devices that a call selects."""
+    if event.last in ("set_device", "set_device_index") and not event.name.startswith("script."):
+        yield from event.args[:1] or event.keywords.values()
+    elif event.last == "cuda" and event.name != "torch.cuda" and (event.args or "device" in event.keywords):
+        yield event.args[0] if event.args else event.keywords["device"]
+    elif event.last in ("to", "device") and (event.args or "device" in event.keywords):
+        yield event.result if event.name == "torch.device" else (event.arg("device", 0) or Value())
+    elif event.last in ("DistributedDataParallel", "FullyShardedDataParallel"):
+        ids = event.arg("device_ids", 1)
+        yield from ids.items or (ids,) if ids is not None else ()
+        yield from (v for k, v in event.keywords.items() if k in ("device_id", "output_device"))
+    elif event.last == "device_index":
+        yield from event.args[:1]
+
+
+def _index(value: Value) -> bool:
+    return not value.tags & {"out", "params"}
+
+
+def _unclear(value: Value) -> bool:
+    """Return whether a device may be the process's own, as far as can be seen."""
+    if value.constants is not None:
+        return False
+    if "indexed" in value.tags:
+        return not value.tags & {"rank"}
+    # `.to(dtype)`, `.to(other)`: not a device.
+    return bool("cuda" in value.tags and value.tags & {"rank", "random", "each-rank"})
+
+
+def _fixed(value: Value) -> bool:
+    """Return whether a device is one certain GPU: ``cuda:0``, or 0."""
+    for each in value.constants or ():
+        if isinstance(each, str) and each.startswith("cuda:"):
+            return True
+        if isinstance(each, int) and not isinstance(each, bool) and "flag" not in value.tags:
+            return True
+    return False
+
+
+def _text(event: Event) -> str:
+    return ast.unparse(event.node)[:60]
+
+
+def _default(code: ScriptFacts) -> Iterator[Finding]:
+    """Report what goes to the current device, which nobody has set."""
+    if code.mentions("set_device", "set_device_index", "device_index") or code.chooses_device():
+        return
+    for event in code.events:
+        node = event.node
+        bare = event.last == "cuda" and event.receiver is not None and not event.receiver.name
+        bare = bare and not node.args and not node.keywords
+        target = event.arg("device", 0) if event.last in ("to", "device") else None
+        if target is not None and event.name == "torch.device":
+            target = event.result
+        if bare or (target is not None and target.may_be("cuda") and "flag" not in target.tags):
+            # Without a wrapper of the model, something that was not read may place it.
+            severity: Severity = "error" if code.wraps is not None and not event.detached else "warning"
+            what = f"`{_text(event)}` in every process without set_device(local_rank)"
+            yield at(NO_DEVICE, (event.module, node), what, severity=severity)
+            return
+
+
+def _late(code: ScriptFacts) -> Iterator[Finding]:
+    """Report set_device after the model is wrapped: by then all processes have put it on GPU 0."""
+    wraps = [e for e in code.wrapped_events if e.arg("device_ids", 1) is None and e.arg("device_id") is None]
+    chosen = [e for e in code.events if e.last == "set_device" and not e.name.startswith("script.")]
+    if not wraps or not chosen or chosen[0].order < wraps[0].order or chosen[0].detached:
+        return
+    model = wraps[0].args[0] if wraps[0].args else Value()
+    explicit = any(v.tags & OWN for e in code.events[: wraps[0].order] for v in _chosen(e))
+    if not explicit and "model" in model.tags | {"model"}:
+        what = f"set_device comes after {wraps[0].last} in line {wraps[0].line}; by then the model is on GPU 0"
+        yield at(NO_DEVICE, (chosen[0].module, chosen[0].node), what, severity="warning")

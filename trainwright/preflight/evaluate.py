@@ -1,0 +1,359 @@
+"""The expressions of a script, evaluated with what is known; what library calls return is in ``library``."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from trainwright.preflight.calls import Calls
+from trainwright.preflight.conditions import TESTS, as_test, compare, kind_of, negated
+from trainwright.preflight.environment_names import environment
+from trainwright.preflight.events import Guard
+from trainwright.preflight.known import said
+from trainwright.preflight.library import tf_config
+from trainwright.preflight.paths import joined_path, path_join
+from trainwright.preflight.values import (
+    FLOWS,
+    IDENTITY,
+    Scope,
+    Value,
+    constant,
+    join,
+    merge,
+    unknown,
+)
+
+if TYPE_CHECKING:
+    pass
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+    ast.Div: operator.truediv,
+    ast.Mod: operator.mod,
+}
+
+
+class Evaluator(Calls):
+    """Evaluates expressions; :class:`flow.Interpreter` adds statements and the script's functions."""
+
+    # ---- decisions ---------------------------------------------------------------------------------------------------
+
+    def decided(self, test: Value) -> bool | None:
+        """Return what a condition is in every process of this job, if the job or a constant decides it."""
+        single = test.single()
+        if test.sure and single is not ...:
+            return bool(single)
+        zero, other = ("zero:rank", "nonzero:rank") if self.launch.processes == 1 else ("", "")
+        local = ("zero:local", "nonzero:local") if self.launch.per_host == 1 else ("", "")
+        host = ("zero:host", "nonzero:host") if self.launch.hosts == 1 else ("", "")
+        for yes, no in ((zero, other), local, host):
+            if yes and "and" not in test.tags:
+                if yes in test.tags:
+                    return True
+                if no in test.tags:
+                    return False
+        return None
+
+    # ---- expressions -------------------------------------------------------------------------------------------------
+
+    def value(self, node: ast.expr, scope: Scope) -> Value:
+        """Return what is known of an expression's value."""
+        self.fuel -= 1
+        handler = _HANDLERS.get(type(node))
+        if handler is not None:
+            return handler(self, node, scope)
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.expr):
+                self.value(child, scope)
+        return Value()
+
+    def _name(self, node: ast.Name, scope: Scope) -> Value:
+        found = scope.get(node.id)
+        if found is not None:
+            return found
+        builtin = node.id in _BUILTINS
+        return Value(name=node.id) if builtin else Value(tags=frozenset(said(node.id)))
+
+    def _constant(self, node: ast.Constant, scope: Scope) -> Value:
+        return constant(node.value)
+
+    def _attribute(self, node: ast.Attribute, scope: Scope) -> Value:
+        return self.attribute(self.value(node.value, scope), node.attr)
+
+    def _subscript(self, node: ast.Subscript, scope: Scope) -> Value:
+        base = self.value(node.value, scope)
+        index = self.value(node.slice, scope)
+        self._misuse(node, base, "json")
+        if base.name == "os.environ":
+            return self._environ(index)
+        if base.items is not None:
+            which = index.single()
+            if isinstance(which, int) and not isinstance(which, bool) and -len(base.items) <= which < len(base.items):
+                return base.items[which]
+            return merge(base.items)
+        if base.attrs is not None and isinstance(key := index.single(), str) and key in base.attrs:
+            return base.attrs[key]
+        if "tf-config" in base.tags:
+            return tf_config(index)
+        if "hosts" in base.tags:
+            return unknown("first-host" if index.single() == 0 else "some-host")
+        split = {"sharded"} if index.tags & IDENTITY or "world" in index.tags else set()
+        key = index.single()
+        named = said(key) if isinstance(key, str) else ()
+        if isinstance(key, str) and "environ-copy" in base.tags:
+            return self._environ(index)
+        return Value(tags=(base.tags & (FLOWS | {"dataset", "cuda"})) | split | set(named), of=base)
+
+    def _environ(self, name: Value) -> Value:
+        key = name.single()
+        return environment(self.launch, key, None) if isinstance(key, str) else Value()
+
+    def _call(self, node: ast.Call, scope: Scope) -> Value:
+        base: Value | None = None
+        if isinstance(node.func, ast.Attribute):
+            base = self.value(node.func.value, scope)
+            called = self.attribute(base, node.func.attr)
+        else:
+            called = self.value(node.func, scope)
+        args: list[Value] = []
+        for each in node.args:
+            value = self.value(each.value if isinstance(each, ast.Starred) else each, scope)
+            if isinstance(each, ast.Starred) and value.items is not None:
+                args += value.items
+            else:
+                args.append(value)
+        keywords: dict[str, Value] = {}
+        for keyword in node.keywords:
+            value = self.value(keyword.value, scope)
+            if keyword.arg is None and value.attrs is not None:
+                keywords |= {k: v for k, v in value.attrs.items() if k not in keywords}
+            keywords[keyword.arg or "**"] = value
+        return self.call(node, called, base, args, keywords)
+
+    # ---- operators ---------------------------------------------------------------------------------------------------
+
+    def _not(self, node: ast.UnaryOp, scope: Scope) -> Value:
+        value = self.value(node.operand, scope)
+        if isinstance(node.op, ast.Not):
+            return negated(as_test(value))
+        single = value.single()
+        if isinstance(node.op, ast.USub) and isinstance(single, int | float):
+            return constant(-single, sure=value.sure)
+        return Value(tags=value.tags & (FLOWS | IDENTITY))
+
+    def _bool(self, node: ast.BoolOp, scope: Scope) -> Value:
+        before = self.guards
+        found: list[Value] = []
+        for each in node.values:
+            value = as_test(self.value(each, scope))
+            found.append(value)
+            if isinstance(node.op, ast.And):
+                self.guards = (*self.guards, Guard(kind_of(value.tags, True), each, True))
+        self.guards = before
+        decided = [self.decided(value) for value in found]
+        if isinstance(node.op, ast.And):
+            if False in decided:
+                return constant(False)
+            rest = [value for value, known in zip(found, decided, strict=True) if known is None]
+            tags = frozenset[str]().union(*(value.tags & TESTS for value in rest))
+            return Value(tags=tags | {"and"} if len(rest) > 1 and tags else tags) if rest else constant(True)
+        if True in decided:
+            return constant(True)
+        rest = [value for value, known in zip(found, decided, strict=True) if known is None]
+        # `not distributed or rank == 0`: one process either way.
+        ranks = [value for value in rest if value.tags & {"zero:rank", "zero:local"}]
+        if ranks:
+            return ranks[0]
+        return merge(rest) if rest else (found[-1] if found else constant(False))
+
+    def _compare(self, node: ast.Compare, scope: Scope) -> Value:
+        left = self.value(node.left, scope)
+        rights = [self.value(each, scope) for each in node.comparators]
+        if len(rights) != 1:
+            return unknown()
+        if isinstance(rights[0].single(), int | float):
+            self._misuse(node, left, "number")
+        return compare(left, node.ops[0], rights[0])
+
+    def _ifexp(self, node: ast.IfExp, scope: Scope) -> Value:
+        test = as_test(self.value(node.test, scope))
+        decided = self.decided(test)
+        if decided is not None:
+            return self.value(node.body if decided else node.orelse, scope)
+        before = self.guards
+        self.guards = (*before, Guard(kind_of(test.tags, True), node.test, True))
+        yes = self.value(node.body, scope)
+        self.guards = (*before, Guard(kind_of(test.tags, False), node.test, False))
+        no = self.value(node.orelse, scope)
+        self.guards = before
+        joined = join(yes, no)
+        if "zero:rank" in test.tags and no.single() in (None, False):
+            return joined.with_tags("only-one")
+        if test.tags & {"zero:rank", "nonzero:rank", "by-rank"} and yes is not no:
+            return joined.with_tags("random")  # another value in other processes
+        return joined
+
+    def _binary(self, node: ast.BinOp, scope: Scope) -> Value:
+        left, right = self.value(node.left, scope), self.value(node.right, scope)
+        if isinstance(node.op, ast.Sub | ast.Mult | ast.Div | ast.FloorDiv | ast.Pow):
+            for value, by in ((left, right), (right, left)):
+                if isinstance(by.single(), int | float) or ("number" not in by.tags and by.constants is None):
+                    self._misuse(node, value, "number")
+        one, other = left.single(), right.single()
+        both = one is not ... and other is not ...
+        if both and isinstance(one, int | float | str) and isinstance(other, int | float | str):
+            try:
+                result = _BINARY[type(node.op)](one, other)
+                if len(str(result)) < 2000:
+                    return Value(
+                        tags=left.tags | (right.tags - {"flag"}), constants=(result,), sure=left.sure and right.sure
+                    )
+            except (KeyError, ArithmeticError, TypeError, ValueError):
+                pass
+        identity = (left.tags | right.tags) & IDENTITY
+        if "local_rank" in identity and isinstance(node.op, ast.Add) and other is ... and one is ...:
+            identity = frozenset({"rank"})  # node_rank * gpus + local_rank
+        elif "rank" in left.tags and isinstance(node.op, ast.Mod):
+            identity = frozenset({"local_rank"})
+        elif "rank" in left.tags and isinstance(node.op, ast.FloorDiv):
+            identity = frozenset({"host_rank"})
+        flows = (left.tags | right.tags) & (FLOWS | {"world", "gpus", "loss"})
+        if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):
+            return path_join([left, right]) if isinstance(node.op, ast.Div) else joined_path([left, right])
+        return Value(tags=flows | identity)
+
+    def _joined(self, node: ast.JoinedStr, scope: Scope) -> Value:
+        parts = [self.value(v.value if isinstance(v, ast.FormattedValue) else v, scope) for v in node.values]
+        return joined_path(parts) if parts else constant("")
+
+    # ---- displays ----------------------------------------------------------------------------------------------------
+
+    def _sequence(self, node: ast.Tuple | ast.List | ast.Set, scope: Scope) -> Value:
+        items = [self.value(e.value if isinstance(e, ast.Starred) else e, scope) for e in node.elts]
+        flows = frozenset[str]().union(*(item.tags & FLOWS for item in items))
+        return Value(tags=flows, items=tuple(items))
+
+    def _dict(self, node: ast.Dict, scope: Scope) -> Value:
+        attrs: dict[str, Value] = {}
+        for key, value in zip(node.keys, node.values, strict=True):
+            found = self.value(value, scope)
+            name = self.value(key, scope).single() if key is not None else None
+            if isinstance(name, str):
+                attrs[name] = found
+            elif key is None and found.attrs is not None:
+                attrs |= found.attrs
+        flows = frozenset[str]().union(*(v.tags & FLOWS for v in attrs.values()))
+        return Value(tags=flows, attrs=attrs)
+
+    def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope) -> Value:
+        inner = Scope(scope)
+        for each in node.generators:
+            self.assign(each.target, self.each(self.value(each.iter, scope)), inner)
+            for test in each.ifs:
+                self.value(test, inner)
+        if isinstance(node, ast.DictComp):
+            self.value(node.key, inner)
+            element = self.value(node.value, inner)
+        else:
+            element = self.value(node.elt, inner)
+        return Value(tags=element.tags & (FLOWS | IDENTITY), made=element.made)
+
+    def _lambda(self, node: ast.Lambda, scope: Scope) -> Value:
+        inner = Scope(scope)
+        for argument in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs):
+            inner.names[argument.arg] = unknown(*said(argument.arg))
+        return Value(tags=self.value(node.body, inner).tags & {"zero:rank"})
+
+    def _named(self, node: ast.NamedExpr, scope: Scope) -> Value:
+        value = self.value(node.value, scope)
+        self.assign(node.target, value, scope)
+        return value
+
+    def _inner(self, node: ast.Await | ast.Starred | ast.FormattedValue, scope: Scope) -> Value:
+        return self.value(node.value, scope)
+
+
+_BUILTINS = frozenset(
+    [
+        "int",
+        "str",
+        "float",
+        "bool",
+        "len",
+        "range",
+        "enumerate",
+        "zip",
+        "print",
+        "open",
+        "max",
+        "min",
+        "sum",
+        "list",
+        "dict",
+        "tuple",
+        "set",
+        "isinstance",
+        "getattr",
+        "setattr",
+        "hasattr",
+        "any",
+        "all",
+        "sorted",
+        "map",
+        "filter",
+        "reversed",
+        "abs",
+        "round",
+        "vars",
+        "type",
+        "exit",
+        "quit",
+        "super",
+        "iter",
+        "next",
+        "repr",
+    ]
+)
+
+
+def _texts(left: Value, right: Value) -> bool:
+    """Return whether an operator joins texts or paths, not numbers."""
+    for value in (left, right):
+        if any(isinstance(c, str) for c in value.constants or ()):
+            return True
+        if any(tag.startswith("root:") for tag in value.tags):
+            return True
+    return False
+
+
+_HANDLERS: dict[type[ast.expr], Callable[..., Value]] = {
+    ast.Name: Evaluator._name,
+    ast.Constant: Evaluator._constant,
+    ast.Attribute: Evaluator._attribute,
+    ast.Subscript: Evaluator._subscript,
+    ast.Call: Evaluator._call,
+    ast.UnaryOp: Evaluator._not,
+    ast.BoolOp: Evaluator._bool,
+    ast.Compare: Evaluator._compare,
+    ast.IfExp: Evaluator._ifexp,
+    ast.BinOp: Evaluator._binary,
+    ast.JoinedStr: Evaluator._joined,
+    ast.Tuple: Evaluator._sequence,
+    ast.List: Evaluator._sequence,
+    ast.Set: Evaluator._sequence,
+    ast.Dict: Evaluator._dict,
+    ast.ListComp: Evaluator._comprehension,
+    ast.SetComp: Evaluator._comprehension,
+    ast.GeneratorExp: Evaluator._comprehension,
+    ast.DictComp: Evaluator._comprehension,
+    ast.Lambda: Evaluator._lambda,
+    ast.NamedExpr: Evaluator._named,
+    ast.Await: Evaluator._inner,
+    ast.Starred: Evaluator._inner,
+    ast.FormattedValue: Evaluator._inner,
+}

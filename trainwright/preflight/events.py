@@ -1,0 +1,125 @@
+"""What an interpreted script does: calls in the order in which they run, with the conditions under which they run."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from typing import Literal
+
+from trainwright.preflight.known import role
+from trainwright.preflight.reader import Module
+from trainwright.preflight.values import Code, Value
+from trainwright.sagemaker.distribution import Launcher
+
+# one: only the first process; host: the first of each host; others: all but these; ranks: depends on the rank in
+# another way; dp: one process of each data-parallel group; world: whether there are several processes; flag: an
+# argument; error: an exception; other: anything else.
+Reach = Literal["one", "host", "others", "ranks", "dp", "world", "flag", "error", "other"]
+OF_RANK: frozenset[str] = frozenset({"one", "host", "others", "ranks"})
+LAUNCHED: frozenset[str] = frozenset({"torchrun", "mpi", "smddp", "xla"})
+
+
+@dataclass(frozen=True)
+class JobStart:
+    """How the job starts the script; None where the job file does not say so.
+
+    Attributes:
+        launcher: what starts it.
+        hosts: number of instances.
+        per_host: processes on each.
+        gpus: GPUs of each.
+        hyperparameters: what the job passes as arguments.
+        environment: what the job adds to the environment.
+    """
+
+    launcher: Launcher | None = None
+    hosts: int | None = None
+    per_host: int | None = None
+    gpus: int | None = None
+    hyperparameters: dict[str, object] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def processes(self) -> int | None:
+        """Processes of the whole job."""
+        return self.hosts * self.per_host if self.hosts is not None and self.per_host is not None else None
+
+    @property
+    def launched(self) -> bool:
+        """Whether a launcher starts one process per GPU."""
+        return self.launcher in LAUNCHED
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Guard:
+    """A condition under which code runs, and its side: True in the ``if`` branch."""
+
+    kind: Reach
+    node: ast.expr
+    side: bool
+
+
+@dataclass(eq=False, slots=True)
+class Event:
+    """A call.
+
+    Attributes:
+        name: the function with everything resolved: ``torch.save``, ``torch.optim.SGD.step``; ``?.step`` of an unknown.
+        node: its place.
+        module: its file.
+        args: the positional arguments.
+        keywords: the named ones; ``**`` for those of an unpacked mapping.
+        receiver: the object whose method is called.
+        guards: the conditions around it, also those of its callers.
+        loops: the loops around it, outermost first, also those of its callers.
+        stack: the functions around it, outermost first.
+        contexts: the ``with`` blocks around it.
+        detached: the interpreter did not see who calls the function.
+        result: what it returns.
+    """
+
+    name: str
+    node: ast.Call
+    module: Module
+    args: list[Value]
+    keywords: dict[str, Value]
+    receiver: Value | None
+    guards: tuple[Guard, ...]
+    loops: tuple[ast.AST, ...]
+    stack: tuple[Code, ...]
+    contexts: tuple[str, ...]
+    detached: bool
+    order: int
+    role: str = ""
+    result: Value = field(default_factory=Value)
+
+    def __post_init__(self) -> None:
+        self.role = role(self.name)
+
+    @property
+    def last(self) -> str:
+        """``save`` of ``torch.save``."""
+        return self.name.rpartition(".")[2]
+
+    @property
+    def line(self) -> int:
+        """The line number."""
+        return self.node.lineno
+
+    def arg(self, keyword: str, position: int | None = None) -> Value | None:
+        """Return the argument with this name or position; None if it is not given."""
+        if keyword in self.keywords:
+            return self.keywords[keyword]
+        if position is not None and position < len(self.args):
+            starred = any(isinstance(a, ast.Starred) for a in self.node.args[: position + 1])
+            return None if starred else self.args[position]
+        return None
+
+    def under(self, *kinds: Reach) -> Guard | None:
+        """Return a condition of one of these kinds around the call."""
+        return next((guard for guard in self.guards if guard.kind in kinds), None)
+
+    @property
+    def by_rank(self) -> Guard | None:
+        """A condition because of which only some processes make the call."""
+        return next((guard for guard in self.guards if guard.kind in OF_RANK), None)

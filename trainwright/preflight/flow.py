@@ -1,0 +1,390 @@
+"""A small abstract interpreter: runs a script's statements with what is known of values, and records every call.
+
+Both sides of a condition are run, unless the job decides it (one process, one host, no GPU); what they assign is
+joined. A loop's body is run once. A function of the script is run where it is called, with the arguments of that call,
+the conditions and loops around it; then again for another kind of call, a few times at most. Nothing of the script is
+executed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from trainwright.preflight.conditions import as_test, kind_of
+from trainwright.preflight.evaluate import Evaluator
+from trainwright.preflight.events import Event, Guard, JobStart
+from trainwright.preflight.known import said
+from trainwright.preflight.reader import Module, Script
+from trainwright.preflight.syntax import Function
+from trainwright.preflight.values import Code, Scope, Value, constant, join, merge, unknown
+
+MOST_RUNS = 4
+DEEPEST_CALL = 14
+
+
+class Interpreter(Evaluator):
+    """Runs a script; :attr:`events` are its calls.
+
+    Args:
+        script: the parsed script.
+        launch: how the job starts it.
+    """
+
+    def __init__(self, script: Script, launch: JobStart) -> None:
+        super().__init__(launch)
+        self.script = script
+        self.by_name = self._module_names(script)
+        self.globals: dict[Module, Scope] = {}
+        self.returned: list[list[Value]] = []
+        self.running: list[Code] = []
+        # What names are where a loop is left early.
+        self.left: list[list[dict[str, Value]]] = []
+        self.results: dict[tuple[object, ...], Value] = {}
+        self.defined: list[Code] = []
+
+    def run(self) -> list[Event]:
+        """Run the script, then every function that nobody was seen to call; return all calls."""
+        try:
+            if self.script.entry is not None:
+                self.load(self.script.entry)
+            self.detached = True
+            for code in self.defined:
+                if not code.runs and isinstance(code.node, Function):
+                    self.guards, self.loops, self.contexts, self.stack = (), (), (), ()
+                    self.call_code(code, [], {}, None)
+        except (_OutOfFuel, RecursionError):
+            self.cut = True
+        return self.events
+
+    # ---- modules -----------------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _module_names(script: Script) -> dict[str, Module]:
+        names: dict[str, Module] = {}
+        entry = script.entry
+        folder = entry.name.rpartition("/")[0] + "/" if entry is not None and "/" in entry.name else ""
+        for module in script.modules:
+            for start in ("", folder):
+                if module.name.startswith(start):
+                    dotted = module.name[len(start) :].removesuffix(".py").replace("/", ".")
+                    names.setdefault(dotted.removesuffix(".__init__"), module)
+        return names
+
+    def load(self, module: Module) -> Scope:
+        """Run the top level of a file, once."""
+        if module in self.globals:
+            return self.globals[module]
+        scope = self.globals[module] = Scope()
+        before = (self.module, self.guards, self.loops, self.contexts, self.stack)
+        self.module, self.guards, self.loops, self.contexts, self.stack = module, (), (), (), ()
+        # The launcher of PyTorch/XLA imports the script and calls _mp_fn.
+        started = module is self.script.entry and self.launch.launcher != "xla"
+        scope.names["__name__"] = constant("__main__" if started else module.name)
+        scope.names["__file__"] = constant(module.name, "root:relative", sure=False)
+        self.block(module.tree.body, scope)
+        if module is self.script.entry and not started and (main := scope.names.get("_mp_fn")) and main.code:
+            self.call_code(main.code, [unknown("local_rank", "rank")], {}, None)
+        self.module, self.guards, self.loops, self.contexts, self.stack = before
+        return scope
+
+    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                whole = alias.name if alias.asname else alias.name.partition(".")[0]
+                if alias.name in self.by_name:
+                    self.load(self.by_name[alias.name])
+                scope.names[alias.asname or whole] = self.library(whole)
+            return
+        base = node.module or ""
+        if node.level:
+            parts = self.module.name.removesuffix(".py").split("/")[: -node.level]
+            base = ".".join([*parts, *([base] if base else [])])
+        for alias in node.names:
+            whole = f"{base}.{alias.name}" if base else alias.name
+            own = self.by_name.get(base)
+            if alias.name == "*":
+                if own is not None and own is not self.module:
+                    scope.names.update(self.load(own).names)
+                continue
+            found = self.load(own).names.get(alias.name) if own is not None and own is not self.module else None
+            scope.names[alias.asname or alias.name] = found or self.library(whole)
+
+    def library(self, name: str) -> Value:
+        """Return the value of an imported name."""
+        own = self.by_name.get(name)
+        if own is None:
+            return Value(name=name)
+        return Value(name=name, code=Code(own, own.tree, self.load(own)))
+
+    # ---- statements --------------------------------------------------------------------------------------------------
+
+    def block(self, statements: Sequence[ast.stmt], scope: Scope) -> bool:
+        """Run statements; return whether they never reach their end."""
+        before = self.guards
+        ended = False
+        for statement in statements:
+            ended = self.statement(statement, scope)
+            if ended:
+                break
+        self.guards = before
+        return ended
+
+    def statement(self, node: ast.stmt, scope: Scope) -> bool:
+        """Run a statement; return whether what follows is not reached."""
+        self.fuel -= 1
+        if self.fuel < 0:
+            raise _OutOfFuel
+        match node:
+            case ast.Expr():
+                value = self.value(node.value, scope)
+                return "never" in value.tags
+            case ast.Assign():
+                value = self.value(node.value, scope)
+                for target in node.targets:
+                    self.assign(target, value, scope)
+            case ast.AnnAssign():
+                if node.value is not None:
+                    self.assign(node.target, self.value(node.value, scope), scope)
+            case ast.AugAssign():
+                name = ast.copy_location(ast.BinOp(_loaded(node.target), node.op, node.value), node)
+                self.assign(node.target, self.value(name, scope), scope)
+            case ast.If():
+                return self._if(node, scope)
+            case ast.For() | ast.AsyncFor():
+                iterated = self.value(node.iter, scope)
+                self._misuse(node.iter, iterated, "json")
+                self.iterated[node] = iterated
+                items = self.each(iterated)
+                self.assign(node.target, items, scope)
+                self._loop(node, scope)
+            case ast.While():
+                self.value(node.test, scope)
+                self._loop(node, scope)
+            case ast.With() | ast.AsyncWith():
+                return self._with(node, scope)
+            case ast.Try() | ast.TryStar():
+                return self._try(node, scope)
+            case ast.Return():
+                if self.returned:
+                    self.returned[-1].append(self.value(node.value, scope) if node.value else constant(None))
+                return True
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                scope.names[node.name] = self._define(node, scope)
+            case ast.ClassDef():
+                scope.names[node.name] = self._class(node, scope)
+            case ast.Import() | ast.ImportFrom():
+                self._import(node, scope)
+            case ast.Break() | ast.Continue():
+                if self.left:
+                    self.left[-1].append(dict(scope.names))
+                return True
+            case ast.Raise():
+                return True
+            case ast.Assert():
+                self.value(node.test, scope)
+            case ast.Global() | ast.Nonlocal():
+                self.shared |= {(id(scope), name) for name in node.names}
+            case ast.Match():
+                subject = self.value(node.subject, scope)
+                for case in node.cases:
+                    self._branch(case.body, scope, Guard("other", node.subject, True))
+                return "never" in subject.tags
+        return False
+
+    def _if(self, node: ast.If, scope: Scope) -> bool:
+        test = as_test(self.value(node.test, scope))
+        decided = self.decided(test)
+        if decided is not None:
+            return self.block(node.body if decided else node.orelse, scope)
+        yes = Guard(kind_of(test.tags, True), node.test, True)
+        no = Guard(kind_of(test.tags, False), node.test, False)
+        before = dict(scope.names)
+        ended = self._branch(node.body, scope, yes)
+        after, scope.names = scope.names, before
+        else_ended = self._branch(node.orelse, scope, no)
+        if ended and not else_ended:
+            self.guards = (*self.guards, no)
+        elif else_ended and not ended:
+            scope.names = after
+            self.guards = (*self.guards, yes)
+        elif not ended:
+            for name, value in after.items():
+                there = scope.names.get(name)
+                joined = value if there is None else join(value, there)
+                if joined is not value and joined is not there and yes.kind in ("one", "others"):
+                    # `saver = None`, and a saver only in the first process: `if saver:` is a condition on the rank.
+                    only = there if yes.kind == "one" else value
+                    if only is not None and (only.may_be(None) or only.may_be(False)) and only.single() is not ...:
+                        joined.tags |= {"only-one"}
+                scope.names[name] = joined
+        return ended and else_ended
+
+    def _branch(self, body: Sequence[ast.stmt], scope: Scope, guard: Guard) -> bool:
+        before = self.guards
+        self.guards = (*before, guard)
+        self.depth += 1
+        ended = self.block(body, scope)
+        self.depth -= 1
+        self.guards = before
+        return ended
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, scope: Scope) -> None:
+        before = self.loops
+        self.loops = (*before, node)
+        self.left.append([])
+        self.block(node.body, scope)
+        for names in self.left.pop():
+            for name, value in names.items():
+                there = scope.names.get(name)
+                scope.names[name] = value if there is None else join(there, value)
+        self.loops = before
+        self.block(node.orelse, scope)
+
+    def _with(self, node: ast.With | ast.AsyncWith, scope: Scope) -> bool:
+        before = self.contexts
+        for item in node.items:
+            value = self.value(item.context_expr, scope)
+            called = value.name or next(iter(sorted(value.made)), "")
+            self.contexts = (*self.contexts, called or ast.unparse(item.context_expr)[:60])
+            if item.optional_vars is not None:
+                self.assign(item.optional_vars, value, scope)
+        ended = self.block(node.body, scope)
+        self.contexts = before
+        return ended
+
+    def _try(self, node: ast.Try | ast.TryStar, scope: Scope) -> bool:
+        before = dict(scope.names)
+        ended = self.block(node.body, scope)
+        after = scope.names
+        for handler in node.handlers:
+            scope.names = dict(before)
+            if not self._branch(handler.body, scope, Guard("error", ast.Constant("an exception"), True)):
+                for name, value in scope.names.items():
+                    after[name] = join(after[name], value) if name in after else value
+                ended = False
+        scope.names = after
+        if node.orelse:
+            ended = self.block(node.orelse, scope) or ended
+        self.block(node.finalbody, scope)
+        return ended
+
+    # ---- functions and classes ---------------------------------------------------------------------------------------
+
+    def _define(self, node: Function, scope: Scope) -> Value:
+        names = []
+        for decorator in node.decorator_list:
+            value = self.value(decorator, scope)
+            called = value.name or next(iter(sorted(value.made)), "") or (value.code.name if value.code else "")
+            names.append(called or ast.unparse(decorator)[:60])
+        for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
+            self.value(default, scope)
+        code = Code(self.module, node, scope, tuple(names))
+        self.defined.append(code)
+        return Value(code=code)
+
+    def _class(self, node: ast.ClassDef, scope: Scope) -> Value:
+        bases = tuple(self.value(base, scope) for base in node.bases)
+        inner = Scope(scope)
+        decorators = tuple(ast.unparse(d)[:60] for d in node.decorator_list)
+        code = Code(self.module, node, scope, decorators, bases)
+        value = Value(code=code)
+        self.block(node.body, inner)
+        for name, member in inner.names.items():
+            if member.code is not None and isinstance(member.code.node, Function) and not member.instance:
+                member.code.scope = scope
+                code.methods[name] = member.code
+            else:
+                code.fields[name] = member
+        return value
+
+    def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:
+        """Run a function of the script; return what it returns."""
+        node = code.node
+        if not isinstance(node, Function) or code in self.running or len(self.running) >= DEEPEST_CALL:
+            return Value()
+        key: tuple[object, ...] = (
+            code,
+            self.detached,
+            *(guard.kind for guard in self.guards),
+            len(self.loops),
+            *self.contexts[-3:],
+        )
+        key += (bound, *(_shape(arg) for arg in args), *((k, _shape(v)) for k, v in sorted(keywords.items())))
+        if key in self.results:
+            return self.results[key]
+        if code.runs >= MOST_RUNS and not _tells(node):
+            return self.results.get((code,), Value())
+        code.runs += 1
+        scope = Scope(code.scope)
+        self._bind(node, scope, args, keywords, bound)
+        before = (self.module, self.guards, self.contexts, self.stack, self.depth)
+        self.module, self.stack, self.depth = code.module, (*self.stack, code), 0
+        if any("zero:rank" in said(d.rpartition(".")[2]) or "rank_zero" in d for d in code.decorators):
+            self.guards = (*self.guards, Guard("one", node.decorator_list[0], True))
+        self.contexts = (*self.contexts, *(f"@{name}" for name in code.decorators))
+        self.returned.append([])
+        self.running.append(code)
+        ended = self.block(node.body, scope)
+        self.running.pop()
+        values = self.returned.pop()
+        self.module, self.guards, self.contexts, self.stack, self.depth = before
+        result = merge(values if ended or not values else [*values, constant(None)]) if values else constant(None)
+        if any(name.endswith(".step") and "modelparallel" in name for name in code.decorators):
+            result = Value(tags=frozenset({"step-output", "out", "wrapped-out"}))
+        self.results[key] = self.results[(code,)] = result
+        return result
+
+    def _bind(
+        self, node: Function, scope: Scope, args: list[Value], keywords: dict[str, Value], bound: Value | None
+    ) -> None:
+        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+        given = ([bound] if bound is not None and not _static(node) else []) + args
+        defaults = dict(zip(names[len(names) - len(node.args.defaults) :], node.args.defaults, strict=True))
+        defaults |= {a.arg: d for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d}
+        for name, value in zip(names, given, strict=False):
+            scope.names[name] = value
+        for name in [*names[len(given) :], *(a.arg for a in node.args.kwonlyargs)]:
+            if name in keywords:
+                scope.names[name] = keywords[name]
+            elif name in defaults and not self.detached:
+                value = self.value(defaults[name], scope.outer or scope)
+                scope.names[name] = value if value.sure is False else value.with_tags()
+                scope.names[name].sure = False
+            else:
+                scope.names[name] = unknown(*said(name))
+        if node.args.vararg is not None:
+            rest = given[len(names) :]
+            scope.names[node.args.vararg.arg] = Value(items=tuple(rest)) if rest else Value()
+        if node.args.kwarg is not None:
+            extra = {k: v for k, v in keywords.items() if k not in names}
+            scope.names[node.args.kwarg.arg] = Value(attrs=extra)
+
+
+class _OutOfFuel(Exception):
+    pass
+
+
+def _loaded(target: ast.expr) -> ast.expr:
+    """Return the target of ``x += 1`` as an expression."""
+    if isinstance(target, ast.Name):
+        return ast.copy_location(ast.Name(target.id, ast.Load()), target)
+    if isinstance(target, ast.Attribute):
+        return ast.copy_location(ast.Attribute(target.value, target.attr, ast.Load()), target)
+    return target
+
+
+def _static(node: Function) -> bool:
+    return any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in node.decorator_list)
+
+
+def _tells(node: Function) -> bool:
+    """Return whether a function is so small that it is run for each of its calls: ``is_main_process()``."""
+    return len(node.body) <= 3 and (node.end_lineno or 0) - node.lineno <= 8
+
+
+def _shape(value: Value) -> object:
+    """What of an argument makes a function worth running again."""
+    if value.code is not None or value.attrs is not None or value.items is not None:
+        return value
+    return (value.name, value.made, value.tags, value.constants if value.tags or value.made else None)

@@ -1,0 +1,202 @@
+"""Trainer, Accelerate, DeepSpeed and Lightning: what they do themselves, and what they leave to the script."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.events import Event
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Value
+
+ACCELERATE = "Accelerate's documentation, migrating code to it"
+NOT_PREPARED = Rule(
+    code="TW155",
+    severity="error",
+    title="a model, optimizer or loader that the library does not know: it is trained in each process alone",
+    source=f"{ACCELERATE}: prepare() wraps the model for DDP and divides the loader; DeepSpeed's: initialize()",
+    remedy="model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
+)
+PLAIN_BACKWARD = Rule(
+    code="TW156",
+    severity="error",
+    title="backward, step or clipping past the library that scales and reduces gradients",
+    source=f"{ACCELERATE}: accelerator.backward(loss), accelerator.clip_grad_norm_; DeepSpeed's: engine.backward(loss)",
+    remedy="accelerator.backward(loss) (with DeepSpeed: engine.backward(loss); engine.step())",
+)
+ARGUMENTS = Rule(
+    code="TW157",
+    severity="error",
+    title="training arguments that contradict each other or the job's instance",
+    source="transformers, training_args.py: each raises ValueError",
+    remedy="Change one of the two, as the message says.",
+)
+DEVICE_MAP = Rule(
+    code="TW158",
+    severity="error",
+    title='device_map="auto" in a job with several processes',
+    source="accelerate, Accelerator.prepare_model: a model with a device map over several GPUs cannot be trained "
+    "in any distributed mode",
+    remedy="Remove device_map; with quantisation use device_map={'': int(os.environ['LOCAL_RANK'])}.",
+)
+FEWER_NODES = Rule(
+    code="TW159",
+    severity="error",
+    title="Lightning's Trainer has fewer nodes or devices than the job",
+    source="Lightning's documentation of Trainer: num_nodes defaults to 1; devices times nodes are the processes",
+    remedy="pl.Trainer(devices=…, num_nodes=len(json.loads(os.environ['SM_HOSTS'])), strategy='ddp')",
+)
+RULES = (NOT_PREPARED, PLAIN_BACKWARD, ARGUMENTS, DEVICE_MAP, FEWER_NODES)
+# Volta and Turing: no bfloat16.
+_NO_BF16 = ("ml.p3.", "ml.p3dn.", "ml.g4dn.", "ml.p2.")
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete:
+        return
+    if code.imports("accelerate", certain=True) is not None:
+        yield from _accelerate(code)
+    if code.imports("deepspeed", certain=True) is not None:
+        yield from _deepspeed(code)
+    if code.imports("transformers", "trl") is not None:
+        yield from _trainer(code)
+    yield from _lightning(code)
+
+
+def _at(rule: Rule, event: Event, message: str) -> Finding:
+    return at(rule, (event.module, event.node), message)
+
+
+def _text(event: Event) -> str:
+    return ast.unparse(event.node)[:60]
+
+
+def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
+    made = [e for e in code.ran("Accelerator", live=True) if e.name.startswith("accelerate")]
+    if not made or not code.backwards:
+        return
+    prepares = [e for e in code.events if e.last in ("prepare", "prepare_model", "_prepare")]
+    if not prepares:
+        yield _at(NOT_PREPARED, made[0], "accelerator.prepare is never called")
+        return
+    handled = [v for e in prepares for v in (*e.args, *e.keywords.values())]
+    starred = any(isinstance(a, ast.Starred) for e in prepares for a in e.node.args) or code.mentions("prepare_model")
+    if not starred:
+        yield from _left_out(code, handled)
+    plain = [e for e in code.ran("backward", live=True) if e.receiver is not None and not e.args]
+    if plain and code.several and not any(e.args for e in code.ran("backward")):
+        yield _at(PLAIN_BACKWARD, plain[0], f"`{_text(plain[0])}` instead of accelerator.backward(loss)")
+    for event in code.ran("clip_grad_norm_", live=True):
+        mixed = any(_says(e.arg("mixed_precision"), "fp16") for e in made)
+        if event.name.startswith("torch.") and mixed and event.loops:
+            yield _at(
+                PLAIN_BACKWARD, event, f"`{_text(event)}` clips scaled gradients; use accelerator.clip_grad_norm_"
+            )
+
+
+def _says(value: Value | None, text: str) -> bool:
+    return value is not None and value.single() == text
+
+
+def _left_out(code: ScriptFacts, handled: list[Value]) -> Iterator[Finding]:
+    if any(not (v.made or v.tags or v.code) for v in handled):
+        return  # something unknown is prepared
+    for kind in ("optimizer", "loader", "model"):
+        if any(kind in v.tags for v in handled):
+            continue
+        there = [
+            e for e in code.events if kind in e.result.tags and not e.detached and e.result.made and _kind(e, kind)
+        ]
+        if kind == "model":
+            trained = [e.result.of for e in code.events if "optimizer" in e.result.tags]
+            there = [e for e in there if any(e.result is model for model in trained)]
+        if there:
+            yield _at(NOT_PREPARED, there[0], f"`{_text(there[0])}` is not given to accelerator.prepare")
+            return
+
+
+def _kind(event: Event, kind: str) -> bool:
+    return event.last != "prepare" and (kind != "loader" or event.last == "DataLoader")
+
+
+def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
+    made = [e for e in code.ran("initialize", live=True) if e.name == "deepspeed.initialize"]
+    if not made or (code.managed and code.imports("transformers") is not None and not code.backwards):
+        return
+    both = any(e.args and e.receiver is not None for e in code.ran("backward"))
+    for event in code.ran("backward", live=True):
+        if both:
+            break  # with and without DeepSpeed
+        if event.receiver is not None and not event.args and "model" not in event.receiver.tags and event.loops:
+            yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` instead of engine.backward(loss)")
+            return
+    for event in code.ran("step", live=True):
+        receiver = event.receiver
+        alone = not event.guards or not any(
+            e.receiver is not None and "deepspeed" in e.receiver.tags for e in code.ran("step")
+        )
+        if (
+            receiver is not None
+            and "optimizer" in receiver.tags
+            and "deepspeed" not in receiver.tags
+            and event.loops
+            and alone
+        ):
+            yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` instead of engine.step()")
+            return
+
+
+def _trainer(code: ScriptFacts) -> Iterator[Finding]:
+    instance = (code.job.instance_type or "") if code.job is not None else ""
+    for event in code.ran("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig"):
+        given = {k: v.single() for k, v in event.keywords.items() if "flag" not in v.tags}
+        evaluates = given.get("eval_strategy", given.get("evaluation_strategy", "no"))
+        saved = given.get("save_strategy", "steps")
+        unknown = any(
+            v.single() is ...
+            for k, v in event.keywords.items()
+            if k in ("eval_strategy", "evaluation_strategy", "save_strategy")
+        )
+        what = ""
+        if given.get("fp16") is True and given.get("bf16") is True:
+            what = "fp16 and bf16 together"
+        elif given.get("load_best_model_at_end") is True and not unknown and "**" not in event.keywords:
+            what = ""
+            if evaluates != saved and given.get("eval_steps") is None:
+                what = f"load_best_model_at_end with eval_strategy={evaluates!r} and save_strategy={saved!r}"
+        if not what and given.get("bf16") is True and instance.startswith(_NO_BF16):
+            what = f"bf16=True, but the GPUs of {instance} have no bfloat16"
+        if not what and given.get("fp16") is True and code.launch.gpus == 0:
+            what = f"fp16=True, but {instance} has no GPU"
+        if what:
+            # Before save_strategy existed, the trainer saved when it evaluated.
+            old = "load_best" in what and "save_strategy" not in given
+            yield at(ARGUMENTS, (event.module, event.node), what, severity="warning" if old else None)
+    if code.several and code.launch.launched:
+        for event in code.events:
+            mapped = event.arg("device_map")
+            if event.last == "from_pretrained" and mapped is not None and mapped.single() in ("auto", "balanced"):
+                trained = code.ran("train", "backward", live=True) or code.backwards
+                if trained and "flag" not in mapped.tags and not event.detached and event.by_rank is None:
+                    yield _at(DEVICE_MAP, event, f"`device_map={mapped.single()!r}` with {code.launcher}")
+
+
+def _lightning(code: ScriptFacts) -> Iterator[Finding]:
+    job = code.job
+    if job is None or code.imports("pytorch_lightning", "lightning") is None:
+        return
+    for event in code.ran("Trainer", live=True):
+        if "lightning" not in event.name or code.horovod or "**" in event.keywords:
+            continue
+        nodes, devices = event.arg("num_nodes"), event.arg("devices") or event.arg("gpus")
+        number = 1 if nodes is None else nodes.single()
+        if job.hosts > 1 and isinstance(number, int) and number != job.hosts and not (nodes and "flag" in nodes.tags):
+            yield _at(FEWER_NODES, event, f"num_nodes is {number}, but the job has {job.hosts} hosts")
+        elif devices is not None and isinstance(devices.single(), int) and "flag" not in devices.tags:
+            per_host = code.launch.per_host
+            if code.launch.launched and per_host and devices.single() not in (per_host, -1):
+                what = f"devices={devices.single()}, but the launcher starts {per_host} processes per host"
+                yield _at(FEWER_NODES, event, what)

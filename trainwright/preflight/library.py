@@ -1,0 +1,399 @@
+"""What calls of libraries return, as far as training scripts depend on it: ranks, paths, devices, wrapped models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from trainwright.preflight import argparse_values
+from trainwright.preflight.environment_names import environment
+from trainwright.preflight.events import Event, JobStart
+from trainwright.preflight.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
+from trainwright.preflight.paths import joined_path, path_join
+from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Marks, Value, constant, merge, unknown
+
+if TYPE_CHECKING:
+    from trainwright.preflight.calls import Calls
+
+# Methods that return the object itself, or one like it.
+_SAME = frozenset(
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "float",
+        "double",
+        "train",
+        "eval",
+        "requires_grad_",
+        "contiguous",
+        "detach",
+        "clone",
+        "view",
+        "mean",
+        "sum",
+        "reshape",
+        "repeat",
+        "prefetch",
+        "batch",
+        "cache",
+        "map",
+        "shuffle",
+        "with_options",
+        "take",
+        "skip",
+        "cast",
+        "strip",
+        "rstrip",
+        "lower",
+        "upper",
+        "resolve",
+        "absolute",
+        "expanduser",
+        "as_posix",
+        "data_parallel",
+        "share_memory",
+        "unsqueeze",
+        "squeeze",
+        "flatten",
+        "numpy",
+    ]
+)
+_TRANSPARENT = frozenset(
+    [
+        "int",
+        "str",
+        "float",
+        "bool",
+        "abs",
+        "round",
+        "os.path.abspath",
+        "os.path.normpath",
+        "os.path.realpath",
+        "os.path.expanduser",
+        "os.fspath",
+        "pathlib.Path",
+        "pathlib.PurePath",
+        "os.path.dirname",
+        "shutil.copytree",
+        "ast.literal_eval",
+        "json.dumps",
+        "torch.tensor",
+    ]
+)
+_JOINS = frozenset({"os.path.join", "pathlib.Path", "pathlib.PurePath", "tf.io.gfile.join", "posixpath.join"})
+_WRAPPED = {
+    "torch.nn.DataParallel": "dp",
+    "torch.nn.parallel.DataParallel": "dp",
+    "smdistributed.modelparallel.torch.DistributedModel": "smp",
+    "smdistributed.modelparallel.torch.DistributedOptimizer": "smp",
+    "torch.sagemaker.transform": "smp",
+}
+
+
+def output_tags(model: Value, args: list[Value]) -> Marks:
+    """Return the facts of a model's output."""
+    given = frozenset[str]().union(*(arg.tags & FLOWS for arg in args))
+    wrapped = model.tags & WRAPPERS
+    if "out" in given:
+        # A loss, or the next part of the model.
+        return given | {"wrapped-out"} if wrapped else given
+    known = {"known-out"} if model.made else NONE
+    return frozenset({"out", "on-device"}) | ({"wrapped-out"} if wrapped else known)
+
+
+def _flow(event: Event) -> Marks:
+    tags: Marks = NONE
+    for value in (*event.args, *event.keywords.values()):
+        tags |= value.tags & FLOWS
+    return tags
+
+
+def function(calls: Calls, event: Event) -> Value:
+    """Return the result of a library's function or class."""
+    launch, name, last, args = calls.launch, event.name, event.last, event.args
+    special = _SPECIAL.get(name)
+    if special is not None:
+        return special(calls, event)
+    if name in _JOINS and len(args) != 1:
+        return path_join(args)
+    if name in _TRANSPARENT:
+        return _converted(name, args[0]) if args else Value()
+    known = event.role
+    if known:
+        return _of_role(launch, known, event)
+    first = args[0] if args else None
+    if DDP.search(name) or FSDP.search(name) or name in _WRAPPED:
+        kind = _WRAPPED.get(name) or ("ddp" if DDP.search(name) else "fsdp")
+        inner = first or event.arg("module") or event.arg("model")
+        if last == "fully_shard" and inner is not None:
+            inner.tags |= {"fsdp"}
+            return inner
+        base = (inner.tags if inner is not None else NONE) & (WRAPPERS | {"half", "cuda", "optimizer"})
+        what = {"optimizer"} if "Optimizer" in last else {"model"}
+        return Value(made=frozenset({name}), tags=base | {kind} | what, of=inner)
+    if OPTIMIZER.search(name):
+        return Value(made=frozenset({name}), tags=frozenset({"optimizer"}), of=first.of if first else None)
+    if last == "GradScaler":
+        return Value(made=frozenset({name}), tags=frozenset({"scaler"}))
+    container = last[:1].islower() or not name.startswith("torch.nn.") or last in _CONTAINERS
+    if container and MODEL.search(name) and not NO_MODEL.search(name):
+        return Value(made=frozenset({name}), tags=frozenset({"model"}))
+    if LOADER.search(name):
+        loader = {"loader"} | (first.tags & WRAPPERS if first else NONE)
+        return Value(made=frozenset({name}), tags=frozenset(loader), of=first)
+    if last == "DistributedSampler" or "Sampler" in last:
+        return Value(made=frozenset({name}), tags=frozenset({"sampler"}), of=first)
+    if "Dataset" in name or name.startswith(("datasets.", "torchvision.datasets")):
+        return Value(made=frozenset({name}), tags=frozenset({"dataset"}) | _flow(event))
+    guess = said(last) if last[:1].islower() and not name.startswith(("torch.", "tensorflow.")) else ()
+    return Value(made=frozenset({name}), tags=_flow(event) | set(guess))
+
+
+_CONTAINERS = ("Sequential", "Linear", "Transformer", "TransformerEncoder", "LSTM", "GRU", "RNN", "Conv2d")
+
+
+def _of_role(launch: JobStart, known: str, event: Event) -> Value:
+    tags = frozenset({known})
+    if known == "world" and launch.processes is not None and launch.launched:
+        return constant(launch.processes, known)
+    if known in ("gpus",) and launch.gpus is not None and event.name == "torch.cuda.device_count":
+        return constant(launch.gpus, known)
+    if known == "has-gpu":
+        return constant(launch.gpus > 0, known) if launch.gpus is not None else unknown(known)
+    if known == "several":
+        return unknown("several")
+    if known == "xla-device":
+        return Value(made=frozenset({event.name}), tags=frozenset({"xla-device"}))
+    if known == "hvd-optimizer":
+        inner = event.args[0] if event.args else event.arg("optimizer")
+        return Value(made=frozenset({event.name}), tags=frozenset({"optimizer", "hvd"}), of=inner.of if inner else None)
+    if known == "collective":
+        return Value(made=frozenset({event.name}), tags=_flow(event))
+    if known in ("smp-init", "hvd-init", "group", "mark"):
+        return Value(made=frozenset({event.name}))
+    return Value(tags=tags)
+
+
+def _converted(name: str, value: Value) -> Value:
+    """Return ``int(value)`` and the like: the same facts, and the constants converted."""
+    kinds: dict[str, Callable[[object], object]] = {
+        "int": lambda v: int(str(v)),
+        "float": lambda v: float(str(v)),
+        "str": str,
+    }
+    constants = value.constants
+    if name in kinds and constants is not None:
+        try:
+            constants = tuple(kinds[name](c) for c in constants)
+        except ValueError:
+            constants = None
+    converted = {"number", "json"} if name in ("int", "float") else set()
+    kept = frozenset(
+        t for t in value.tags if t not in converted and not (name in ("int", "float") and t.startswith("env:"))
+    )
+    return Value(made=value.made, tags=kept, constants=constants, sure=value.sure, of=value.of)
+
+
+def _getenv(calls: Calls, event: Event) -> Value:
+    key, default = event.arg("key", 0), event.arg("default", 1)
+    name = key.single() if key is not None else ...
+    return environment(calls.launch, name, default or constant(None)) if isinstance(name, str) else Value()
+
+
+def _len(calls: Calls, event: Event) -> Value:
+    value = event.args[0] if event.args else Value()
+    if "hosts" in value.tags:
+        hosts = calls.launch.hosts
+        return constant(hosts, "world") if hosts is not None else unknown("world")
+    return unknown("length") if "json" not in value.tags else Value(tags=value.tags)
+
+
+def _loads(calls: Calls, event: Event) -> Value:
+    value = event.args[0] if event.args else Value()
+    if "env:TF_CONFIG" in value.tags:
+        return unknown("tf-config")
+    return unknown("hosts") if "env:SM_HOSTS" in value.tags else Value()
+
+
+def tf_config(key: Value) -> Value:
+    """Return a part of TF_CONFIG: ``index`` and ``type`` of the task say which process this is."""
+    return unknown({"index": "rank", "type": "task-type"}.get(str(key.single()), "tf-config"))
+
+
+def _device(calls: Calls, event: Event) -> Value:
+    if not event.args:
+        return Value(tags=frozenset({"device"}))
+    first, index = event.args[0], event.arg("index", 1)
+    tags = (first.tags & (IDENTITY | {"cuda", "xla-device", "number"})) | {"device"}
+    if index is None:
+        return Value(tags=tags, constants=first.constants)
+    kinds = [c for c in first.constants or () if isinstance(c, str)]
+    if index.single() is not ... and kinds:
+        return Value(tags=tags, constants=tuple(f"{kind}:{index.single()}" for kind in kinds))
+    return Value(tags=tags | (index.tags & IDENTITY) | {"cuda", "indexed"})
+
+
+def _getattr(calls: Calls, event: Event) -> Value:
+    base, name = event.arg("", 0), event.arg("", 1)
+    key = name.single() if name is not None else ...
+    return calls.attribute(base, key) if base is not None and isinstance(key, str) else Value()
+
+
+def _setattr(calls: Calls, event: Event) -> Value:
+    if len(event.args) == 3 and isinstance(key := event.args[1].single(), str):
+        base = event.args[0]
+        base.attrs = {**(base.attrs or {}), key: event.args[2]}
+    return Value()
+
+
+def _enumerate(calls: Calls, event: Event) -> Value:
+    inner = calls.each(event.args[0]) if event.args else Value()
+    element = Value(items=(unknown("index"), inner))
+    return Value(tags=frozenset({"element"}), attrs={"element": element}, of=event.args[0] if event.args else None)
+
+
+def _zip(calls: Calls, event: Event) -> Value:
+    return Value(tags=frozenset({"element"}), attrs={"element": Value(items=tuple(map(calls.each, event.args)))})
+
+
+def _first(calls: Calls, event: Event) -> Value:
+    return event.args[0] if event.args else Value()
+
+
+def _range(calls: Calls, event: Event) -> Value:
+    spawned = any({"world", "gpus"} & arg.tags for arg in event.args)
+    return Value(attrs={"element": unknown(*(("each-rank",) if spawned else ("index",)))})
+
+
+def _partial(calls: Calls, event: Event) -> Value:
+    return event.args[0] if event.args else Value()
+
+
+def _open(calls: Calls, event: Event) -> Value:
+    path = event.arg("file", 0)
+    return Value(made=frozenset({"open"}), tags=path.tags if path else NONE, constants=path.constants if path else None)
+
+
+def _exit(calls: Calls, event: Event) -> Value:
+    return unknown("never")
+
+
+def _initialize(calls: Calls, event: Event) -> Value:
+    """``deepspeed.initialize``: engine, optimizer, loader, scheduler."""
+    model = event.arg("model", 1)
+    engine = Value(made=frozenset({"deepspeed.DeepSpeedEngine"}), tags=frozenset({"model", "deepspeed"}), of=model)
+    optimizer = Value(made=frozenset({"deepspeed.Optimizer"}), tags=frozenset({"optimizer", "deepspeed"}))
+    loader = Value(tags=frozenset({"loader", "deepspeed"}))
+    return Value(items=(engine, optimizer, loader, Value()))
+
+
+_SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
+    "os.environ.get": _getenv,
+    "os.getenv": _getenv,
+    "os.environ.setdefault": lambda calls, event: Value(),
+    "len": _len,
+    "json.loads": _loads,
+    "torch.device": _device,
+    "getattr": _getattr,
+    "setattr": _setattr,
+    "enumerate": _enumerate,
+    "zip": _zip,
+    "tqdm.tqdm": _first,
+    "tqdm.auto.tqdm": _first,
+    "list": _first,
+    "iter": _first,
+    "next": lambda calls, event: calls.each(event.args[0]) if event.args else Value(),
+    "sorted": _first,
+    "torch.compile": _first,
+    "torch.nn.SyncBatchNorm.convert_sync_batchnorm": _first,
+    "torch.jit.script": _first,
+    "tensorflow.function": _first,
+    "vars": _first,
+    "copy.deepcopy": lambda calls, event: event.args[0].with_tags() if event.args else Value(),
+    "range": _range,
+    "functools.partial": _partial,
+    "open": _open,
+    "sys.exit": _exit,
+    "exit": _exit,
+    "quit": _exit,
+    "os._exit": _exit,
+    "deepspeed.initialize": _initialize,
+    "argparse.ArgumentParser": argparse_values.parser,
+    "os.environ.copy": lambda calls, event: unknown("environ-copy"),
+}
+
+
+def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
+    """Return the result of a method of an object that no code of the script defines."""
+    base = event.receiver if event.receiver is not None else Value()
+    if event.role and event.role not in ("collective", "group"):
+        return _of_role(calls.launch, event.role, event)
+    if name == "half" and "model" in base.tags:
+        base.tags |= {"half"}
+        return base
+    if name in ("to", "cuda", "xpu"):
+        base.tags |= {"placed"}
+        return base
+    if name == "shard":
+        return base.with_tags("sharded")
+    if name in _SAME:
+        return base
+    if name in ("reduce_mean", "concat", "stack", "reduce_sum", "merge") and "step-output" in base.tags:
+        return Value(made=frozenset({f"?.{name}"}), tags=base.tags & FLOWS)
+    if name in ("parameters", "named_parameters", "trainable_variables"):
+        return Value(tags=frozenset({"params"}), of=base)
+    if name in ("state_dict", "local_state_dict"):
+        partial = {"partial"} if name == "local_state_dict" else set()
+        return Value(tags=frozenset({"state"}) | partial | (base.tags & WRAPPERS), of=base)
+    if name == "scale" and "scaler" in base.tags:
+        return Value(tags=_flow(event) | {"scaled", "loss"})
+    if name == "prepare":
+        return _prepared(event)
+    if name in ("format", "joinpath", "with_suffix", "with_name") or (name == "join" and base.constants):
+        return joined_path([base, *event.args, *event.keywords.values()])
+    if name == "index" and "hosts" in base.tags:
+        return unknown("host_rank", *(("rank",) if calls.launch.per_host == 1 else ()))
+    if name == "get" and base.name == "os.environ":
+        return _getenv(calls, event)
+    if name == "get" and "tf-config" in base.tags and event.args:
+        return tf_config(event.args[0])
+    if name in ("get", "pop") and base.attrs is not None and event.args:
+        key = event.args[0].single()
+        found = base.attrs.get(key) if isinstance(key, str) else None
+        return found or (event.args[1] if len(event.args) > 1 else Value())
+    if name in ("item", "tolist"):
+        return unknown()
+    if name.startswith("parse_"):
+        return argparse_values.parsed(calls, event, name)
+    if name == "add_argument":
+        argparse_values.added(calls, event)
+        return Value()
+    if name in ("add_argument_group", "add_mutually_exclusive_group", "add_parser", "add_subparsers"):
+        return base
+    if name in ("values", "items", "keys") and base.attrs is not None:
+        inner = merge(base.attrs.values())
+        element = Value(items=(Value(), inner)) if name == "items" else inner
+        return Value(attrs={"element": element}) if name != "keys" else Value()
+    if name == "append" and event.args:
+        base.tags |= event.args[0].tags & FLOWS
+        return Value()
+    if name in ("minimize", "compile", "fit") or called.tags & {"never"}:
+        return Value(made=frozenset({f"?.{name}"}))
+    named = said(name)
+    if "model" in base.tags and not named:
+        return Value(tags=output_tags(base, event.args) if name in ("__call__", "forward", "generate") else NONE)
+    flows = (base.tags & FLOWS) | _flow(event)
+    made = {f"{m}.{name}" for m in base.made} if len(base.made) <= 3 else set()
+    return Value(made=frozenset(made), tags=flows | set(named), of=base)
+
+
+def _prepared(event: Event) -> Value:
+    """``accelerator.prepare(model, optimizer, loader)``: the same things, wrapped."""
+    items = []
+    for arg in event.args:
+        value = arg.with_tags("accelerate")
+        value.of = arg
+        value.made = arg.made | {"accelerate.prepared"}
+        items.append(value)
+    return Value(items=tuple(items)) if len(items) > 1 else (items[0] if items else Value())

@@ -1,0 +1,162 @@
+"""The training loop: gradients are computed, used and cleared once per step, and nothing keeps the graph alive."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.events import Event
+from trainwright.preflight.known import FSDP
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at, enclosing_function
+
+DOCS = "PyTorch's documentation of torch.optim"
+NO_ZERO = Rule(
+    code="TW137",
+    severity="warning",
+    title="gradients are never set to zero, so each step adds to those of all steps before",
+    source=f"{DOCS}: backward accumulates; call zero_grad between the steps",
+    remedy="optimizer.zero_grad() before backward, or after step.",
+)
+ZERO_EARLY = Rule(
+    code="TW138",
+    severity="error",
+    title="gradients are set to zero between backward and the optimizer's step",
+    source=f"{DOCS}: the step would find no gradients",
+    remedy="optimizer.zero_grad() before backward, or after step.",
+)
+HALF = Rule(
+    code="TW139",
+    severity="error",
+    title="a GradScaler with a model in half precision",
+    source="PyTorch's documentation of automatic mixed precision: do not call half(); unscale_ raises "
+    '"Attempting to unscale FP16 gradients"',
+    remedy="Leave the model in float32; autocast chooses the type of each operation.",
+)
+GRAPH_KEPT = Rule(
+    code="TW149",
+    severity="warning",
+    title="losses are summed with their graphs, so memory grows with every step",
+    source="PyTorch's FAQ, my model reports out of memory: do not accumulate history across the training loop",
+    remedy="total += loss.detach()",
+)
+STALE = Rule(
+    code="TW147",
+    severity="error",
+    title="the optimizer is created with parameters that the model no longer has",
+    source="PyTorch's documentation of FullyShardedDataParallel: create the optimizer after wrapping, as it "
+    "replaces parameters; torch_xla's API guide: move the model to the XLA device first",
+    remedy="Create the optimizer from the model after it was wrapped or moved.",
+)
+RULES = (STALE, NO_ZERO, ZERO_EARLY, HALF, GRAPH_KEPT)
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    backwards = {call.node for call in code.backwards}
+    steps = [e for e in code.ran("backward") if e.node in backwards]
+    if not steps or code.incomplete:
+        return
+    scaler = [e for e in code.ran("step") if e.receiver is not None and "scaler" in e.receiver.tags]
+    halved = [e for e in code.ran("half") if e.receiver is not None and "model" in e.receiver.tags and not e.detached]
+    if scaler and halved and "flag" not in {g.kind for g in halved[0].guards}:
+        yield at(HALF, (halved[0].module, halved[0].node), f"`{ast.unparse(halved[0].node)[:50]}` and scaler.step")
+    yield from _stale(code)
+    yield from _zero(code, steps)
+    yield from _sums(code)
+
+
+def _stale(code: ScriptFacts) -> Iterator[Finding]:
+    """Report an optimizer that is made before FSDP, or the move to an XLA device, replaces the parameters."""
+    made = {
+        id(e.result.of): e
+        for e in code.events
+        if "optimizer" in e.result.tags and e.result.of is not None and e.result.made
+    }
+    for event in code.events:
+        replaced = event.args[0] if event.args and FSDP.search(event.name) and event.last != "fully_shard" else None
+        if event.last == "to" and code.torch_xla and any("xla-device" in arg.tags for arg in event.args):
+            replaced = event.receiver
+        before = made.get(id(replaced)) if replaced is not None else None
+        if before is not None and before.order < event.order and not event.detached:
+            what = f"the optimizer of line {before.line} keeps the parameters from before {event.last}"
+            yield at(STALE, (event.module, event.node), what)
+            return
+
+
+def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
+    optimizers = [e for e in code.ran("step", "optimizer_step") if _optimizer(e) and e.loops and not e.detached]
+    looped = [e for e in steps if e.loops and not e.detached]
+    zeroes = code.mentions(
+        "zero_grad", "clear_grad", "zero_grad_", "clear_gradients", "dist_autograd", "rpc"
+    ) or _cleared(code)
+    by_library = code.managed or code.smp or code.imports("deepspeed", "accelerate", "fairscale") is not None
+    if optimizers and looped and not zeroes and not by_library and _defined(code):
+        yield at(NO_ZERO, (looped[0].module, looped[0].node), "no zero_grad in what was read")
+    for zero in code.ran("zero_grad"):
+        if zero.detached or not zero.loops:
+            continue
+        before = [e for e in looped if e.order < zero.order and _together(e, zero)]
+        after = [e for e in optimizers if e.order > zero.order and _together(e, zero)]
+        between = [e for e in optimizers if before and before[-1].order < e.order < zero.order]
+        again = [e for e in looped if after and zero.order < e.order < after[0].order]
+        if before and after and not between and not again:
+            yield at(
+                ZERO_EARLY,
+                (zero.module, zero.node),
+                f"backward in line {before[-1].line}, step in line {after[0].line}",
+            )
+            return
+
+
+def _defined(code: ScriptFacts) -> bool:
+    """Return whether the script itself makes its optimizer: a piece of a larger program may do the rest elsewhere."""
+    return any("optimizer" in e.result.tags and e.result.made and e.name[:1] != "?" for e in code.events)
+
+
+def _cleared(code: ScriptFacts) -> bool:
+    text = (ast.unparse(t) for m in code.modules for n in m.nodes if isinstance(n, ast.Assign) for t in n.targets)
+    return any(name.endswith(".grad") for name in text)
+
+
+def _optimizer(event: Event) -> bool:
+    receiver = event.receiver
+    if event.name.endswith("xla_model.optimizer_step"):
+        return True
+    return receiver is not None and bool(receiver.tags & {"optimizer", "scaler"}) and "lr_scheduler" not in event.name
+
+
+def _together(first: Event, second: Event) -> bool:
+    """Return whether two calls are in the same loop of the same function, on the same side of the same conditions."""
+    sides = {g.node: g.side for g in first.guards}
+    if any(sides.get(g.node, g.side) is not g.side for g in second.guards):
+        return False
+    return (
+        first.loops[-1:] == second.loops[-1:]
+        and first.stack == second.stack
+        and len(first.guards) == len(second.guards)
+    )
+
+
+def _sums(code: ScriptFacts) -> Iterator[Finding]:
+    """Report ``total += loss`` where ``loss`` is what ``backward`` was called on."""
+    for step in code.steps:
+        nodes = set(ast.walk(step.node))
+        calls = [c for c in code.backwards if c.node in nodes]
+        receivers = [c.node.func for c in calls]
+        names = {n.id for each in receivers for n in ast.walk(each) if isinstance(n, ast.Name)}
+        function = enclosing_function(step.module, calls[0].node) if calls else None
+        for node in nodes:
+            if not isinstance(node, ast.AugAssign) or not isinstance(node.op, ast.Add):
+                continue
+            text = ast.unparse(node.value)
+            target = ast.unparse(node.target)
+            if text in names and target not in names and not _summed_back(function or step.node, target):
+                yield at(GRAPH_KEPT, (step.module, node), f"`{ast.unparse(node)[:50]}`")
+
+
+def _summed_back(region: ast.AST, target: str) -> bool:
+    """Return whether backward is called on the sum, or the sum is of detached values."""
+    calls = (n.func for n in ast.walk(region) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    return any(call.attr == "backward" and target in ast.unparse(call.value) for call in calls)

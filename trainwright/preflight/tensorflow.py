@@ -1,0 +1,279 @@
+"""TensorFlow's strategies, and Horovod for TensorFlow and PyTorch: the steps of their own guides."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.events import Event
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+
+GUIDE = "Horovod's documentation, usage with TensorFlow, Keras and PyTorch"
+STRATEGIES = "TensorFlow's guide for multi-worker training"
+NO_INIT = Rule(
+    code="TW182",
+    severity="error",
+    title="Horovod is used but never initialised",
+    source=f"{GUIDE}: hvd.init() comes first; without it hvd.rank() raises an error",
+    remedy="hvd.init()",
+)
+NO_PIN = Rule(
+    code="TW183",
+    severity="error",
+    title="every Horovod process of a host uses all of its GPUs",
+    source=f"{GUIDE}: pin each process to the GPU of its local rank",
+    remedy="tf.config.set_visible_devices(gpus[hvd.local_rank()], 'GPU') (PyTorch: torch.cuda.set_device)",
+)
+NO_BROADCAST = Rule(
+    code="TW184",
+    severity="error",
+    title="the processes start with different weights",
+    source=f"{GUIDE}: broadcast the initial variables from rank 0 to all other processes",
+    remedy="callbacks=[hvd.callbacks.BroadcastGlobalVariablesCallback(0)] (loops: hvd.broadcast_variables; PyTorch: "
+    "hvd.broadcast_parameters)",
+)
+NOT_REDUCED = Rule(
+    code="TW185",
+    severity="error",
+    title="gradients are never averaged among the Horovod processes",
+    source=f"{GUIDE}: wrap the optimizer in hvd.DistributedOptimizer (loops: the tape in hvd.DistributedGradientTape)",
+    remedy="optimizer = hvd.DistributedOptimizer(optimizer)",
+)
+NOT_SHARDED = Rule(
+    code="TW186",
+    severity="warning",
+    title="every process reads all of the data in the same order",
+    source=f"{GUIDE}: partition the dataset by rank; {STRATEGIES}: shard the dataset by worker",
+    remedy="dataset = dataset.shard(hvd.size(), hvd.rank())",
+)
+LAUNCHER = Rule(
+    code="TW187",
+    severity="error",
+    title="the job's launcher does not start what the script's library needs",
+    source=f"{GUIDE}: processes are started by mpirun; {STRATEGIES}: TF_CONFIG names all workers",
+    remedy="distribution: {mpi: {enabled: true, processes_per_host: …}} for Horovod, "
+    "{multi_worker_mirrored_strategy: {enabled: true}} for MultiWorkerMirroredStrategy",
+)
+NO_STRATEGY = Rule(
+    code="TW188",
+    severity="warning",
+    title="the job has several hosts, but the script trains on each of them alone",
+    source=f"{STRATEGIES}: MultiWorkerMirroredStrategy; MirroredStrategy uses the GPUs of one host",
+    remedy="strategy = tf.distribute.MultiWorkerMirroredStrategy()",
+)
+OUT_OF_SCOPE = Rule(
+    code="TW189",
+    severity="error",
+    title="the model or its optimizer is created outside of the strategy's scope",
+    source=f"{STRATEGIES}: variables must be created within strategy.scope()",
+    remedy="with strategy.scope(): model = …; model.compile(…)",
+)
+CHIEF_ONLY = Rule(
+    code="TW168",
+    severity="error",
+    title="only the chief saves, fits or evaluates under MultiWorkerMirroredStrategy",
+    source=f"{STRATEGIES}: saving is a collective; every worker saves, all but the chief to a temporary folder",
+    remedy="model.save(path if chief else temporary_path) on every worker",
+)
+RULES = (
+    NO_INIT,
+    NO_PIN,
+    NO_BROADCAST,
+    NOT_REDUCED,
+    NOT_SHARDED,
+    LAUNCHER,
+    NO_STRATEGY,
+    OUT_OF_SCOPE,
+    CHIEF_ONLY,
+)
+_STEPS = (
+    "fit",
+    "fit_generator",
+    "apply_gradients",
+    "minimize",
+    "train",
+    "MonitoredTrainingSession",
+    "train_and_evaluate",
+)
+_MULTI = ("MultiWorkerMirroredStrategy", "ParameterServerStrategy", "ParameterServerStrategyV2", "TPUStrategy")
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete:
+        return
+    if code.horovod:
+        yield from _horovod(code)
+    elif code.tensorflow:
+        yield from _strategies(code)
+
+
+def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
+    return at(rule, (event.module, event.node), message, severity=severity)
+
+
+def _horovod(code: ScriptFacts) -> Iterator[Finding]:
+    used = [e for e in code.events if e.name.startswith(("horovod.", "smdistributed.dataparallel.tensorflow."))]
+    trains = [e for e in code.ran(*_STEPS) if e.receiver is not None and not e.receiver.name] + [
+        e for e in code.ran("backward") if e.receiver is not None
+    ]
+    managed = code.imports("pytorch_lightning", "lightning") is not None
+    managed = managed or code.mentions(
+        "TensorFlowEstimator", "RayExecutor", "TorchEstimator", "KerasEstimator", "spark"
+    )
+    if not used or not trains or managed:
+        return
+    if not any(e.last == "init" for e in used):
+        yield _at(NO_INIT, used[0], f"`{ast.unparse(used[0].node)[:50]}` without hvd.init()")
+        return
+    launcher = code.launcher
+    if launcher is not None and launcher not in ("mpi", "smddp"):
+        yield _at(LAUNCHER, used[0], f"Horovod needs mpi, but the job's launcher is {launcher}")
+        return
+    if not code.several and code.job is not None:
+        return
+    gpus = code.launch.gpus is None or code.launch.gpus > 0
+    pins = code.mentions("set_visible_devices", "visible_device_list", "set_device", "set_visible_device")
+    pins = (
+        pins
+        or code.says("CUDA_VISIBLE_DEVICES")
+        or any("local_rank" in v.tags for e in code.ran("to", "cuda", "device") for v in e.args)
+    )
+    gpus = gpus and (code.tensorflow or code.mentions("cuda") or code.says("^cuda"))
+    if not pins and code.several_per_host and gpus and not code.says("cpu$"):
+        yield _at(NO_PIN, used[0], "no process selects the GPU of hvd.local_rank()")
+    elif pins and code.several_per_host and gpus:
+        yield from _pinned(code)
+    wraps = ("DistributedOptimizer", "DistributedGradientTape", "DistributedAdasumOptimizer", "DistributedTrainer")
+    reduced = [e for e in used if e.role == "collective" and e.last.startswith(("allreduce", "grouped_allreduce"))]
+    by_hand = any(any(v.tags & {"grad", "params"} for v in e.args) or "grad" in ast.unparse(e.node) for e in reduced)
+    if not code.mentions(*wraps) and not by_hand:
+        yield _at(NOT_REDUCED, trains[0], "no hvd.DistributedOptimizer or hvd.DistributedGradientTape")
+    elif not by_hand:
+        yield from _unused_optimizer(code)
+    starts = (
+        "broadcast_variables",
+        "broadcast_parameters",
+        "broadcast_global_variables",
+        "BroadcastGlobalVariablesHook",
+    )
+    more = ("BroadcastGlobalVariablesCallback", "TorchState", "KerasState", "TensorFlowKerasState", "TensorFlowState")
+    if not code.mentions(*starts, *more, "load_model", "restore") or (
+        not code.mentions(*starts, *more) and not code.says("resume")
+    ):
+        yield _at(NO_BROADCAST, trains[0], "nothing broadcasts the initial weights from rank 0")
+    yield from _shares(code, trains)
+
+
+def _pinned(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a GPU that is selected by the global rank, or always the same."""
+    for module in code.modules:
+        for node in module.nodes:
+            target = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+            if not (target.endswith("visible_device_list") or "'CUDA_VISIBLE_DEVICES'" in target):
+                continue
+            assert isinstance(node, ast.Assign)
+            value = ast.unparse(node.value)
+            fixed = isinstance(node.value, ast.Constant) and str(node.value.value).isdigit()
+            if fixed or (".rank()" in value and "%" not in value and code.several_hosts):
+                what = "the same GPU in every process" if fixed else "the global rank, not the local one"
+                yield at(NO_PIN, (module, node), f"`{ast.unparse(node)[:60]}`: {what}")
+    for event in code.ran("set_visible_devices"):
+        values = [v for arg in event.args[:1] for v in (arg, *(arg.items or ()))]
+        text = ast.unparse(event.node)
+        if "local_rank" in text or any("local_rank" in v.tags for v in values) or event.detached:
+            continue
+        if ".rank()" in text and code.several_hosts:
+            yield _at(NO_PIN, event, f"`{text[:60]}`: the global rank, not the local one")
+        elif "[0]" in text:
+            yield _at(NO_PIN, event, f"`{text[:60]}`: the same GPU in every process")
+
+
+def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a model that is compiled with the optimizer itself, not the wrapped one."""
+    wrapped = [e for e in code.events if e.role == "hvd-optimizer" and not e.detached]
+    for event in code.ran("compile", live=True):
+        optimizer = event.arg("optimizer", 0)
+        if (
+            wrapped
+            and optimizer is not None
+            and optimizer.made
+            and "hvd" not in optimizer.tags
+            and event.receiver is not None
+        ):
+            yield _at(NOT_REDUCED, event, f"the model is compiled without the optimizer of line {wrapped[0].line}")
+
+
+def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:
+    by_name = code.mentions_like("shard|sampler|partition|steps_per_epoch|split|take|petastorm|make_batch_reader")
+    hashed = any("rank" in v.tags for e in code.events for v in e.args if not e.name.startswith(("print", "?.format")))
+    pieces = code.mentions("RandomState", "random_shuffle") or code.says("rank")
+    shuffled = code.mentions("shuffle") and code.tensorflow
+    if code.tensorflow and shuffled and code.mentions("repeat"):
+        return  # Horovod's own examples: each process draws its batches from its own order of endless data
+    if code.tensorflow and not any("tensorflow.data" in e.name for e in code.events):
+        return  # Keras shuffles arrays by itself, differently in each process
+    if not by_name and not hashed and not pieces and (code.mentions_like("Dataset$|DataLoader") and trains):
+        yield _at(NOT_SHARDED, trains[0], "no sampler, shard or split by hvd.rank()", "warning")
+
+
+def _strategies(code: ScriptFacts) -> Iterator[Finding]:
+    multi = [e for e in code.events if e.last in _MULTI or e.last.endswith("MultiWorkerMirroredStrategy")]
+    mirrored = [e for e in code.ran("MirroredStrategy") if "tensorflow" in e.name]
+    trains = [e for e in code.ran("fit", "apply_gradients", "train_and_evaluate") if not e.detached]
+    job, entry = code.job, code.script.entry
+    if (
+        job is not None
+        and entry is not None
+        and trains
+        and not code.smp
+        and not code.imports("smdistributed", "horovod")
+    ):
+        launcher = job.launcher
+        if (
+            multi
+            and launcher not in ("mwms", "parameter-server")
+            and job.hosts > 1
+            and "TF_CONFIG" not in code.launch.environment
+        ):
+            yield _at(LAUNCHER, multi[0], f"{multi[0].last} on {job.hosts} hosts, but the job's launcher is {launcher}")
+        elif launcher == "mwms" and not multi:
+            where = mirrored[0] if mirrored else trains[0]
+            yield _at(
+                NO_STRATEGY, where, "the job enables multi_worker_mirrored_strategy, but the script does not use it"
+            )
+        elif job.hosts > 1 and launcher in ("process", "mpi") and not multi and not code.mentions("KVStore"):
+            yield _at(NO_STRATEGY, mirrored[0] if mirrored else trains[0], f"{job.hosts} hosts train alone")
+    made = multi or mirrored
+    if made:
+        yield from _scope(code, made[0])
+    if multi and (job is None or job.hosts > 1):
+        for event in code.ran("save", "fit", "evaluate", "save_weights", live=True):
+            keras = event.receiver is not None and ("model" in event.receiver.tags or event.last == "fit")
+            if keras and (event.by_rank or _chief(event)):
+                yield _at(CHIEF_ONLY, event, f"`{ast.unparse(event.node)[:60]}` on the chief only")
+
+
+def _chief(event: Event) -> bool:
+    return any("chief" in ast.unparse(guard.node) and guard.side for guard in event.guards)
+
+
+def _scope(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
+    """Report a model that is built or compiled outside of the scope."""
+    inside = any(name.endswith(".scope") or ".scope()" in name for e in code.events for name in e.contexts)
+    for event in code.ran("compile", live=True):
+        if event.receiver is None or event.receiver.name or not (event.arg("optimizer", 0) or event.arg("loss")):
+            continue
+        scoped = any(".scope" in name for name in event.contexts)
+        model = event.receiver
+        made = [e for e in code.ran("Sequential", "Model") if e.result is model]
+        if scoped and made and not any(".scope" in name for e in made for name in e.contexts):
+            yield _at(OUT_OF_SCOPE, made[0], f"`{ast.unparse(made[0].node)[:50]}` outside of {strategy.last}'s scope")
+            return
+        if not scoped and not (inside and "model" not in model.tags and not model.made):
+            built = [e for e in code.events if e.result is model and any(".scope" in n for n in e.contexts)]
+            if not built or not inside:
+                yield _at(OUT_OF_SCOPE, event, f"`{ast.unparse(event.node)[:50]}` outside of {strategy.last}'s scope")
+            return

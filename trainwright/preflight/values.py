@@ -1,0 +1,197 @@
+"""What is known of a value in a script: what made it, which constants it may be, which facts it carries along.
+
+A tag is a fact that survives assignments, conversions and calls. ``rank``, ``local_rank``, ``host_rank`` and
+``dp_rank`` say which number identifies the process; ``zero:rank`` is a condition that is true in one process only
+(``zero:local``: in one of each host); ``root:model`` is a path below SM_MODEL_DIR; ``ddp``, ``fsdp``, ``smp`` … is a
+model that was wrapped.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from trainwright.preflight.reader import Module
+
+Marks = frozenset[str]
+NONE: Marks = frozenset()
+# Which process this is. A value made of such a value still tells processes apart.
+IDENTITY: Marks = frozenset({"rank", "local_rank", "host_rank", "dp_rank", "random"})
+# What a loss or an output inherits from the model and the tensors that it was computed from.
+FLOWS: Marks = frozenset(
+    {"out", "known-out", "grad", "scaled", "sharded", "wrapped-out", "on-device", "ddp", "fsdp", "partial", "state"}
+)
+WRAPPERS: Marks = frozenset({"ddp", "fsdp", "smp", "hvd", "deepspeed", "accelerate", "dp", "mirrored", "lightning"})
+MOST_CONSTANTS = 6
+
+
+@dataclass(eq=False, slots=True)
+class Code:
+    """A function, class or module of the script.
+
+    Attributes:
+        module: its file.
+        node: its syntax tree.
+        decorators: the dotted names of its decorators.
+        bases: for a class, its bases.
+        scope: the names that it can see: of the functions around it, and of its module.
+        methods: for a class, its functions.
+    """
+
+    module: Module
+    node: ast.AST
+    scope: Scope
+    decorators: tuple[str, ...] = ()
+    bases: tuple[Value, ...] = ()
+    methods: dict[str, Code] = field(default_factory=dict)
+    fields: dict[str, Value] = field(default_factory=dict)
+    runs: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name in the script."""
+        return str(getattr(self.node, "name", "<lambda>"))
+
+    def method(self, name: str) -> Code | None:
+        """The function of a class or of its bases in the script."""
+        if name in self.methods:
+            return self.methods[name]
+        inner = (base.code.method(name) for base in self.bases if base.code is not None)
+        return next((code for code in inner if code is not None), None)
+
+    def origins(self) -> Iterable[str]:
+        """The libraries' classes that a class is derived from."""
+        for base in self.bases:
+            if base.code is not None:
+                yield from base.code.origins()
+            elif base.name:
+                yield base.name
+
+
+class Scope:
+    """Names and values of a function or module, and the scope around it."""
+
+    __slots__ = ("names", "outer")
+
+    def __init__(self, outer: Scope | None = None) -> None:
+        self.names: dict[str, Value] = {}
+        self.outer = outer
+
+    def get(self, name: str) -> Value | None:
+        """Return the value of a name; None if it is not known here or further out."""
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.names:
+                return scope.names[name]
+            scope = scope.outer
+        return None
+
+
+@dataclass(eq=False, slots=True)
+class Value:
+    """A value.
+
+    Attributes:
+        name: the library's thing that this is: ``torch.save``.
+        made: what made it, if it is something's result: ``torch.optim.SGD``.
+        tags: facts that it carries.
+        constants: everything that it may be, if that is known.
+        sure: it is one of the constants for certain in this job, not just by default.
+        items: of a tuple, list or dict's values.
+        attrs: of an object.
+        code: of the script: a function, a class, an instance's class, a module.
+        of: the object that it belongs to or was made from: ``model`` of ``model.parameters()``.
+        instance: it is an instance of ``code``.
+    """
+
+    name: str = ""
+    made: Marks = NONE
+    tags: Marks = NONE
+    constants: tuple[object, ...] | None = None
+    sure: bool = False
+    items: tuple[Value, ...] | None = None
+    attrs: dict[str, Value] | None = None
+    code: Code | None = None
+    of: Value | None = None
+    instance: bool = False
+
+    def made_by(self, *names: str) -> bool:
+        """Return whether one of these names (whole, or their last part) may have made it."""
+        return any(made == name or made.rpartition(".")[2] == name for made in self.made for name in names)
+
+    def single(self) -> object:
+        """Return the constant that it is, if there is one; else Ellipsis."""
+        return self.constants[0] if self.constants is not None and len(self.constants) == 1 else ...
+
+    def may_be(self, constant: object) -> bool:
+        """Return whether it may be this constant, as far as constants are known."""
+        return self.constants is not None and any(type(c) is type(constant) and c == constant for c in self.constants)
+
+    def with_tags(self, *tags: str) -> Value:
+        """Return a copy that carries more facts."""
+        return Value(
+            self.name,
+            self.made,
+            self.tags | set(tags),
+            self.constants,
+            self.sure,
+            self.items,
+            self.attrs,
+            self.code,
+            self.of,
+            self.instance,
+        )
+
+
+def unknown(*tags: str) -> Value:
+    """Return a value of which only some facts are known."""
+    return Value(tags=frozenset(tags))
+
+
+def constant(what: object, *tags: str, sure: bool = True) -> Value:
+    """Return a constant."""
+    return Value(tags=frozenset(tags), constants=(what,), sure=sure)
+
+
+def join(first: Value, second: Value) -> Value:
+    """Return what is known where a value is one of two."""
+    if first is second:
+        return first
+    constants: tuple[object, ...] | None = None
+    if first.constants is not None and second.constants is not None:
+        known = list(first.constants)
+        known += [c for c in second.constants if not any(type(c) is type(k) and c == k for k in known)]
+        constants = tuple(known) if len(known) <= MOST_CONSTANTS else None
+    tags = first.tags | second.tags
+    if first.may_be(None) != second.may_be(None):
+        tags |= {"maybe-none"}
+    items = first.items if second.items is None else second.items
+    if first.items is not None and second.items is not None:
+        same = len(first.items) == len(second.items)
+        items = tuple(map(join, first.items, second.items)) if same else (*first.items, *second.items)
+    attrs = first.attrs if second.attrs is None else second.attrs
+    if first.attrs is not None and second.attrs is not None and first.attrs is not second.attrs:
+        attrs = {**first.attrs, **second.attrs}
+    return Value(
+        first.name or second.name,
+        first.made | second.made,
+        tags,
+        constants,
+        first.sure and second.sure and constants is not None and len(constants) == 1,
+        items,
+        attrs,
+        first.code or second.code,
+        first.of or second.of,
+        first.instance or second.instance,
+    )
+
+
+def merge(values: Iterable[Value]) -> Value:
+    """Return what is known of a value that is one of several."""
+    result: Value | None = None
+    for value in values:
+        result = value if result is None else join(result, value)
+    return result if result is not None else Value()

@@ -1,0 +1,174 @@
+"""Finds the lines of a log that may show a cause: each kind of line is looked at once, and few patterns are tried.
+
+Most of a log repeats itself but for its numbers. So a line is looked up by its *shape*, the line without digits in
+lower case; only new shapes are searched, all at once, for one word of each pattern. ``bytes.find`` takes milliseconds
+for what regular expressions take seconds for.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from trainwright.sagemaker.log_lines import clean
+
+AFTER = 12  # lines of context behind a line
+MOST_SHAPES = 200_000  # that are remembered
+_DIGITS = b"0123456789"
+_GROUP = re.compile(r"\((\?(?:P<\w+>|[:i]\)?|<?[=!]))?([^()]*)\)([?*]?)")
+_SPECIAL = re.compile(r"[.^$+*?{}]")
+_NOT_TEXT = re.compile(r"\[(?:\\.|[^\]\\])*\]|\\.|[^()][?*]|\d")
+
+
+class Shows(Protocol):
+    """A cause with patterns."""
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Regular expressions, each for one line."""
+
+
+C = TypeVar("C", bound=Shows)
+
+
+@dataclass(frozen=True)
+class Tried(Generic[C]):
+    """A pattern, and a text that is in the shape of every line which it matches."""
+
+    place: int
+    cause: C
+    pattern: re.Pattern[str]
+    piece: bytes
+
+
+@dataclass(frozen=True)
+class Hit(Generic[C]):
+    """A line that may show a cause or mentions an error."""
+
+    line: int
+    text: bytes
+    after: bytes
+    tried: tuple[Tried[C], ...]
+
+    def matches(self, message: str) -> Iterator[tuple[C, re.Match[str]]]:
+        """The causes that the line shows, each once.
+
+        Args:
+            message: the line without prefixes.
+        """
+        found = None
+        for each in self.tried:
+            if each.place != found and (match := each.pattern.search(message)):
+                found = each.place
+                yield each.cause, match
+
+
+def certain(pattern: str) -> str:
+    """The parts of a pattern that every match of it contains, in lower case; between them, line ends.
+
+    Groups with alternatives, optional ones and looks around are no such parts. Digits and escaped characters are left
+    out, as shapes have none of the former.
+    """
+    text = _NOT_TEXT.sub("\n", pattern)
+    while (plain := _GROUP.sub(_content, text)) != text:
+        text = plain
+    return "" if "|" in text else _SPECIAL.sub("\n", text).lower()
+
+
+def _content(group: re.Match[str]) -> str:
+    kind, content, optional = group[1] or "", group[2], group[3]
+    looks = kind in ("?=", "?!", "?<=", "?<!")
+    return "\n" if looks or optional or "|" in content else content
+
+
+def word_of(pattern: str, words: Sequence[str]) -> int | None:
+    """The number of the first word that is in every line which a pattern matches; ``None``: there is none."""
+    text = certain(pattern)
+    return next((number for number, word in enumerate(words) if word in text), None)
+
+
+class Search(Generic[C]):
+    """Causes by the words of their patterns.
+
+    Args:
+        causes: in the order in which they are tried.
+        words: in lower case and without digits; a pattern without any of them is tried on every line.
+        matters: lines that match are hits, too; a pattern for shapes.
+    """
+
+    def __init__(self, causes: Sequence[C], words: Sequence[str], matters: re.Pattern[bytes]) -> None:
+        self.words = [word.encode() for word in words]
+        self.matters = matters
+        self.by_word: dict[int | None, list[Tried[C]]] = {}
+        for place, cause in enumerate(causes):
+            for pattern in cause.patterns:
+                piece = max(certain(pattern).split("\n"), key=len).encode()
+                tried = Tried(place, cause, re.compile(pattern), piece)
+                self.by_word.setdefault(word_of(pattern, words), []).append(tried)
+
+    def look(self, shapes: Iterable[bytes]) -> dict[bytes, tuple[Tried[C], ...]]:
+        """Those of some shapes that are hits, with the patterns to try on their lines."""
+        everything = b"\n".join(shapes)
+        numbers: dict[bytes, list[int | None]] = {}
+        for number, word in enumerate(self.words):
+            at = everything.find(word)
+            while at >= 0:
+                start, end = everything.rfind(b"\n", 0, at) + 1, everything.find(b"\n", at)
+                end = len(everything) if end < 0 else end
+                numbers.setdefault(everything[start:end], []).append(number)
+                at = everything.find(word, end)
+        if None in self.by_word:
+            for shape in everything.split(b"\n"):
+                numbers.setdefault(shape, []).append(None)
+        found = {}
+        for shape, of_words in numbers.items():
+            tried = [each for number in of_words for each in self.by_word.get(number, ()) if each.piece in shape]
+            if tried or self.matters.search(shape):
+                found[shape] = tuple(sorted(tried, key=lambda each: each.place))
+        return found
+
+
+class Finder(Generic[C]):
+    """Counts the lines of one log, and finds those to look at."""
+
+    def __init__(self, search: Search[C]) -> None:
+        self.lines = 0
+        self._search = search
+        self._known: dict[bytes, tuple[Tried[C], ...] | None] = {}
+
+    def find(self, block: bytes) -> Iterator[Hit[C]]:
+        """The hits of the next block, in order.
+
+        Args:
+            block: whole lines.
+        """
+        before = self.lines
+        shapes = block.removesuffix(b"\n").lower().translate(None, _DIGITS).split(b"\n")
+        self.lines += len(shapes) if block else 0
+        here = set(shapes)
+        new = here - self._known.keys()
+        if len(self._known) + len(new) > MOST_SHAPES:
+            self._known.clear()
+            new = here
+        self._known |= dict.fromkeys(new) | self._search.look(new)
+        hits = {shape: tried for shape in here if (tried := self._known[shape]) is not None}
+        if hits:
+            lines = block.split(b"\n")
+            for number, shape in enumerate(shapes):
+                if shape in hits:
+                    after = b"\n".join(lines[number + 1 : number + 1 + AFTER])
+                    yield Hit(before + number + 1, lines[number], after, hits[shape])
+
+    def last_lines(self, block: bytes, count: int) -> list[tuple[int, str]]:
+        """The last lines of the block just searched that are not empty, with their numbers."""
+        number, found = self.lines, []
+        for line in reversed(block[-(1 << 16) :].removesuffix(b"\n").split(b"\n")):
+            text = clean(line.decode("utf-8", "replace"))
+            if text.strip():
+                found.append((number, text))
+                if len(found) == count:
+                    break
+            number -= 1
+        return found[::-1]
