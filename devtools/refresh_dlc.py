@@ -25,6 +25,7 @@ from typing import Any
 from packaging.utils import parse_wheel_filename
 
 from devtools.dlc_claims import claims_of_core, claims_of_documents, claims_of_facts, snapshots_of, support_of
+from devtools.dlc_contents import contents_of_facts, contents_text
 from devtools.dlc_merge import accounts_of, merge
 from devtools.refresh_instances import download
 from trainwright.cli.program import say
@@ -42,6 +43,7 @@ from trainwright.sagemaker.dlc import (
     Snapshot,
     read_table,
 )
+from trainwright.sagemaker.dlc_contents import PATH as CONTENTS_PATH
 from trainwright.sagemaker.instances import PublishedFile
 
 MAX_BYTES = 300_000
@@ -126,6 +128,9 @@ def refresh_dlc(facts: Sequence[Path] = (), *, check: bool = False) -> None:
     snapshots, recorded = read_facts(facts, old)
     text = make_table(snapshots, recorded, old if check else None)
     current = PATH.read_text() if PATH.is_file() else ""
+    rows = [row for path in facts for row in contents_of_facts(read_yaml(path))]
+    if rows and not check:
+        write_atomically(CONTENTS_PATH, contents_text(rows))
     if text == current:
         say(f"{PATH.name}: fresh")
     elif check:

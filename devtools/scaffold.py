@@ -175,6 +175,8 @@ def _emptied(data: Mapping[str, Any], line: ImageLine, version: str, root: Path)
 
 def _follow(name: str, chosen: Mapping[str, Any], line: ImageLine, version: str, root: Path) -> dict[str, Any]:
     """A component of the new line: the framework itself in the new version; what its version decides is emptied."""
+    if "version" not in chosen:  # of the base image: its build looks
+        return dict(chosen)
     old, pins = str(chosen["version"]), [pin.split("==") for pin in chosen.get("packages", ())]
     if name == line.main:
         return _pinned(chosen, version, [f"{package}=={version if has == old else has}" for package, has in pins])

@@ -1,11 +1,22 @@
 """The image as SageMaker sees it before anything runs: configuration, contents, nothing that does not belong there."""
 
 import re
+import shlex
 
 import pytest
 
 CREDENTIALS = re.compile(r"\w+://[^/\s:@$]+:[^/\s@$]+@|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY")
 SECRET_NAME = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|INDEX_URL$|^https?_proxy$", re.IGNORECASE)
+
+
+def test_entrypoint_hands_the_command_on(probe, host):
+    # AWS's containers start a script by `bash -m`, which runs the command with eval.
+    entrypoint = probe["image"]["entrypoint"]
+    if not entrypoint:
+        pytest.skip("the image has no ENTRYPOINT")
+    command = " ".join(shlex.quote(word) for word in [*entrypoint, "echo", "reached"])
+    folder = probe["image"]["working_dir"] or "/"
+    assert host.check_output(f"cd {shlex.quote(folder)} && {command}").endswith("reached")
 
 
 def test_entrypoint_becomes_the_command(probe, host):

@@ -39,7 +39,7 @@ from trainwright.engine.buildkit_parsers import masked_line
 from trainwright.engine.cache import cache_words
 from trainwright.engine.engine import Engine
 from trainwright.plan.dockerfile import steps, with_collector
-from trainwright.plan.plan import PLAN_LABEL
+from trainwright.plan.plan import PLAN_LABEL, found_labels
 from trainwright.prove import probe as probing
 from trainwright.prove.system_check import check_system_packages, gone_from_archive
 from trainwright.site.site import Site
@@ -59,8 +59,12 @@ class Built:
     pushed: str | None = None
 
 
-def probe_image(inputs: Inputs, engine: Engine, built: Built, *, again: bool, say: Say) -> dict[str, Any]:
+def probe_image(
+    inputs: Inputs, engine: Engine, built: Built, *, base: Mapping[str, Any], again: bool, say: Say
+) -> dict[str, Any]:
     """What the probe finds in an image; what it found earlier, unless it is to look ``again``.
+
+    ``base`` is what was found in the image that this one extends; it is empty for others.
 
     Raises:
         ProofFailed: the image differs from the plan; it gets no tag.
@@ -72,6 +76,7 @@ def probe_image(inputs: Inputs, engine: Engine, built: Built, *, again: bool, sa
     else:
         say("probing the image")
         found = probing.probe(engine.client.path, image_id, plan.as_json())
+    found = {**found, "base": dict(base)} if base else found
     try:
         probing.check(plan.as_json(), found)
         check_system_packages(inputs, found)
@@ -212,7 +217,8 @@ def run_build(
         argv = [*command(engine, site, secrets, arguments), *caches]
         if not stages:
             # Not in the Dockerfile: its id follows from that.
-            argv += ["--label", f"{PLAN_LABEL}={plan.id}"]
+            for name, value in {PLAN_LABEL: plan.id, **found_labels(plan)}.items():
+                argv += ["--label", f"{name}={value}"]
             argv += ["--iidfile", str(id_file), *builders.output_words(builder, options.registry, metadata)]
         elif builder.driver != "builtin":
             argv += ["--file", str(dockerfile), "--output", "type=cacheonly"]
@@ -290,6 +296,8 @@ def _failure(
         remedy = f"The disk is full: `docker system df` shows why, `docker builder prune` frees the cache. {remedy}"
     elif re.search(r"temporary failure|could not resolve|connection (timed out|refused|reset)|dns error", text, re.I):
         remedy = f"A source did not answer: run the command again, or see ./invoke doctor. {remedy}"
+    elif component == "user" and inputs.plan.base.kind == "dlc" and "No solution found" in text:
+        remedy = f"Leave the package out, or let it change in the base image: --allow-change NAME. {remedy}"
     step = failed.name if failed is not None else "before the first step"
     why = next((line for line in reversed(last) if _KEY_LINE.search(line)), "") or progress.problem
     return BuildFailed(

@@ -8,12 +8,14 @@ from pathlib import Path
 from trainwright.build import store
 from trainwright.build.store import BuildRecord, built_record
 from trainwright.catalog.catalog import load_catalog
+from trainwright.catalog.image_line import BASE
 from trainwright.core.junit import Case, check_junit, write_junit
 from trainwright.core.owned import write_atomically
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine, connect
+from trainwright.prove import base
 from trainwright.prove import smoke as smoking
-from trainwright.prove.smoke import SmokeDocument
+from trainwright.prove.smoke import CONTRACT, SmokeDocument, SmokeReport
 
 
 def smoke_image(image: str, *, select: str | None, say: Say, junit: Path | None = None) -> SmokeDocument:
@@ -68,6 +70,7 @@ def smoke_record(
         select=select,
         folders={name: folder.path for name, folder in load_catalog().components.items()},
     )
+    report = _without_faults_of_the_base(report, record, engine, say=say)
     document = report.document(image=image, image_id=record.image_id, plan=record.plan.id)
     data = document.as_json()
     write_atomically(record.folder / "smoke.json", json.dumps(data, indent=1) + "\n")
@@ -79,3 +82,31 @@ def smoke_record(
         store.save(finished)
     report.raise_for_failures()
     return finished, document
+
+
+def _without_faults_of_the_base(report: SmokeReport, record: BuildRecord, engine: Engine, *, say: Say) -> SmokeReport:
+    """The report, in which a check that fails in the image that was extended as well is of that image, and says so.
+
+    Only checks of the container contract and of the base's own components are tried there.
+    """
+    catalog, plan, before = load_catalog(), record.plan, record.probe.get("base")
+    held = {CONTRACT, *(component.name for component in plan.components if component.provider == BASE)}
+    failed = [row for row in report.rows if row.outcome == "failed" and row.component in held]
+    if not before or not failed:
+        return report
+    say(f"trying the {len(failed)} failed checks in the base image")
+    looked = base.look(engine, before["image_id"], plan, catalog, say=say)
+    # The base image has neither the user's files nor the variables and components of the plan.
+    components = [each.as_json() for each in plan.components if each.provider == BASE]
+    own = {**plan.as_json(), "components": components, "environment": {}, "user": {}}
+    again = smoking.smoke(
+        engine.client.path,
+        before["image_id"],
+        own,
+        looked,
+        record.folder / "base",
+        gpus=engine.gpus,
+        only=[f"{row.component}::{row.check}" for row in failed],
+        folders={name: folder.path for name, folder in catalog.components.items()},
+    )
+    return smoking.excused(report, again)

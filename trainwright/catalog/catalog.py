@@ -13,19 +13,15 @@ from typing import Generic, TypeVar
 
 from trainwright.catalog.checks import check_lines, check_provable, refuse_old_layout
 from trainwright.catalog.component import BuildTarget, Component, ComponentFolder, Provider
-from trainwright.catalog.image_line import LINE_FILE, ImageLine, Line, Selection, version_key
+from trainwright.catalog.image_line import BASE, LINE_FILE, ImageLine, Line, Selection, version_key
 from trainwright.catalog.incompatibilities import RuleBook
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir, own_catalog, templates_dir
 from trainwright.core.records import parse_record
 
-# A provider of every component: the base image contains it, so nothing is installed.
-BASE = "base"
-IN_BASE = Provider(
-    about="the base image already contains it",
-    unchecked="the publisher of the base image states its version",
-)
+# What a component of the base image must be if its version is claimed: by the name of the image, or with --set.
+IN_BASE = Provider(about="the base image contains it; its build looks for it there", expect={"version": "{version}"})
 
 
 V = TypeVar("V")

@@ -28,6 +28,8 @@ from trainwright.site.apt_sources import DEBIAN_SUITES
 
 Status = Literal["supported", "unmaintained", "end-of-support"]
 BaseKind = Literal["debian", "nvidia", "dlc"]
+# A provider of every component: the base image contains it, so nothing is installed.
+BASE = "base"
 # In the folder of a line, images/<framework>/<line>, beside its rendered Dockerfile.
 LINE_FILE = "line.yaml"
 LOCK_FILE = "lock.json"
@@ -47,13 +49,20 @@ class Selection(Record):
     """One component of an image line: who provides it, in which version.
 
     ``packages`` are Python requirements with exact versions (``torch==2.6.0``) that the component installs;
-    ``index`` names a further Python package index that holds them.
+    ``index`` names a further Python package index that holds them. Only what the base image holds may have no version:
+    the build looks whether it is there, and which version; a version is a claim that the build checks.
     """
 
     provider: Name
-    version: AnyVersion
+    version: AnyVersion | Literal[""] = ""
     packages: tuple[Pin, ...] = ()
     index: Url | None = None
+
+    @model_validator(mode="after")
+    def _says_its_version(self) -> Selection:
+        if not self.version and self.provider != BASE:
+            raise ValueError(f"key 'version' is missing: only a component of the provider {BASE} may omit it")
+        return self
 
 
 class LineBase(Record):

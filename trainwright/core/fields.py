@@ -17,7 +17,7 @@ from trainwright.core.text import LONGEST_VALUE, trouble
 
 # Flags and files alike: 2.6.0, 2.13.0+cpu, 2.8.3-1, a git revision that begins with a digit.
 VERSION = r"[0-9][0-9A-Za-z.+_-]{0,63}"
-_PACKAGE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+PACKAGE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 _EXTRAS = r"(\[[A-Za-z0-9._,-]{0,127}\])?"
 _BOUND = r" ?(===?|!=|<=|>=|<|>|~=) ?[0-9A-Za-z.*+!_-]{1,64}"
 
@@ -112,9 +112,9 @@ Cuda = Annotated[str, Field(pattern=r"^(cpu|[0-9]{1,2}\.[0-9]{1,2})$")]
 Capability = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]  # of a GPU
 Os = Annotated[str, Field(pattern=r"^[a-z]{1,32}-[0-9.]{1,16}$")]
 Day = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
-PackageName = Annotated[str, Field(pattern=rf"^{_PACKAGE}$")]
-Pin = Annotated[str, Field(pattern=rf"^{_PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1,64}}$")]
-Constraint = Annotated[str, Field(pattern=rf"^{_PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$")]
+PackageName = Annotated[str, Field(pattern=rf"^{PACKAGE}$")]
+Pin = Annotated[str, Field(pattern=rf"^{PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1,64}}$")]
+Constraint = Annotated[str, Field(pattern=rf"^{PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$")]
 Platform = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}-manylinux_2_[0-9]{1,3}$")]
 FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$")]
 PythonFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,246}\.(whl|tar\.gz|tar\.bz2|zip)$")]

@@ -8,10 +8,12 @@ from typing import Literal
 
 from pydantic import Field
 
+from trainwright.catalog.image_line import BASE
 from trainwright.core.errors import EngineError
 from trainwright.core.records import Record
 from trainwright.plan.plan import LABEL, Plan
 from trainwright.sagemaker.dlc import FRAMEWORKS, load_dlc
+from trainwright.sagemaker.dlc_contents import contents_of
 
 # account.dkr.ecr.region.amazonaws.com/repository:tag, also with a digest; other partitions have other suffixes.
 ECR = re.compile(
@@ -24,7 +26,8 @@ FactOrigin = Literal["plan", "labels", "name"]
 class ImageFacts(Record):
     """What is known about an image.
 
-    ``components`` is null if unknown (an AWS image that is known by its name only).
+    ``components`` is null if unknown. Of one of AWS's images that nobody has looked into, and of a plan on top of it,
+    they are what AWS's own Dockerfile installs: ``evidence`` names it.
     """
 
     reference: str = Field(description="an image, or the plan that it would be built from")
@@ -37,6 +40,7 @@ class ImageFacts(Record):
     components: Mapping[str, str] | None = Field(description="component → version and provider")
     entry_point: str | None = Field(default=None, description="of code built into the image")
     plan_id: str | None = None
+    evidence: str | None = Field(default=None, description="AWS's Dockerfile that components are from, if any")
 
     @property
     def family(self) -> Literal["pytorch", "tensorflow"] | None:
@@ -83,7 +87,27 @@ def facts_of_plan(plan: Plan) -> ImageFacts:
     """Return the facts about the image that this plan builds."""
     facts = facts_of_labels(plan.tags[0], plan.labels, "plan")
     assert facts is not None  # every plan labels its framework
-    return facts
+    if plan.base.kind != "dlc":
+        return facts
+    held, evidence = _held(str(plan.base.image))
+    own = {c.name: f"{c.version} ({c.provider})" for c in plan.components if c.provider != BASE}
+    # Versions of the base that the plan states are its name's or the user's.
+    return facts.model_copy(
+        update={"components": None if held is None else held | own | dict(facts.components or {}), "evidence": evidence}
+    )
+
+
+def _held(reference: str) -> tuple[dict[str, str] | None, str | None]:
+    """The components in one of AWS's images by AWS's own Dockerfile, and which that is; None if neither is known."""
+    found = contents_of(reference)
+    if found is None:
+        return None, None
+    held = {
+        "python": "",
+        "pytorch" if "pytorch" in found.repository else "tensorflow": found.version,
+        **found.components,
+    }
+    return {name: f"{version} ({BASE})" for name, version in held.items()}, found.source
 
 
 def facts_of_name(reference: str) -> ImageFacts | None:
@@ -105,6 +129,7 @@ def facts_of_name(reference: str) -> ImageFacts | None:
     if image.cuda is not None:
         cuda = f"{image.cuda[2:-1]}.{image.cuda[-1]}"
     python = None if image.python in (None, "py2", "py3") else f"{str(image.python)[2]}.{str(image.python)[3:]}"
+    held, evidence = _held(f"{repository}:{image.tag}")
     return ImageFacts(
         reference=reference,
         origin="name",
@@ -113,7 +138,8 @@ def facts_of_name(reference: str) -> ImageFacts | None:
         cuda=cuda,
         python=python,
         base=image.os,
-        components=None,
+        components=held,
+        evidence=evidence,
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
-from trainwright.catalog.image_line import version_key
+from trainwright.catalog.image_line import BASE, version_key
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.estimator.image import ECR, ImageFacts
 from trainwright.estimator.rules_distribution import SDK
@@ -16,7 +16,7 @@ from trainwright.sagemaker.dlc import load_dlc
 from trainwright.sagemaker.instances import Instance
 from trainwright.sagemaker.toolkit import TOOLKIT
 
-LABELS = "the image's labels, which its build proved"
+LABELS = "the image's labels, which its build proved; AWS's own Dockerfile, if nobody has looked into the image"
 UNKNOWN = Rule(
     code="TW240",
     severity="note",
@@ -192,13 +192,15 @@ def _components(subject: Subject, image: ImageFacts, where: str) -> Iterator[Fin
     needs = list((NEEDS_3 if subject.sdk == 3 else NEEDS).get(launcher, ()))
     if enabled(subject.job.distribution, "smdistributed", "modelparallel"):
         needs.append("smdistributed-modelparallel")
-        if image.family == "tensorflow":
+        there = (image.components or {}).get("smdistributed-modelparallel", "")
+        if image.family == "tensorflow" and not there.endswith(f"({BASE})"):
             yield NO_LAUNCHER.finding(
                 "custom images can contain the model parallel library for PyTorch only", path=where
             )
     missing = [name for name in needs if not image.has(name)]
     for name in missing:
-        yield NO_LAUNCHER.finding(f"{launcher} needs {name}, which is not in the image", path=where)
+        lacks = f"which {image.evidence} does not install" if image.evidence else "which is not in the image"
+        yield NO_LAUNCHER.finding(f"{launcher} needs {name}, {lacks}", path=where)
     module = subject.sdk == 2 and needs_framework_module(launcher)
     if module and image.has("sagemaker-toolkit") and image.family is None:
         yield NO_MODULE.finding(f"{launcher} with a {image.framework} image", path=where)

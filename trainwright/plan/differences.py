@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainwright.catalog.image_line import Selection
+from trainwright.catalog.image_line import BASE, Selection
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.plan.draft import OPEN, Draft
 
@@ -13,7 +13,10 @@ def pinned(draft: Draft) -> dict[str, tuple[str, str]]:
     return {
         name: (own[name].version, chosen.version)
         for name, chosen in draft.selections.items()
-        if name in own and name != draft.line.main and chosen.version not in (own[name].version, OPEN)
+        if name in own
+        and name != draft.line.main
+        and chosen.version not in (own[name].version, OPEN)
+        and own[name].version
     }
 
 
@@ -27,7 +30,7 @@ def flavour(draft: Draft) -> str:
     """What distinguishes the image from its line, as in a tag."""
     own = draft.line.components
     parts = [draft.line.variant] if draft.line.variant else []
-    parts += [name for name in sorted(draft.selections) if name not in own]
+    parts += [name for name, chosen in sorted(draft.selections.items()) if name not in own and chosen.provider != BASE]
     parts += [f"no-{name}" for name in sorted(own) if name not in draft.selections]
     parts += [f"{name}-{chosen.provider}" for name, chosen in provided(draft).items()]
     parts += [f"{name}{version.replace('+', '.')}" for name, (_, version) in sorted(pinned(draft).items())]

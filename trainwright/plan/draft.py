@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import BuildTarget
-from trainwright.catalog.image_line import ImageLine, Line, Selection, begins, cuda_tag, version_key
+from trainwright.catalog.image_line import BASE, ImageLine, Line, Selection, begins, cuda_tag, version_key
 from trainwright.catalog.incompatibilities import Composition, Fact
-from trainwright.plan.extend import extended
+from trainwright.plan.extend import extended, with_evidence
 from trainwright.plan.request import Request
 
 USER = "user"
@@ -47,9 +47,13 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     """
     if request.base == "dlc" and entry.line.base.kind != "dlc":
         entry = extended(entry) or entry
+    entry = with_evidence(entry)
     line = entry.line
     chosen = {n: s for n, s in line.components.items() if n not in request.without}
     chosen |= {name: line.options[name] for name in request.with_ if name in line.options}
+    if request.base == "dlc":  # the build looks whether the base image has it
+        asked = (name for name in request.with_ if name not in chosen and name in catalog.components)
+        chosen |= {name: Selection(provider=BASE) for name in asked}
     if request.user.requirements or request.user.code or USER in request.with_:
         chosen[USER] = Selection(provider="files", version="1")
     catalog.check_references(entry, chosen)
@@ -64,6 +68,9 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         if has is None or same_version(has.version, wanted):
             continue
         component = catalog.components[name].component
+        if has == Selection(provider=BASE) and request.base == "dlc":
+            chosen[name] = Selection(provider=BASE, version=wanted)  # the build looks whether it is so
+            continue
         if wanted in component.providers:
             _provide(catalog, chosen, name, wanted, target_of(line, version))
             continue
@@ -173,6 +180,9 @@ def facts_of(request: Request, draft: Draft) -> Composition:
     components: dict[str, Fact] = {}
     packages: dict[str, Fact] = {}
     for name, selection in draft.selections.items():
+        unknown = Selection(provider=BASE) in (selection, line.components.get(name))
+        if unknown and request.base == "dlc" and name not in pins:
+            continue  # nobody knows it yet, and rules are for images of one's own
         own = {**line.options, **line.components}.get(name, selection)
         added = frozenset({f"--with {name}"} if name in request.with_ and name not in line.components else ())
         if name in pins and selection.provider != pins[name] and not same_version(own.version, pins[name]):
@@ -182,13 +192,13 @@ def facts_of(request: Request, draft: Draft) -> Composition:
             words = frozenset({f"--set {name}={selection.provider}"})
             components[name] = Fact(selection.version, added=added | words, provider=selection.provider)
         else:
-            has = None if selection.version == OPEN else selection.version
+            has = None if selection.version in (OPEN, "") else selection.version
             components[name] = Fact(has, added=added, provider=selection.provider)
         for requirement in selection.packages:
             package, _, pinned = requirement.partition("==")
             packages[package] = Fact(pinned or None, added=added)
     for name in request.with_:
-        if name not in components:
+        if name not in components and name not in draft.selections:
             words = frozenset({f"--set {name}={pins[name]}"} if name in pins else ())
             components[name] = Fact(pins.get(name), words, added=frozenset({f"--with {name}"}))
     cuda = None if request.cuda is None else cuda_tag(request.cuda)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import Catalog, target_of
-from trainwright.catalog.image_line import begins, cuda_tag
-from trainwright.plan.draft import USER, Draft, facts_of, same_version
+from trainwright.catalog.image_line import BASE, begins, cuda_tag
+from trainwright.plan.draft import Draft, facts_of, same_version
 from trainwright.plan.request import Request
 
 Reason = tuple[str, str]  # constraint, evidence
@@ -83,7 +83,7 @@ def keeps(word: str, draft: Draft) -> bool:
     if flag == "--cuda":
         return line.goes_by_cuda(value)
     if flag == "--with":
-        return value == USER or value in line.components or value in line.options
+        return value in draft.selections or value in line.components or value in line.options
     if flag == "--set":
         name, _, version = value.partition("=")
         has = draft.selections.get(name)
@@ -104,7 +104,8 @@ def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> It
     for name in draft.selections:
         added = {f"--with {name}"} if name in request.with_ and name not in draft.line.components else set()
         chosen = draft.selections[name]
-        for need in (*known[name].requires, *known[name].providers[chosen.provider].requires_for(chosen.version)):
+        needs = (*known[name].requires, *known[name].providers[chosen.provider].requires_for(chosen.version))
+        for need in needs if chosen.provider != BASE else ():  # the publisher of a base image decides what works there
             if need not in offered:
                 gone = {f"--without {n}" for n in request.without if need in stands_for.get(n, ())}
                 fact = (f"{name} requires {need}", f"{name}: {known[name].summary}")

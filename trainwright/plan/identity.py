@@ -27,6 +27,7 @@ from trainwright.plan.plan import Plan
 from trainwright.user.files import NOT_IDENTITY
 
 # The parts of a plan that templates do not see, or that contain the user's folders.
+_OPTIONAL = ("allow_change",)  # part of an id only if it is there
 _UNSEEN = ("id", "tags", "notices", "expect", "probes", "user")
 
 
@@ -72,7 +73,9 @@ def _carried(plan: Plan) -> dict[str, Any]:
         "base": plan.base.os,
         "tools": tool_files(),
         "components": {c.name: [c.files, [(s.package, s.file, s.sha256) for s in c.sources]] for c in plan.components},
-        "user": plan.user.model_dump(mode="json", exclude=set(NOT_IDENTITY)),
+        "user": plan.user.model_dump(
+            mode="json", exclude={*NOT_IDENTITY, *([] if plan.user.allow_change else _OPTIONAL)}
+        ),
     }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import Field
 
 from trainwright.catalog.component import Licence, ProbeStep, SystemPackages
-from trainwright.catalog.image_line import Evidence
+from trainwright.catalog.image_line import BASE, Evidence
 from trainwright.core.records import Record
 from trainwright.user.files import UserFiles
 
@@ -65,8 +65,11 @@ class PlannedSource(Record):
 
 
 class PlannedComponent(Record):
-    """A component of the plan with everything its stages need; ``files``: its folder's files in the build context, mode
-    and sha256 by name."""
+    """A component of the plan with everything its stages need.
+
+    ``files``: its folder's files in the build context, mode and sha256 by name. ``version`` is empty if the base image
+    may have it and nobody has looked yet; in a build record, if it does not have it.
+    """
 
     name: str
     version: str
@@ -196,14 +199,25 @@ def _labels(plan: Plan) -> dict[str, str]:
         f"{LABEL}.python": plan.python,
         f"{LABEL}.base": plan.base.os,
     }
-    for component in plan.components:
-        labels[f"{LABEL}.component.{component.name}"] = f"{component.version} ({component.provider})"
+    labels |= {name: text for component in plan.components for name, text in component_label(component).items()}
     labels |= {f"{LABEL}.loads.{name}": version for name, version in plan.loads.items()}
     if plan.unproven:
         labels[f"{LABEL}.unproven"] = ", ".join(plan.unproven)
     if plan.user.entry_point:
         labels[f"{LABEL}.entry-point"] = plan.user.entry_point
     return labels
+
+
+def component_label(component: PlannedComponent) -> dict[str, str]:
+    """The label of a component; none if its version is not known."""
+    version = f"{component.version} ({component.provider})"
+    return {f"{LABEL}.component.{component.name}": version} if component.version else {}
+
+
+def found_labels(plan: Plan) -> dict[str, str]:
+    """The labels of what was found in the base image, which its Dockerfile does not know."""
+    base = (component for component in plan.components if component.provider == BASE)
+    return {name: text for component in base for name, text in component_label(component).items()}
 
 
 def variant(plan: Plan) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import jinja2
 
-from trainwright.catalog.catalog import BASE, Catalog
-from trainwright.catalog.image_line import version_key
+from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.image_line import BASE, version_key
 from trainwright.catalog.tools import load_tools
 from trainwright.core.errors import RequestError, nearest
 from trainwright.core.paths import templates_dir

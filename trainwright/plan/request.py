@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from trainwright.catalog.image_line import cuda_tag
+from trainwright.catalog.wheel_lock import normalise
 from trainwright.core.errors import RequestError
-from trainwright.core.fields import VERSION
+from trainwright.core.fields import PACKAGE, VERSION
 from trainwright.core.records import Record
 from trainwright.core.text import fits
 from trainwright.plan.words import RequestWords
@@ -58,6 +59,8 @@ class Request(Record):
                 words.append(f"{flag} {shlex.quote(str(path))}")
         if user.entry_point is not None:
             words.append(f"--entry-point {user.entry_point}")
+        if user.allow_change:
+            words.append(f"--allow-change {','.join(user.allow_change)}")
         if user.allow_secrets:
             words.append("--allow-secrets")
         if self.allow_unproven:
@@ -98,6 +101,7 @@ def read_request(words: RequestWords) -> Request:
             words.code,
             words.entry_point,
             allow_secrets=words.allow_secrets,
+            allow_change=_packages(words.allow_change),
             git=words.base is not None and words.base.strip() == "dlc",
         ),
     )
@@ -129,6 +133,14 @@ def _names(flag: str, text: str | None) -> tuple[str, ...]:
     if not all(names):
         raise RequestError(f"{flag} {text!r}: an empty name", remedy=f"For example: {flag} cuda-compiler,rmm")
     return tuple(dict.fromkeys(names))
+
+
+def _packages(text: str | None) -> tuple[str, ...]:
+    """The names of ``--allow-change``, normalised and sorted (PEP 503)."""
+    names = _names("--allow-change", text)
+    if wrong := next((name for name in names if not fits(PACKAGE, name)), None):
+        raise RequestError(f"--allow-change {wrong}: not the name of a Python package")
+    return tuple(sorted({normalise(name) for name in names}))
 
 
 def _pins(words: Iterable[str]) -> tuple[tuple[str, str], ...]:

@@ -5,41 +5,26 @@ Imports neither jinja2 nor docker nor boto3: ``plan`` does not need them if the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Callable
 from typing import Any
 
-from trainwright.catalog import incompatibilities
-from trainwright.catalog.catalog import BASE, Catalog, target_of
-from trainwright.catalog.component import Provider, SystemPackages, fill
-from trainwright.catalog.image_line import ImageLine, Selection, begins, cuda_tag, version_key
-from trainwright.catalog.nvidia_images import image_notice
-from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
+from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.image_line import BASE, ImageLine, Line, begins, cuda_tag, version_key
+from trainwright.catalog.wheel_lock import Lock, platform_of
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.core.text import fits
+from trainwright.plan.assemble import make_plan
 from trainwright.plan.conflict import conflict, offers
-from trainwright.plan.differences import differences, flavour, pinned
-from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
-from trainwright.plan.extend import registry_reference
+from trainwright.plan.differences import pinned
+from trainwright.plan.draft import Draft, is_whole, make_draft
+from trainwright.plan.extend import SMP_FRAMEWORK, published, registry_reference
 from trainwright.plan.fit import objections
-from trainwright.plan.identity import identify
-from trainwright.plan.licences import redistribution
-from trainwright.plan.loaded import expected, loaded, unused
 from trainwright.plan.plan import (
-    CODE,
-    JOB_CONSTRAINTS,
-    Base,
-    Expectation,
     Plan,
-    PlannedComponent,
-    PlannedProbe,
-    PlannedSource,
-    finish,
 )
 from trainwright.plan.request import PROVIDER, Request
 
 BASES = {"debian": "Debian root file system", "nvidia": "nvidia/cuda image", "dlc": "AWS Deep Learning Container"}
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Returns the lock of a draft that is in no image line, if there is one.
 Locks = Callable[[Draft], Lock | None]
 
@@ -71,11 +56,15 @@ def resolve(
             return registry_reference(line.base.image, region)
         return line.base.image or (base_image if line.base.kind == "debian" else None)
 
+    def made(asked: Request, found: Draft, locks: Locks | None) -> Plan:
+        lock, others = _lock_of(found, locks), _others(asked, catalog, found)
+        return make_plan(asked, catalog, found, lock, image=base(found.line), notices=others)
+
     def attempt(other: Request) -> Plan | None:
         try:
             _check_names(other, catalog)
             found = _find(other, catalog)
-            return None if found is None else _make_plan(other, catalog, found, _lock_of(found, None), base)
+            return None if found is None else made(other, found, None)
         except Failure:
             return None
 
@@ -83,9 +72,11 @@ def resolve(
     draft = _find(request, catalog)
     if draft is None:
         _check_pins(request, catalog)
-        raise conflict(request, catalog, [make_draft(request, catalog, entry) for entry in catalog.lines], attempt)
+        more = _entries(request, catalog)[len(catalog.lines_of(request.framework)) :]
+        drafts = [make_draft(request, catalog, entry) for entry in (*catalog.lines, *more)]
+        raise conflict(request, catalog, drafts, attempt)
     try:
-        return _make_plan(request, catalog, draft, _lock_of(draft, locks), base)
+        return made(request, draft, locks)
     except Conflict as refused:
         # No image line is to blame: uv found no packages for what was tried.
         own = [make_draft(request, catalog, entry) for entry in catalog.lines_of(request.framework)]
@@ -106,6 +97,8 @@ def _lock_of(draft: Draft, locks: Locks | None) -> Lock | None:
     """The lock of the line, or if the draft is in no line, the one made for it."""
     if draft.unproven:
         return None if locks is None else locks(draft)
+    if all(chosen.provider == BASE for chosen in draft.line.components.values()):
+        return Lock(python=draft.line.python, platform=platform_of(draft.line.base.os), packages=())
     return Lock.load(draft.entry.lock_path)
 
 
@@ -129,9 +122,18 @@ def _worth(draft: Draft) -> tuple[Any, ...]:
 
 
 def _fitting(request: Request, catalog: Catalog) -> list[Draft]:
-    lines = (entry for entry in catalog.lines_of(request.framework) if _in_question(request, entry.line))
+    lines = (entry for entry in _entries(request, catalog) if _in_question(request, entry.line))
     drafts = (make_draft(request, catalog, entry) for entry in lines)
     return [draft for draft in drafts if next(objections(request, catalog, draft), None) is None]
+
+
+def _entries(request: Request, catalog: Catalog) -> list[Line]:
+    """The image lines of a request's framework, and AWS's containers that it may mean and that have none."""
+    found = list(catalog.lines_of(request.framework))
+    if request.base == "dlc" or (not found and request.framework == SMP_FRAMEWORK):
+        own = {(entry.line.version, entry.line.cuda) for entry in found if entry.line.base.kind == "dlc"}
+        found += [each for each in published(request.framework) if (each.line.version, each.line.cuda) not in own]
+    return found
 
 
 def _in_question(request: Request, line: ImageLine) -> bool:
@@ -144,9 +146,10 @@ def _in_question(request: Request, line: ImageLine) -> bool:
 
 
 def _check_names(request: Request, catalog: Catalog) -> None:
-    if request.framework not in catalog.frameworks():
+    frameworks = [*catalog.frameworks(), SMP_FRAMEWORK]
+    if request.framework not in frameworks:
         raise RequestError(
-            f"no framework {request.framework!r}. {did_you_mean(request.framework, catalog.frameworks())}",
+            f"no framework {request.framework!r}. {did_you_mean(request.framework, frameworks)}",
             remedy="./invoke list shows every image line.",
         )
     if request.base is not None and request.base not in BASES:
@@ -169,7 +172,7 @@ def _check_names(request: Request, catalog: Catalog) -> None:
         both = sorted(set(names) & set(request.without))
         if both:
             raise RequestError(f"{', '.join(both)}: named by both {other} and --without")
-    lines = [entry.line for entry in catalog.lines_of(request.framework)]
+    lines = [entry.line for entry in _entries(request, catalog)]
     version = request.version
     if (
         request.allow_unproven
@@ -200,119 +203,6 @@ def _check_pins(request: Request, catalog: Catalog) -> None:
         )
 
 
-def _make_plan(
-    request: Request, catalog: Catalog, draft: Draft, lock: Lock | None, base: Callable[[ImageLine], str | None]
-) -> Plan:
-    line = draft.line
-    selections = {name: _closed(chosen, lock) for name, chosen in draft.selections.items()}
-    providers = {n: catalog.components[n].component.providers[s.provider] for n, s in selections.items()}
-    owned = _share_out(lock, selections, providers)
-    versions = {name: chosen.version for name, chosen in selections.items()}
-    framework = providers.get(line.main) if line.cuda != "cpu" else None
-    loads = loaded(framework, lock.packages if lock else (), versions) if framework else {}
-    components: list[PlannedComponent] = []
-    environment: dict[str, str] = {}
-    path: list[str] = []
-    notices = list(line.notices)
-    expect: list[Expectation] = []
-    probes: list[PlannedProbe] = []
-    for name, chosen in selections.items():
-        folder, provider = catalog.components[name], providers[name]
-        known = {
-            "version": chosen.version,
-            "cuda": line.cuda,
-            "python": line.python,
-            "framework": line.main,
-            "architectures": " ".join(line.architectures),
-        }
-        values = known | {key: fill(text, known) for key, text in provider.values_for(chosen.version).items()}
-        sources = provider.sources_for(chosen.version, target_of(line, draft.version)) or ()
-        components.append(
-            PlannedComponent(
-                name=name,
-                version=chosen.version,
-                provider=chosen.provider,
-                order=folder.component.order,
-                packages=chosen.packages,
-                index=chosen.index,
-                sources=(*(_source(s) for s in sources), *(_locked(p) for p in owned[name])),
-                values=values,
-                system=_system_packages(provider, line, values),
-                compile_memory_gb=provider.compile_memory_gb,
-                files=folder.files,
-                licence=None if chosen.provider == BASE else provider.licence or folder.component.licence,
-                evidence=line.evidence if name == line.main and not draft.unproven else (),
-            )
-        )
-        environment |= {key: fill(text, values) for key, text in provider.environment.items()}
-        path += [directory for directory in provider.path if directory not in path]
-        told = values | {"code": request.user.code_sha256 or "*"}
-        told |= {library: expected(library, loads) for library in ("nccl", "cudnn")}
-        wanted = provider.expect_for(chosen.version)
-        expect += [Expectation(component=name, fact=fact, value=fill(text, told)) for fact, text in wanted.items()]
-        steps = provider.probe or folder.component.probe if wanted else ()
-        probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
-        if chosen.provider != BASE:
-            notices += [note.says for note in folder.component.notices if note.unless not in selections]
-    notices += _unchecked(selections, providers)
-    notices += unused(line.main, loads, versions)
-    if deleted := image_notice(line.base.image):
-        notices.append(deleted)
-    notices += redistribution(components)
-    if path:
-        # A Deep Learning Container keeps its own PATH.
-        rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
-        environment = {"PATH": ":".join([*path, rest]), **environment}
-    environment |= JOB_CONSTRAINTS
-    if request.user.entry_point:
-        # As AWS's guide to one's own containers sets them, also in front of a Deep Learning Container's PATH.
-        environment = {**environment, "PATH": f"{CODE}:{environment.get('PATH', '${PATH}')}"}
-        environment |= {"SAGEMAKER_PROGRAM": request.user.entry_point, "SAGEMAKER_SUBMIT_DIRECTORY": CODE}
-        notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
-    if request.user.secrets:
-        notices.append(f"because of --allow-secrets, these enter the image: {', '.join(request.user.secrets)}")
-    if line.status != "supported" and draft.version == line.version:
-        notices.append(
-            f"{line.framework} {line.version} is {line.status.replace('-', ' ')}: no fixes come from upstream"
-        )
-    notices += incompatibilities.notices(catalog.rules.rules, facts_of(request, draft))
-    notices += differences(draft, lock)
-    notices += _others(request, catalog, draft)
-    image = base(line)
-    fields: dict[str, Any] = {
-        "framework": line.framework,
-        "version": draft.version,
-        "cuda": line.cuda,
-        "python": line.python,
-        "base": Base(
-            kind=line.base.kind,
-            os=line.base.os,
-            image=image,
-            digest=image.rpartition("@")[2] if image and "@" in image else None,
-            build_image=line.base.build_image if line.base.build_image != image else None,
-        ),
-        "flavour": flavour(draft),
-        "unproven": draft.unproven,
-        "components": tuple(components),
-        "loads": loads,
-        "environment": environment,
-        "notices": tuple(notices),
-        "expect": tuple(expect),
-        "probes": tuple(probes),
-        "user": request.user,
-    }
-    return finish(fields, lambda plan: identify(plan, catalog))
-
-
-def _unchecked(selections: Mapping[str, Selection], providers: Mapping[str, Provider]) -> list[str]:
-    """The versions of a plan that no probe checks, and why."""
-    reasons: dict[str, list[str]] = {}
-    for name, chosen in selections.items():
-        if why := providers[name].unchecked:
-            reasons.setdefault(why, []).append(f"{name} {chosen.version}")
-    return [f"not checked inside the image: {', '.join(found)} ({why})" for why, found in reasons.items()]
-
-
 def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
     """A notice that the request, which has a CUDA version but no framework version, would match others as well."""
     if request.version is not None or request.cuda is None:
@@ -322,52 +212,3 @@ def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
         return []
     named = ", ".join(sorted((v.partition("+")[0] for v in versions), key=version_key, reverse=True))
     return [f"{draft.line.framework} {draft.version} is the newest for {draft.line.cuda_tag}; --version takes {named}"]
-
-
-def _closed(selection: Selection, lock: Lock | None) -> Selection:
-    """A selection whose version follows from the lock, with that version."""
-    if selection.version != OPEN or lock is None:
-        return selection
-    locked = {package.name: package.version for package in lock.packages}
-    return selection.model_copy(update={"version": locked.get(normalise(selection.packages[0]), OPEN)})
-
-
-def _share_out(
-    lock: Lock | None, selections: dict[str, Selection], providers: dict[str, Provider]
-) -> dict[str, list[LockedPackage]]:
-    """Each locked package that a chosen component needs, given to exactly one of them.
-
-    The owner by pattern (the longest match) gets it; otherwise the first component, in the order of layers, that needs
-    it. So CUDA's libraries share one layer, however many components need them.
-    """
-    owned: dict[str, list[LockedPackage]] = {name: [] for name in selections}
-    for package in lock.packages if lock is not None else ():
-        needing = [n for n, chosen in selections.items() if n in package.components and chosen.provider != BASE]
-        if not needing:
-            continue
-        patterns = [
-            (len(pattern), name)
-            for name, provider in providers.items()
-            for pattern in provider.owns
-            if fnmatchcase(package.name, pattern)
-        ]
-        owned[max(patterns)[1] if patterns else needing[0]].append(package)
-    return owned
-
-
-def _locked(package: LockedPackage) -> PlannedSource:
-    return PlannedSource(
-        package=f"{package.name}=={package.version}", file=package.file, sha256=package.sha256, size=package.size
-    )
-
-
-def _source(source: Any) -> PlannedSource:
-    return PlannedSource(**source.model_dump())
-
-
-def _system_packages(provider: Provider, line: ImageLine, values: dict[str, str]) -> SystemPackages:
-    """The distribution packages in the image."""
-    chosen = provider.dnf if line.base.os.startswith("amazonlinux") else provider.apt
-    return SystemPackages(
-        build=tuple(fill(name, values) for name in chosen.build), run=tuple(fill(name, values) for name in chosen.run)
-    )

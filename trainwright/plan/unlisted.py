@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from trainwright.catalog.catalog import BASE, Catalog, target_of
+from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import Provider
-from trainwright.catalog.image_line import version_key
+from trainwright.catalog.image_line import BASE, version_key
 from trainwright.plan.draft import Draft
 
 

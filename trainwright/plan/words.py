@@ -41,6 +41,10 @@ class RequestWords(Words):
         default=None, description="a folder that is baked into /opt/ml/code (an estimator's source_dir is then ignored)"
     )
     entry_point: str | None = Field(default=None, description="the script in --code that `train` runs")
+    allow_change: str | None = Field(
+        default=None,
+        description="Python packages of an extended image that --with-requirements may change, comma-separated",
+    )
     allow_secrets: bool = Field(
         default=False, description="allow files that look like credentials in the image (.env, .netrc, *.pem, ...)"
     )

@@ -49,7 +49,7 @@ class ImageTestData(TypedDict):
     """What the tests of one image need to know.
 
     ``docker`` is the command line client, ``container`` the id of a running container of the image, ``select`` a part
-    of the names of the tests to run (empty: all).
+    of the names of the tests to run (empty: all), ``only`` the tests of a second run (``component::test``; empty: all).
     """
 
     docker: str
@@ -57,6 +57,7 @@ class ImageTestData(TypedDict):
     image: str
     gpus: bool
     select: str
+    only: list[str]
     plan: dict[str, Any]
     probe: dict[str, Any]
 
@@ -241,11 +242,25 @@ def load_data(environment: Mapping[str, str] = os.environ) -> ImageTestData:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep only the tests whose name contains the selected word."""
-    word = load_data()["select"]
-    chosen = [item for item in items if word in _name(item)]
-    config.hook.pytest_deselected(items=[item for item in items if word not in _name(item)])
+    """Keep only the tests whose name contains the selected word, or those of a second run in the base image.
+
+    A test marked ``ours`` is of what Trainwright's own steps do: whether the base image passes it means nothing.
+    """
+    data = load_data()
+    word, only = data["select"], set(data["only"])
+    chosen = [
+        item
+        for item in items
+        if word in _name(item)
+        and (not only or (f"{item.path.parent.name}::{item.name}" in only and not item.get_closest_marker("ours")))
+    ]
+    config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Announce the marker."""
+    config.addinivalue_line("markers", "ours: of what Trainwright's own steps do, also in a base image of another's")
 
 
 def _name(item: pytest.Item) -> str:

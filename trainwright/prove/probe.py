@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from trainwright.catalog.catalog import BASE
+from trainwright.catalog.image_line import BASE
 from trainwright.core.errors import EngineError, ProofFailed
 from trainwright.core.paths import templates_dir
 from trainwright.core.runner import Completed, run
@@ -157,11 +157,13 @@ def differences(plan: Mapping[str, Any], found: Mapping[str, Any]) -> list[Diffe
         *_labels(plan, found),
         *_loader_path(found),
         *_intruders(plan, found),
+        *_changes(plan, found),
     ]
 
 
 def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
     """Expectations that the probes do not meet."""
+    base = {c["name"] for c in plan.get("components", ()) if c.get("provider") == BASE}
     for expected in plan.get("expect", ()):
         component, fact, value = expected["component"], expected["fact"], str(expected["value"])
         facts = found.get("facts", {}).get(component, {})
@@ -175,6 +177,8 @@ def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Differ
         else:
             seen = "no such fact"
             remedy = f"The probe in templates/components/{component}/component.yaml did not find {fact}."
+        if component in base:
+            remedy = f"The base image has it: a later step, such as the user's packages, changed {component}."
         yield Difference(component, fact, value, seen, remedy)
 
 
@@ -226,7 +230,7 @@ def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[
                 variables.get(name, "nothing"),
                 "The image's ENV lines come from the plan: build it again with ./invoke build.",
             )
-    if "FI_PROVIDER" in variables:
+    if "FI_PROVIDER" in variables and variables["FI_PROVIDER"] != found.get("base", {}).get("fi_provider"):
         yield Difference(
             "environment",
             "FI_PROVIDER",
@@ -248,8 +252,9 @@ def _labels(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Diffe
 
 def _loader_path(found: Mapping[str, Any]) -> Iterator[Difference]:
     """Libraries that appear twice on the loader path."""
+    before = found.get("base", {}).get("duplicates", {})
     for library, files in sorted(found.get("duplicates", {}).items()):
-        if library in SINGLE_LIBRARIES:
+        if library in SINGLE_LIBRARIES and files != before.get(library):
             yield Difference(
                 "loader path",
                 library,
@@ -261,7 +266,8 @@ def _loader_path(found: Mapping[str, Any]) -> Iterator[Difference]:
 
 def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
     """What no training image should contain: driver libraries, unrequested compilers, leftovers of the build."""
-    for path in found.get("driver_libraries", ()):
+    before = found.get("base", {})
+    for path in sorted({*found.get("driver_libraries", ())} - {*before.get("driver_libraries", ())}):
         yield Difference(
             "driver", path, "absent", "this file", "The host's driver provides this library; one in the image hides it."
         )
@@ -269,6 +275,8 @@ def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Di
     components = set(providers)
     if not components & COMPILER_COMPONENTS:
         for name, path in sorted(found.get("compilers", {}).items()):
+            if name in before.get("compilers", {}):
+                continue
             yield Difference(
                 "compilers",
                 name,
@@ -276,13 +284,33 @@ def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Di
                 path,
                 "A build package got into the final image: move it from apt.run to apt.build, or use --with compiler.",
             )
-    for kind, paths in sorted(found.get("left_overs", {}).items()):
-        if kind == ROOT_KEYS and providers.get("ssh") == BASE:
+    for kind, every in sorted(found.get("left_overs", {}).items()):
+        paths = [path for path in every if path not in before.get("left_overs", {}).get(kind, ())]
+        if not paths or (kind == ROOT_KEYS and providers.get("ssh") == BASE):
             continue  # AWS's: hosts log in to each other with these
         more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
         yield Difference(
             "left-overs", kind, "none", ", ".join(paths[:3]) + more, f"Remove the {kind} in the step that creates them."
         )
+
+
+def _changes(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
+    """Python packages of the base image that the image has in another version, or no longer: nobody asked for that."""
+    installed: Mapping[str, str] = found.get("distributions", {})
+    sources = [s for c in plan.get("components", ()) if c["name"] != "user" for s in c.get("sources", ())]
+    named = [s.get("package") or (s.get("file") or "").partition("-")[0] for s in sources]
+    own = {re.sub(r"[-_.]+", "-", name.partition("==")[0]).lower() for name in named}
+    allowed = {*own, *(plan.get("user") or {}).get("allow_change", ())}
+    for name, version in sorted(found.get("base", {}).get("distributions", {}).items()):
+        if installed.get(name) != version and name not in allowed:
+            yield Difference(
+                "base image",
+                f"Python package {name}",
+                version,
+                installed.get(name, "none"),
+                f"The user's packages changed {name} of the base image: leave it out of --with-requirements, or allow "
+                f"it: --allow-change {name}",
+            )
 
 
 def _word(value: Any) -> str:

@@ -14,14 +14,15 @@ import tempfile
 import time
 import uuid
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
+from trainwright.catalog.image_line import BASE
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
 from trainwright.core.junit import Outcome
 from trainwright.core.paths import data_root, state_dir, templates_dir
@@ -127,6 +128,7 @@ def smoke(
     *,
     gpus: bool = False,
     select: str | None = None,
+    only: Collection[str] = (),
     folders: Mapping[str, Path] | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float = 1800,
@@ -141,6 +143,7 @@ def smoke(
         report_dir: where ``smoke.xml`` (JUnit) is written.
         gpus: give the container all GPUs; otherwise the checks that need one are skipped.
         select: run only checks whose name (``components/metis/test_metis.py::test_...``) contains this word.
+        only: run only these checks (``component::check``), and none that is marked ``ours``.
         folders: the folder of each component, if it is not the shipped one of that name.
         env: variables for the client (``DOCKER_HOST`` and the like).
         timeout: seconds for all checks together.
@@ -154,7 +157,9 @@ def smoke(
         RequestError: no check's name contains ``select``.
     """
     started = time.monotonic()
-    names = [component["name"] for component in plan.get("components", ())]
+    every = plan.get("components", ())
+    absent = [c["name"] for c in every if c.get("provider") == BASE and not c["version"]]
+    names = [component["name"] for component in every if component["name"] not in absent]
     files, untested = collect(templates_dir(), names, folders)
     report_dir.mkdir(parents=True, exist_ok=True)
     junit = report_dir.absolute() / "smoke.xml"
@@ -166,6 +171,7 @@ def smoke(
             "image": image,
             "gpus": gpus,
             "select": select or "",
+            "only": sorted(only),
             "plan": dict(plan),
             "probe": dict(probe),
         }
@@ -175,13 +181,16 @@ def smoke(
             f"--select {select}: no check of this image matches",
             remedy=f"Use a component ({', '.join([CONTRACT, *names])}) or part of a test's name.",
         )
+    if done.returncode == _NONE_COLLECTED and only:
+        return SmokeReport(image=image, rows=(), seconds=time.monotonic() - started)
     if done.returncode not in _RAN or not junit.is_file():
         raise ProofFailed(
             f"the image tests were not completed (pytest's exit status {done.returncode}): {done.tail(10)}",
             remedy="A file of templates/contract or templates/components is broken, or the engine stopped.",
             output=(done.stdout + done.stderr)[-4000:],
         )
-    rows = [*parse_junit(junit.read_text()), *(() if select else map(_no_tests, untested))]
+    rows = [*parse_junit(junit.read_text()), *(() if select or only else map(_no_tests, untested))]
+    rows += [] if select or only else [_absent(name) for name in absent]
     return SmokeReport(image=image, rows=tuple(rows), seconds=time.monotonic() - started)
 
 
@@ -236,6 +245,24 @@ def _headline(reason: str) -> str:
 def _no_tests(component: str) -> SmokeRow:
     reason = f"templates/components/{component} has no test_*.py"
     return SmokeRow(component=component, check="no tests", outcome="failed", reason=reason, seconds=0.0)
+
+
+def excused(report: SmokeReport, base: SmokeReport) -> SmokeReport:
+    """A report in which the checks that fail in the base image as well are skipped, with that as the reason."""
+    also = {(row.component, row.check) for row in base.rows if row.outcome == "failed"}
+    rows = [
+        row.model_copy(
+            update={"outcome": "skipped", "reason": f"of the base image, where it fails, too: {_headline(row.reason)}"}
+        )
+        if row.outcome == "failed" and (row.component, row.check) in also
+        else row
+        for row in report.rows
+    ]
+    return replace(report, rows=tuple(rows), seconds=report.seconds + base.seconds)
+
+
+def _absent(component: str) -> SmokeRow:
+    return SmokeRow(component=component, check="all", outcome="skipped", reason="not in the base image", seconds=0.0)
 
 
 @contextmanager

@@ -306,11 +306,16 @@ def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dic
     for name, mirror in zip(("apt_mirror", "apt_security_mirror"), machine_mirrors(), strict=True):
         if mirror:
             values[name], sources[name] = mirror, "apt's sources"
-    region = environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or ""
+    region = stated_region(environ) or ""
     values["proxies"] = {kind: value for kind, value in proxies.items() if value}
     values["aws"] = {"region": region} if re.fullmatch(_REGION, region) else {}
     sources |= dict.fromkeys(("proxies", "aws"), "environment")
     return values, {key: where for key, where in sources.items() if values.get(key)}
+
+
+def stated_region(environ: Mapping[str, str] = os.environ) -> str | None:
+    """The AWS region that the environment names, valid or not; a site keeps only a valid one."""
+    return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or None
 
 
 def _read_toml(path: Path) -> dict[str, Any]:

@@ -43,6 +43,7 @@ class UserFiles(Record):
         code_bytes: their size.
         secrets: those that look like credentials, relative to the folder; allowed by ``--allow-secrets``.
         allow_secrets: whether files that look like credentials may enter the image.
+        allow_change: Python packages of an extended image that ``requirements`` may change.
     """
 
     requirements: Path | None = None
@@ -54,6 +55,7 @@ class UserFiles(Record):
     code_bytes: int = 0
     secrets: tuple[str, ...] = ()
     allow_secrets: bool = False
+    allow_change: tuple[str, ...] = ()
 
 
 # Derived from the digests, or specific to this machine: not part of a plan's identity.
@@ -84,6 +86,7 @@ def make_user_files(
     entry_point: str | None,
     *,
     allow_secrets: bool = False,
+    allow_change: tuple[str, ...] = (),
     git: bool = False,
 ) -> UserFiles:
     """Read and check the user's files of a request.
@@ -93,6 +96,7 @@ def make_user_files(
         code: a folder.
         entry_point: the script to run, relative to ``code``.
         allow_secrets: also bake files that look like credentials.
+        allow_change: Python packages of an extended image that the requirements may change.
         git: whether the image has git to fetch a requirement with.
 
     Raises:
@@ -103,7 +107,11 @@ def make_user_files(
             "--code DIR and --entry-point FILE must be used together",
             remedy="For example: --code src --entry-point train.py",
         )
-    fields: dict[str, object] = {"allow_secrets": allow_secrets}
+    if allow_change and requirements is None:
+        raise RequestError(
+            f"--allow-change {','.join(allow_change)}: nothing changes packages without --with-requirements"
+        )
+    fields: dict[str, object] = {"allow_secrets": allow_secrets, "allow_change": allow_change}
     if requirements is not None:
         path = Path(requirements).absolute()
         read_requirements(path, f"--with-requirements {requirements}", git=git)

@@ -22,7 +22,9 @@ def plan(flags: RequestFlags) -> None:
 def plan_text(plan: Plan) -> str:
     """The components in their order, the tags, what else there is to know."""
     cuda = "CPU only" if plan.cuda == "cpu" else f"CUDA {plan.cuda}"
-    rows = [(c.name, c.version, c.provider, _download(c, unlocked=plan.unlocked)) for c in plan.components]
+    rows = [
+        (c.name, c.version or "as found", c.provider, _download(c, unlocked=plan.unlocked)) for c in plan.components
+    ]
     lines = [
         f"{plan.framework} {plan.version}, {cuda}, Python {plan.python}, on {plan.base.image or plan.base.os}",
         f"plan {plan.id}",

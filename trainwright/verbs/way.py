@@ -46,6 +46,7 @@ class State:
         target: where the image is pushed; nowhere without it.
         arguments: of the build: what its base images are called in the engine.
         folder: the build context.
+        base: what was found in the image that is extended.
         held: what is let go of when the context is built, or at the end.
     """
 
@@ -69,6 +70,7 @@ class State:
     arguments: dict[str, str] = field(default_factory=dict)
     folder: Path | None = None
     dockerfile: str = ""
+    base: dict[str, Any] = field(default_factory=dict)
     built: Built | None = None
     probe: dict[str, Any] = field(default_factory=dict)
     record: BuildRecord | None = None
@@ -105,9 +107,11 @@ def resolve(state: State) -> State:
     """From the request to the plan."""
     from trainwright.lock import unproven
     from trainwright.plan import resolve as resolving
+    from trainwright.site.site import stated_region
 
     locks = unproven.make_lock(state.say) if state.to_build else unproven.stored_lock
-    base, region = state.site.base_image, state.site.aws.region
+    # A region that does not exist is refused, not replaced by the default.
+    base, region = state.site.base_image, state.site.aws.region or stated_region()
     return replace(state, plan=resolving.resolve(known(state.request), state.catalog, base, locks, region))
 
 
@@ -167,6 +171,21 @@ def render(state: State) -> State:
     return replace(state, folder=folder, dockerfile=(folder / "Dockerfile").read_text())
 
 
+def look(state: State) -> State:
+    """What one of AWS's containers holds, before it is extended: from here on the plan says that, too."""
+    inputs = known(state.inputs)
+    if inputs.plan.base.kind != "dlc" or state.stages:
+        return state
+    from trainwright.prove import base
+
+    reference = next(image.pinned for image in inputs.images if image.argument == "BASE_IMAGE")
+    reference = state.arguments.get("BASE_IMAGE", reference)
+    looked = base.look(known(state.engine), reference, inputs.plan, state.catalog, say=state.say)
+    base.check_claims(inputs.plan, known(state.request), looked)
+    found = base.with_found(inputs.plan, looked, state.catalog)
+    return replace(state, inputs=replace(inputs, plan=found), base=base.summary(looked))
+
+
 def build(state: State) -> State:
     """From the context to an image without a tag, or to stages of it in the builder's cache."""
     from trainwright.build.build import run_build
@@ -190,7 +209,8 @@ def probe(state: State) -> State:
     from trainwright.build.build import probe_image
 
     again = known(state.options).no_cache
-    found = probe_image(known(state.inputs), known(state.engine), known(state.built), again=again, say=state.say)
+    inputs, engine, built = known(state.inputs), known(state.engine), known(state.built)
+    found = probe_image(inputs, engine, built, base=state.base, again=again, say=state.say)
     return replace(state, probe=found)
 
 
@@ -235,7 +255,7 @@ def push(state: State) -> State:
 
 STEPS: tuple[Step, ...] = (
     *(resolve, gather, check, fetch, render),
-    *(build, probe, tag_and_record, smoke, push),
+    *(look, build, probe, tag_and_record, smoke, push),
 )
 
 

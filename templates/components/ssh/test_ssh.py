@@ -41,6 +41,7 @@ def test_no_key_of_root_in_the_image(probe):
     assert "ssh keys of root" not in probe["left_overs"]
 
 
+@pytest.mark.ours
 def test_nobody_is_trusted_by_his_key_alone(host):
     keys = host.run("cat /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 2>/dev/null").stdout
     assert [line for line in keys.splitlines() if line.strip() and "from=" not in line] == []
@@ -70,6 +71,7 @@ def test_configuration_is_valid(host):
     assert "usepam yes" in settings
 
 
+@pytest.mark.ours
 def test_server_starts_without_host_keys_and_lets_root_in(server, within):
     assert server.rc == 0, server.stderr
     done = within(30, f"{CLIENT} root@127.0.0.1 echo hello")
@@ -77,6 +79,7 @@ def test_server_starts_without_host_keys_and_lets_root_in(server, within):
     assert done.stdout.strip() == "hello"
 
 
+@pytest.mark.ours
 @pytest.mark.usefixtures("server")
 def test_only_the_hosts_of_the_job_are_let_in(host, within, training_job):
     # All of 127/8 is this container's, but only 127.0.0.1 is "this host". The client's key is the same in both tries.

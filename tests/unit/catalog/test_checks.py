@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.catalogs import write_hello
-from trainwright.catalog.catalog import BASE, load_catalog
+from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.component import ProbeStep
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
@@ -136,17 +136,31 @@ def test_every_provider_that_installs_something_is_checked() -> None:
         for provider, entry in folder.component.providers.items()
         if not entry.expect
     }
-    assert {provider for _, provider in unchecked} == {BASE}
+    assert unchecked == set()
 
 
-def test_a_plan_says_which_versions_nobody_checked() -> None:
-    plan = resolve(make_request(framework="huggingface-pytorch", version="2.9.0"), SHIPPED)
+def test_a_plan_says_which_versions_nobody_checked(own: Path) -> None:
+    file = own / "templates" / "components" / "hello" / "component.yaml"
+    file.write_text(file.read_text().replace("expect: {version: '{version}'}", "unchecked: it has no version"))
+    line = read_yaml(images_dir() / "pytorch" / "cpu" / "line.yaml")
+    line["components"]["hello"] = {"provider": "debian", "version": "2.10"}
+    folder = own / "images" / "pytorch" / "cpu"
+    folder.mkdir()
+    (folder / "line.yaml").write_text(yaml.safe_dump(line))
+    (folder / "lock.json").write_text((images_dir() / "pytorch" / "cpu" / "lock.json").read_text())
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
     (notice,) = [notice for notice in plan.notices if "not checked" in notice]
+    assert "hello" in notice
+    assert "it has no version" in notice
+
+
+def test_a_plan_on_an_image_of_aws_says_where_its_knowledge_is_from() -> None:
+    plan = resolve(make_request(framework="huggingface-pytorch", version="2.9.0"), SHIPPED)
+    (notice,) = [notice for notice in plan.notices if "AWS's Dockerfile" in notice]
+    # NCCL_VERSION of pytorch/training/docker/2.9/py3/cu130/Dockerfile.gpu's base at 959ce8a4
     assert "nccl 2.27.7" in notice
-    assert "huggingface" not in notice
-    assert "python" not in notice, "the interpreter is probed in every image"
-    plain = resolve(make_request(framework="pytorch", cuda="cu124"), SHIPPED)
-    assert not [notice for notice in plain.notices if "not checked" in notice]
+    assert plan.component("nccl").version == ""  # type: ignore[union-attr]
+    assert "io.trainwright.component.nccl" not in plan.labels
 
 
 # ---- the user's own code ---------------------------------------------------------------------------------------------

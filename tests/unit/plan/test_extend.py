@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.catalogs import write_line
 from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.catalog.image_line import Selection
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import templates_dir
 from trainwright.plan.extend import registry_reference
@@ -36,6 +37,7 @@ LINE = {
     },
     "evidence": [{"source": "this test", "date": "2026-11-21", "says": "nothing"}],
 }
+SHIPPED = load_catalog()
 EMPTY = {"packages": [], "platform": "x86_64-manylinux_2_28", "python": "3.12", "schema": "trainwright/lock/1"}
 
 
@@ -134,4 +136,82 @@ def test_a_region_without_containers_is_refused() -> None:
 def test_a_line_without_a_container_is_a_conflict(tmp_path: Path) -> None:
     catalog = catalog_of(tmp_path, {"version": "2.8.7"})
     with pytest.raises(Conflict):
-        plan_of(catalog, base="dlc")
+        plan_of(catalog, base="dlc", version="2.8.7")
+
+
+# ---- what is claimed of a container ------------------------------------------------------------------------------
+
+
+def shipped(**words: object) -> Plan:
+    return resolve(make_request(**words), SHIPPED)  # type: ignore[arg-type]
+
+
+def test_only_the_name_of_a_container_is_a_claim() -> None:
+    plan = shipped(framework="pytorch", version="2.13.0", cuda="cu133", base="dlc")
+    claimed = {component.name: component.version for component in plan.components if component.version}
+    assert claimed == {"python": "3.12", "pytorch": "2.13.0", "cuda": "13.3"}
+    assert {(e.component, e.fact) for e in plan.expect} == {(name, "version") for name in claimed}
+    labelled = {name for name in plan.labels if ".component." in name}
+    assert labelled == {f"io.trainwright.component.{name}" for name in claimed}
+    # docker/pytorch/2.13/cuda/uv.lock of aws/deep-learning-containers has no mpi4py (e0ecedea, grep -c: 0).
+    assert plan.component("mpi4py") is None
+    (note,) = [notice for notice in plan.notices if "the build reads what the container holds" in notice]
+    assert "AWS's Dockerfile of 2026-07-22 (f1e622e4) installs efa 1.49.0" in note
+
+
+def test_what_is_asked_of_a_container_waits_for_the_look() -> None:
+    plan = shipped(framework="pytorch", version="2.13.0", base="dlc", with_="metis", set_=("efa=1.50.0",))
+    assert plan.component("metis") is not None
+    assert ("efa", "1.50.0") in {(e.component, e.value) for e in plan.expect}
+    assert plan.tags == shipped(framework="pytorch", version="2.13.0", base="dlc").tags[:1] + plan.tags[1:]
+    with pytest.raises(Conflict):
+        shipped(framework="pytorch", version="2.13.0", base="dlc", set_=("pytorch=2.12.0",))
+
+
+def test_a_wish_never_leads_to_a_container_by_itself() -> None:
+    with pytest.raises(Conflict):
+        shipped(framework="pytorch", cuda="cu113", set_=("openmpi=5.0.7",))
+
+
+@pytest.mark.parametrize(
+    ("words", "image"),
+    [
+        (
+            {"framework": "pytorch", "cuda": "cpu", "version": "2.8.0", "base": "dlc"},
+            "public.ecr.aws/deep-learning-containers/pytorch-training:2.8.0-cpu-py312-ubuntu22.04-sagemaker",
+        ),
+        (
+            {"framework": "pytorch-smp", "version": "2.5.1"},
+            "658645717510.dkr.ecr.us-west-2.amazonaws.com/smdistributed-modelparallel:2.5.1-gpu-py311-cu124",
+        ),
+    ],
+)
+def test_containers_that_no_line_describes(words: dict[str, str], image: str) -> None:
+    plan = shipped(**words)
+    assert plan.base.image == image
+    assert {component.provider for component in plan.components} == {"base"}
+    assert not plan.unlocked
+
+
+def test_packages_of_the_container_are_frozen(tmp_path: Path) -> None:
+    wanted = tmp_path / "wanted.txt"
+    wanted.write_text("einops==0.8.1\n")
+    words = {"framework": "pytorch", "version": "2.13.0", "base": "dlc", "requirements": str(wanted)}
+    held = render_dockerfile(shipped(**words), SHIPPED)
+    assert "pip list" in held
+    assert "--constraints /mnt/base.txt" in held
+    assert "sed -i" not in held
+    freed = render_dockerfile(shipped(**words, allow_change="Numpy,six"), SHIPPED)
+    assert "sed -i -E '/^(numpy|six)==/Id' /mnt/base.txt" in freed
+    with pytest.raises(RequestError, match="torch"):
+        shipped(**words, allow_change="torch")
+    with pytest.raises(RequestError, match="only for images that extend"):
+        shipped(framework="pytorch", cuda="cpu", requirements=str(wanted), allow_change="six")
+    with pytest.raises(RequestError, match="without --with-requirements"):
+        shipped(framework="pytorch", base="dlc", allow_change="six")
+
+
+def test_a_component_may_lack_a_version_only_in_a_base_image() -> None:
+    assert Selection(provider="base").version == ""
+    with pytest.raises(ValueError, match="'version' is missing"):
+        Selection(provider="wheel")

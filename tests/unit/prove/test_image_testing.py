@@ -20,7 +20,7 @@ from trainwright.prove.image_testing import (
     load_data,
 )
 
-DATA = {"docker": "d", "container": "c", "image": "i", "gpus": False, "select": "", "plan": {}, "probe": {}}
+DATA = {"docker": "d", "container": "c", "image": "i", "gpus": False, "select": "", "only": [], "plan": {}, "probe": {}}
 
 
 def client(folder: Path, body: str) -> str:

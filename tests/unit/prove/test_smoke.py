@@ -275,3 +275,18 @@ def test_planted_faults_are_found(tmp_path: Path) -> None:
         "test_library_partitions_a_graph",
     } <= failed
     assert not failed & {"test_learns", "test_gloo_all_reduce_under_torchrun", "test_hostname_shim_is_a_library"}
+
+
+def test_a_check_that_the_base_fails_as_well_is_the_base_s() -> None:
+    def rows(*outcomes: tuple[str, str]) -> smoke.SmokeReport:
+        made = (
+            smoke.SmokeRow(component="contract", check=check, outcome=outcome, reason="no", seconds=0)  # type: ignore[arg-type]
+            for check, outcome in outcomes
+        )
+        return smoke.SmokeReport(image="i", rows=tuple(made), seconds=1)
+
+    ours = rows(("entrypoint", "failed"), ("train", "failed"), ("bash", "passed"))
+    found = smoke.excused(ours, rows(("entrypoint", "failed"), ("train", "passed"), ("bash", "failed")))
+    assert [row.outcome for row in found.rows] == ["skipped", "failed", "passed"]
+    assert found.rows[0].reason == "of the base image, where it fails, too: no"
+    assert found.seconds == 2

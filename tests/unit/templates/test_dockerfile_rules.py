@@ -53,9 +53,8 @@ def test_no_provider_of_libfabric_is_forced(dockerfiles: list[str]) -> None:
 def test_one_entry_point_and_in_the_containers_of_aws_none(dockerfiles: list[str]) -> None:
     for dockerfile in dockerfiles:
         # Theirs makes the host's name from resourceconfig.json, so it stays.
-        own = (
-            []
-            if "sagemaker-toolkit=" in dockerfile and "(base)" in dockerfile
-            else ['["/usr/local/bin/training-init"]']
+        theirs = re.search(
+            r"(?m)^ARG BASE_IMAGE=(763104351884\.|public\.ecr\.aws/deep-learning-containers/)", dockerfile
         )
+        own = [] if theirs else ['["/usr/local/bin/training-init"]']
         assert re.findall(r"(?m)^ENTRYPOINT (.+)", dockerfile) == own

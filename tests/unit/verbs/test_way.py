@@ -32,7 +32,7 @@ def start(**asked: object) -> way.State:
 def test_the_way_reads_as_the_readme_says_it():
     names = [step.__name__ for step in way.STEPS]
     assert names[:5] == ["resolve", "gather", "check", "fetch", "render"]
-    assert names[5:] == ["build", "probe", "tag_and_record", "smoke", "push"]
+    assert names[5:] == ["look", "build", "probe", "tag_and_record", "smoke", "push"]
     assert all(step.__doc__ for step in way.STEPS)
     assert way.upto("gather") == way.STEPS[:2]
 
@@ -124,3 +124,16 @@ def test_the_list_is_read_without_an_engine_or_templates():
     loaded = set(done.stdout.split())
     assert not loaded & {"docker", "jinja2", "boto3", "pydantic"}
     assert Path(way.__file__).name == "way.py"
+
+
+@pytest.mark.parametrize("region", ["mars-1", "eu-north-9", "Mars!"])
+def test_a_region_that_does_not_exist_is_refused(monkeypatch, region):
+    monkeypatch.setenv("AWS_REGION", region)
+    request = make_request(framework="pytorch", version="2.8.0", base="dlc")
+    with pytest.raises(RequestError, match="no Deep Learning Containers in a region"):
+        way.run(way.upto("resolve"), replace(start(), request=request))
+
+
+def test_only_a_container_is_looked_at():
+    gathered = way.run(way.upto("gather"), start())
+    assert way.look(gathered) is gathered

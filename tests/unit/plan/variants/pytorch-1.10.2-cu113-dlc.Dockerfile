@@ -34,7 +34,7 @@ COPY tools/python/ /opt/tools/
 # The image. What changes least comes first.
 FROM os AS final
 
-# ssh 8.2 (base)
+# ssh (base)
 # The container contains a key pair of root that everybody who can pull it has, and trusts it. The key stays, as the hosts
 # of a job log in with it, but from now on only from the addresses of the job's own hosts.
 COPY --chmod=755 components/ssh/job-hosts /usr/lib/openssh/
@@ -55,11 +55,5 @@ WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training org.opencontainers.image.version=1.10.2 io.trainwright.framework=pytorch \
     io.trainwright.framework-version=1.10.2 io.trainwright.cuda=11.3 io.trainwright.python=3.8 io.trainwright.base=ubuntu-20.04 \
-    io.trainwright.component.python="3.8 (base)" io.trainwright.component.ssh="8.2 (base)" io.trainwright.component.efa="1.14.1 (base)" \
-    io.trainwright.component.openmpi="4.1.1 (base)" io.trainwright.component.cuda="11.3 (base)" io.trainwright.component.nccl="2.10.3 (base)" \
-    io.trainwright.component.aws-ofi-nccl="1.1.3 (base)" io.trainwright.component.pytorch="1.10.2 (base)" \
-    io.trainwright.component.torchvision="0.11.3 (base)" io.trainwright.component.boost="1.73.0 (base)" io.trainwright.component.rmm="0.15.0 (base)" \
-    io.trainwright.component.mpi4py="4.1.2 (base)" io.trainwright.component.sagemaker-toolkit="4.8.3 (base)" \
-    io.trainwright.component.metis="5.1.0 (base)" io.trainwright.component.smdistributed-dataparallel="1.4.0 (base)" \
-    io.trainwright.component.smdistributed-modelparallel="1.7.0 (base)" \
+    io.trainwright.component.python="3.8 (base)" io.trainwright.component.cuda="11.3 (base)" io.trainwright.component.pytorch="1.10.2 (base)" \
     org.opencontainers.image.revision="${SOURCE_REVISION}"

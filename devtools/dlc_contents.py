@@ -1,0 +1,103 @@
+"""Makes ``trainwright/sagemaker/dlc_contents.json``: what AWS's Dockerfiles and locks install, a row per image.
+
+The facts file has one entry per Dockerfile that was read. Of several for one image, the latest counts. Its SSH server
+and the training toolkit are in every Dockerfile of a SageMaker training image (checked at each commit that is named),
+without a version of their own in most; all other components are those of the entry.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from trainwright.core.records import parse_record
+from trainwright.sagemaker.dlc_contents import DlcContents
+
+SECTIONS = ("pytorch_sagemaker_gpu", "tensorflow_sagemaker_gpu")
+# Component → key of an entry.
+KEYS = {
+    "efa": "efa",
+    "openmpi": "openmpi",
+    "gdrcopy": "gdrcopy",
+    "nccl": "nccl",
+    "aws-ofi-nccl": "aws_ofi_nccl",
+    "metis": "metis",
+    "rmm": "rmm",
+    "boost": "boost",
+}
+EVERYWHERE = ("ssh", "sagemaker-toolkit")
+# What a lock has that the entry does not repeat: repository, version → component → version. Read at the entry's commit.
+LOCKED = {("tensorflow-training", "2.21.0"): {"mpi4py": "4.1.1"}}
+# The CPU images of main, which have no entries: Dockerfile.cpu and docker/pytorch/<version>/cpu/uv.lock at that commit.
+CPU = {
+    "path": "docker/pytorch/Dockerfile.cpu",
+    "commit": "7b00481ebb",
+    "date": "2026-08-13",
+    "components": {"openmpi": "", "mpi4py": "4.1.1", "ssh": "", "sagemaker-toolkit": "5.1.1"},
+}
+CPU_VERSIONS = ("2.11.0", "2.12.1", "2.13.0")
+
+
+def contents_of_facts(facts: Mapping[str, Any]) -> list[DlcContents]:
+    """A row per image, from the entries of a facts file.
+
+    Raises:
+        KeyError: an entry lacks its source, or a field that every entry has.
+    """
+    latest: dict[tuple[str, str, str | None], DlcContents] = {}
+    for section in SECTIONS:
+        for entry in facts.get(section, ()):
+            row = _row(entry)
+            key = (row.repository, row.version, row.cuda)
+            if key not in latest or latest[key].date <= row.date:
+                latest[key] = row
+    for version in CPU_VERSIONS:
+        row = parse_record(DlcContents, {"repository": "pytorch", "version": version, "cuda": None, **CPU}, version)
+        latest[row.repository, row.version, row.cuda] = row
+    return [latest[key] for key in sorted(latest, key=str)]
+
+
+def _row(entry: Mapping[str, Any]) -> DlcContents:
+    source = entry["source"]
+    own = entry["framework"] == "pytorch" and source["branch"] == "main"
+    repository = "pytorch" if own else f"{entry['framework']}-training"
+    return parse_record(
+        DlcContents,
+        {
+            "repository": repository,
+            "version": entry["framework_version"],
+            "cuda": entry.get("cuda_tag"),
+            "path": source["path"],
+            "commit": source["commit"],
+            "date": str(source["date"]),
+            "components": dict(_components(entry)) | LOCKED.get((repository, entry["framework_version"]), {}),
+        },
+        str(entry["id"]),
+    )
+
+
+def _components(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, key in KEYS.items():
+        if found := entry.get(key):
+            yield name, _number(found.get("version") if isinstance(found, Mapping) else found)
+    if found := entry.get("mpi4py"):
+        yield "mpi4py", str(found).partition("==")[2]
+    locked = entry.get("locked", {})
+    for name in EVERYWHERE:
+        yield name, str(locked.get("sagemaker-training", "")) if name == "sagemaker-toolkit" else ""
+    for library, each in (entry.get("smdistributed") or {}).items():
+        yield f"smdistributed-{library}", str(each["version"])
+
+
+def _number(text: object) -> str:
+    """The version at the beginning of a text (``1.2.0-aws``, ``4.1.7 and 5.0.8``); empty if AWS pins none."""
+    found = re.match(r"\d+(\.\d+)+", str(text or ""))
+    return found.group() if found else ""
+
+
+def contents_text(rows: Sequence[DlcContents]) -> str:
+    """The content of ``dlc_contents.json``: a line per image, so that a change reads well in a review."""
+    lines = ",\n".join(json.dumps(row.model_dump(mode="json")) for row in rows)
+    return f'{{"schema": "trainwright/dlc-contents/1", "images": [\n{lines}\n]}}\n'

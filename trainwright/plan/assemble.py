@@ -1,0 +1,273 @@
+"""The plan of a draft: what each component brings, the facts that the image must have, and what users are told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from trainwright.catalog import incompatibilities
+from trainwright.catalog.catalog import Catalog, target_of
+from trainwright.catalog.component import Provider, SystemPackages, fill
+from trainwright.catalog.image_line import BASE, ImageLine, Selection
+from trainwright.catalog.nvidia_images import image_notice
+from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
+from trainwright.core.errors import RequestError
+from trainwright.plan.differences import differences, flavour
+from trainwright.plan.draft import OPEN, Draft, facts_of
+from trainwright.plan.extend import notes_of
+from trainwright.plan.identity import identify
+from trainwright.plan.licences import redistribution
+from trainwright.plan.loaded import expected, loaded, unused
+from trainwright.plan.plan import (
+    CODE,
+    JOB_CONSTRAINTS,
+    Base,
+    Expectation,
+    Plan,
+    PlannedComponent,
+    PlannedProbe,
+    PlannedSource,
+    finish,
+)
+from trainwright.plan.request import Request
+
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+@dataclass
+class _Parts:
+    """What the components of a plan add to it, in the order of their layers."""
+
+    components: list[PlannedComponent] = field(default_factory=list)
+    environment: dict[str, str] = field(default_factory=dict)
+    path: list[str] = field(default_factory=list)
+    expect: list[Expectation] = field(default_factory=list)
+    probes: list[PlannedProbe] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+def make_plan(
+    request: Request, catalog: Catalog, draft: Draft, lock: Lock | None, *, image: str | None, notices: Sequence[str]
+) -> Plan:
+    """The plan of a draft that is consistent.
+
+    Args:
+        request: what the draft answers.
+        catalog: lines, components and rules.
+        draft: what is chosen.
+        lock: its Python packages; without it the plan has none and cannot be built.
+        image: the reference of the base image, if it comes from a registry.
+        notices: what else to tell the user.
+
+    Raises:
+        RequestError: the user's files or flags do not fit what is chosen.
+    """
+    line = draft.line
+    selections = {name: _closed(chosen, lock) for name, chosen in draft.selections.items()}
+    providers = {n: catalog.components[n].component.providers[s.provider] for n, s in selections.items()}
+    versions = {name: chosen.version for name, chosen in selections.items()}
+    framework = providers.get(line.main) if line.cuda != "cpu" else None
+    loads = loaded(framework, lock.packages if lock else (), versions) if framework else {}
+    found = {library: expected(library, loads) for library in ("nccl", "cudnn")}
+    found["code"] = request.user.code_sha256 or "*"
+    parts = _parts(catalog, draft, selections, _share_out(lock, selections, providers), found)
+    told = [*line.notices, *notes_of(line), *parts.notices, *_unchecked(selections, providers)]
+    told += unused(line.main, loads, versions)
+    if deleted := image_notice(line.base.image):
+        told.append(deleted)
+    told += redistribution(parts.components)
+    environment = parts.environment
+    if parts.path:
+        # A Deep Learning Container keeps its own PATH.
+        rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
+        environment = {"PATH": ":".join([*parts.path, rest]), **environment}
+    environment |= JOB_CONSTRAINTS
+    if request.user.entry_point:
+        # As AWS's guide to one's own containers sets them, also in front of a Deep Learning Container's PATH.
+        environment = {**environment, "PATH": f"{CODE}:{environment.get('PATH', '${PATH}')}"}
+        environment |= {"SAGEMAKER_PROGRAM": request.user.entry_point, "SAGEMAKER_SUBMIT_DIRECTORY": CODE}
+    told += _user_notices(request, line)
+    if line.status != "supported" and draft.version == line.version:
+        status = line.status.replace("-", " ")
+        told.append(f"{line.framework} {line.version} is {status}: no fixes come from upstream")
+    told += incompatibilities.notices(catalog.rules.rules, facts_of(request, draft))
+    told += differences(draft, lock)
+    told += notices
+    fields: dict[str, Any] = {
+        "framework": line.framework,
+        "version": draft.version,
+        "cuda": line.cuda,
+        "python": line.python,
+        "base": Base(
+            kind=line.base.kind,
+            os=line.base.os,
+            image=image,
+            digest=image.rpartition("@")[2] if image and "@" in image else None,
+            build_image=line.base.build_image if line.base.build_image != image else None,
+        ),
+        "flavour": flavour(draft),
+        "unproven": draft.unproven,
+        "components": tuple(parts.components),
+        "loads": loads,
+        "environment": environment,
+        "notices": tuple(told),
+        "expect": tuple(parts.expect),
+        "probes": tuple(parts.probes),
+        "user": request.user,
+    }
+    return finish(fields, lambda plan: identify(plan, catalog))
+
+
+def _parts(
+    catalog: Catalog,
+    draft: Draft,
+    selections: Mapping[str, Selection],
+    owned: Mapping[str, list[LockedPackage]],
+    found: dict[str, str],
+) -> _Parts:
+    """What each chosen component adds.
+
+    ``owned`` has each component's locked packages, ``found`` the values of expectations that no component chooses.
+    """
+    line, parts = draft.line, _Parts()
+    for name, chosen in selections.items():
+        folder = catalog.components[name]
+        provider = folder.component.providers[chosen.provider]
+        known = {
+            "version": chosen.version,
+            "cuda": line.cuda,
+            "python": line.python,
+            "framework": line.main,
+            "architectures": " ".join(line.architectures),
+        }
+        values = known | {key: fill(text, known) for key, text in provider.values_for(chosen.version).items()}
+        sources = provider.sources_for(chosen.version, target_of(line, draft.version)) or ()
+        parts.components.append(
+            PlannedComponent(
+                name=name,
+                version=chosen.version,
+                provider=chosen.provider,
+                order=folder.component.order,
+                packages=chosen.packages,
+                index=chosen.index,
+                sources=(*(_source(s) for s in sources), *(_locked(p) for p in owned[name])),
+                values=values,
+                system=_system_packages(provider, line, values),
+                compile_memory_gb=provider.compile_memory_gb,
+                files=folder.files,
+                licence=None if chosen.provider == BASE else provider.licence or folder.component.licence,
+                evidence=line.evidence if name == line.main and not draft.unproven else (),
+            )
+        )
+        parts.environment |= {key: fill(text, values) for key, text in provider.environment.items()}
+        parts.path += [directory for directory in provider.path if directory not in parts.path]
+        # What has no version is not claimed: the build looks for it.
+        wanted = provider.expect_for(chosen.version) if chosen.version else {}
+        parts.expect += [
+            Expectation(component=name, fact=fact, value=fill(text, values | found)) for fact, text in wanted.items()
+        ]
+        steps = provider.probe or folder.component.probe if wanted or provider.expect else ()
+        parts.probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
+        if chosen.provider != BASE:
+            parts.notices += [note.says for note in folder.component.notices if note.unless not in selections]
+    return parts
+
+
+def _user_notices(request: Request, line: ImageLine) -> list[str]:
+    """What the user's own files and flags do to the image.
+
+    Raises:
+        RequestError: a flag does not fit the base.
+    """
+    notices = []
+    if request.user.entry_point:
+        notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
+    if request.user.allow_change:
+        notices.append(_allowed(request, line))
+    if request.user.secrets:
+        notices.append(f"because of --allow-secrets, these enter the image: {', '.join(request.user.secrets)}")
+    return notices
+
+
+# The Python package that is a framework.
+_MAIN_PACKAGES = {"pytorch": "torch", "tensorflow": "tensorflow"}
+
+
+def _allowed(request: Request, line: ImageLine) -> str:
+    """The notice of ``--allow-change``.
+
+    Raises:
+        RequestError: the image does not extend one of AWS's, or the framework itself would change.
+    """
+    names = ", ".join(request.user.allow_change)
+    if line.base.kind != "dlc":
+        raise RequestError(
+            f"--allow-change {names}: only for images that extend another one; here every package is in the lock",
+            remedy="Use --set NAME=VERSION, or an image line with other versions.",
+        )
+    if (main := _MAIN_PACKAGES.get(line.main)) in request.user.allow_change:
+        raise RequestError(
+            f"--allow-change {main}: the image is named by the version of {main}",
+            remedy="Extend the container of another version: --version",
+        )
+    return f"because of --allow-change, --with-requirements may change these packages of the base image: {names}"
+
+
+def _unchecked(selections: Mapping[str, Selection], providers: Mapping[str, Provider]) -> list[str]:
+    """The versions of a plan that no probe checks, and why."""
+    reasons: dict[str, list[str]] = {}
+    for name, chosen in selections.items():
+        if why := providers[name].unchecked:
+            reasons.setdefault(why, []).append(f"{name} {chosen.version}")
+    return [f"not checked inside the image: {', '.join(found)} ({why})" for why, found in reasons.items()]
+
+
+def _closed(selection: Selection, lock: Lock | None) -> Selection:
+    """A selection whose version follows from the lock, with that version."""
+    if selection.version != OPEN or lock is None:
+        return selection
+    locked = {package.name: package.version for package in lock.packages}
+    return selection.model_copy(update={"version": locked.get(normalise(selection.packages[0]), OPEN)})
+
+
+def _share_out(
+    lock: Lock | None, selections: dict[str, Selection], providers: dict[str, Provider]
+) -> dict[str, list[LockedPackage]]:
+    """Each locked package that a chosen component needs, given to exactly one of them.
+
+    The owner by pattern (the longest match) gets it; otherwise the first component, in the order of layers, that needs
+    it. So CUDA's libraries share one layer, however many components need them.
+    """
+    owned: dict[str, list[LockedPackage]] = {name: [] for name in selections}
+    for package in lock.packages if lock is not None else ():
+        needing = [n for n, chosen in selections.items() if n in package.components and chosen.provider != BASE]
+        if not needing:
+            continue
+        patterns = [
+            (len(pattern), name)
+            for name, provider in providers.items()
+            for pattern in provider.owns
+            if fnmatchcase(package.name, pattern)
+        ]
+        owned[max(patterns)[1] if patterns else needing[0]].append(package)
+    return owned
+
+
+def _locked(package: LockedPackage) -> PlannedSource:
+    return PlannedSource(
+        package=f"{package.name}=={package.version}", file=package.file, sha256=package.sha256, size=package.size
+    )
+
+
+def _source(source: Any) -> PlannedSource:
+    return PlannedSource(**source.model_dump())
+
+
+def _system_packages(provider: Provider, line: ImageLine, values: dict[str, str]) -> SystemPackages:
+    """The distribution packages in the image."""
+    chosen = provider.dnf if line.base.os.startswith("amazonlinux") else provider.apt
+    return SystemPackages(
+        build=tuple(fill(name, values) for name in chosen.build), run=tuple(fill(name, values) for name in chosen.run)
+    )
