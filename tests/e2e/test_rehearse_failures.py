@@ -217,11 +217,11 @@ def test_code_in_the_image_disables_the_source_folder(rehearse, variant):
 
 
 def test_code_in_the_image_is_rehearsed_without_an_entry_point(variant, program):
-    own = 'mkdir -p /opt/ml/code && echo \'import os; print("OWN", os.environ["SM_HPS"])\' > /opt/ml/code/own.py'
+    own = 'mkdir -p /opt/ml/code && echo \'import os; print("OWN" + os.environ["SM_HPS"])\' > /opt/ml/code/own.py'
     image = variant(own, "ENV SAGEMAKER_PROGRAM=own.py")
     done = program("rehearse", "--image", image, "--hyperparameters", '{"lr": 0.1}', "--json")
     assert done.code == 0, done.err[-3000:]
-    assert 'OWN {"lr":0.1}' in done.err
+    assert 'OWN{"lr":0.1}' in done.err
     assert done.json["entry_point"] == "own.py"
 
 

@@ -94,7 +94,7 @@ def _line_at(text: str, place: int) -> str:
 
 def _baked_code(facts: JobFacts) -> Cause | None:
     """Code in the image's ``/opt/ml/code``: the toolkit (5.1.1 and newer) logs at INFO that it ignores the job's."""
-    for host in facts.hosts:
+    for host in () if facts.job.baked else facts.hosts:
         if "is not empty, abandoning unzipping" in host.text:
             return Cause(
                 "code-in-image",

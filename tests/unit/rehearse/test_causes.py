@@ -203,6 +203,7 @@ def test_code_in_the_image_is_a_failure_of_a_job_that_succeeds():
     cause = explain(facts(good(text=text)))
     assert cause is not None
     assert cause.id == "code-in-image"
+    assert explain(facts(good(text=text), baked=True)) is None
 
 
 @pytest.mark.parametrize(
