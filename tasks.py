@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from pydantic import Field
-
 from trainwright.cli.flags import CatalogFlag, verb
 from trainwright.cli.program import checked, run, say, use_catalog
-from trainwright.core.records import Words
+from trainwright.core.records import Field, Words
 from trainwright.verbs.namespace import namespace
 
 

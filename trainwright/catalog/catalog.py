@@ -240,11 +240,11 @@ def _read_component(file: Path) -> ComponentFolder:
         raise RequestError(f"{file}: name is {component.name!r} but the folder is {file.parent.name!r}")
     check_provable(component, file)
     providers = {BASE: IN_BASE, **component.providers}
-    return ComponentFolder(component=component.model_copy(update={"providers": providers}), path=file.parent)
+    return ComponentFolder(component=component.replace(providers=providers), path=file.parent)
 
 
 def _read_line(file: Path) -> Line:
-    return Line(line=parse_record(ImageLine, read_yaml(file), str(file)), path=file)
+    return Line(line=ImageLine.read(read_yaml(file), str(file)), path=file)
 
 
 def _read_lines(files: Iterable[Path]) -> list[Line]:

@@ -9,19 +9,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal
-
-from pydantic import StringConstraints, model_validator
+from typing import TYPE_CHECKING
 
 from trainwright.catalog.image_line import Evidence
-from trainwright.core.records import Record
+from trainwright.core.fields import Pattern
+from trainwright.core.records import Checked, Record
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
 # A version range in pip's syntax, such as ">=2.1, <3". Only its form is checked here.
 _RANGE = r"(==|!=|<=|>=|<|>|~=) ?\d+(\.\d+)*(\.\*)?"
-Range = Annotated[str, StringConstraints(pattern=rf"^{_RANGE}( ?, ?{_RANGE})*$")]
+Range = Checked[str, Pattern(rf"^{_RANGE}( ?, ?{_RANGE})*$")]
+CudaRange = Checked[str, Pattern(rf"^(cpu|{_RANGE}( ?, ?{_RANGE})*)$")]
 
 
 class Match(Record):
@@ -37,17 +37,15 @@ class When(Record):
 
     framework: str | None = None
     version: Range | None = None
-    cuda: Range | Literal["cpu"] | None = None
+    cuda: CudaRange | None = None
     python: Range | None = None
     os: tuple[str, ...] = ()
     components: dict[str, Match] = {}
     packages: dict[str, Range] = {}
 
-    @model_validator(mode="after")
-    def _not_empty(self) -> When:
-        if not self.model_fields_set:
+    def __post_init__(self) -> None:
+        if not self.unusual():
             raise ValueError("a rule without conditions would apply to every image")
-        return self
 
 
 class Incompatibility(Record):
@@ -60,11 +58,9 @@ class Incompatibility(Record):
     why: str
     evidence: Evidence
 
-    @model_validator(mode="after")
-    def _one_effect(self) -> Incompatibility:
+    def __post_init__(self) -> None:
         if (self.refuse is None) == (self.notice is None):
             raise ValueError("a rule has either refuse or notice")
-        return self
 
 
 class RuleBook(Record):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import version_key
 from trainwright.core.records import Document
@@ -29,7 +27,7 @@ class LineRow(Document):
 class ListDocument(Document):
     """``list --json``."""
 
-    schema_: Literal["trainwright/list/1"] = Field(alias="schema")
+    schema: Literal["trainwright/list/1"]
     lines: tuple[LineRow, ...]
 
 
@@ -45,7 +43,7 @@ class ComponentRow(Document):
 class ComponentsDocument(Document):
     """``list --components --json``."""
 
-    schema_: Literal["trainwright/components/1"] = Field(alias="schema")
+    schema: Literal["trainwright/components/1"]
     components: tuple[ComponentRow, ...]
 
 

@@ -8,7 +8,7 @@
 
 A field is a flag: its description the help, its default the default, its annotation the kind (``bool`` a switch,
 ``tuple`` a flag that may be repeated). A field without a default is positional. An alias names a flag whose word Python
-or pydantic keeps for itself (``with_``, ``json_``).
+keeps for itself (``with_``, ``json_``).
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 from invoke.tasks import Task
-from pydantic import Field
-from pydantic.fields import FieldInfo
+from msgspec.structs import FieldInfo, fields
 
 from trainwright.cli.program import answer, guarded, print_json
-from trainwright.core.records import Record, Words, parse_record
+from trainwright.core.records import Field, Record, Words, parse_record
 
 W = TypeVar("W", bound=Words)
 D = TypeVar("D", bound=Record)
@@ -64,21 +63,21 @@ def arguments(record: type[Words]) -> list[Argument]:
     Raises:
         TypeError: a field has a type that no flag has.
     """
-    made = [_argument(name, field) for name, field in record.model_fields.items()]
+    made = [_argument(field, record.descriptions[field.name]) for field in fields(record)]
     return sorted(made, key=lambda argument: not argument.positional)
 
 
-def _argument(name: str, field: FieldInfo) -> Argument:
-    word = field.alias or name
-    kind = _kind(field.annotation)
-    default = None if field.is_required() else field.get_default()
+def _argument(field: FieldInfo, description: str) -> Argument:
+    word = field.encode_name
+    kind = _kind(field.type)
+    default = None if field.required else field.default
     return Argument(
         names=(word.replace("_", "-"),),
         attr_name=word if "_" in word else None,  # an alias of a name to itself has no end
         kind=kind,
         default=[] if kind is list else default,
-        help=field.description,
-        positional=field.is_required(),
+        help=description,
+        positional=field.required,
     )
 
 

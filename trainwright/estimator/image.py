@@ -6,10 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
-
 from trainwright.core.errors import EngineError
-from trainwright.core.records import Record
+from trainwright.core.records import Field, Record
 from trainwright.plan.plan import LABEL, Plan
 from trainwright.sagemaker.dlc import FRAMEWORKS, load_dlc
 

@@ -135,5 +135,4 @@ def _input(name: str, given: Any) -> Any:
     if isinstance(given, str):
         return given
     record = channel(name, given)
-    arguments = record.model_dump(exclude_defaults=True, exclude={"s3_data"})
-    return call("TrainingInput", {"s3_data": record.s3_data, **arguments}, 4)
+    return call("TrainingInput", record.unusual(), 4)

@@ -56,7 +56,7 @@ def program(subject: Subject) -> str:
                 "max_wait_time_in_seconds": (job.max_wait or job.max_run) if job.spot else None,
             },
         ),
-        "checkpoint_config": config("CheckpointConfig", job.checkpoint.model_dump() if job.checkpoint else {}),
+        "checkpoint_config": config("CheckpointConfig", job.checkpoint.as_json() if job.checkpoint else {}),
         "networking": config(
             "Networking",
             {

@@ -51,7 +51,7 @@ def make_lock(say: Say) -> Callable[[Draft], Lock]:
 
 def _needs(draft: Draft) -> dict[str, Any]:
     """What a lock of the draft is made from, in the form of an image line."""
-    chosen = {name: selection.model_dump() for name, selection in draft.selections.items()}
+    chosen = {name: selection.as_json() for name, selection in draft.selections.items()}
     return {"components": chosen, "constraints": list(draft.line.constraints), "python": draft.line.python}
 
 

@@ -181,7 +181,7 @@ def _remedy(request: Request, drafts: list[Draft], *, closed: bool, attempt: Att
     if not closed:
         return "Use one of the commands above."
     if not request.allow_unproven:
-        bold = request.model_copy(update={"allow_unproven": True})
+        bold = request.replace(allow_unproven=True)
         if attempt(bold) is not None:
             return (
                 "The catalog has nothing that new. Use one of the commands above, or add an image line beside "
@@ -244,14 +244,12 @@ def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: b
         keep_required: keep what a component requires; otherwise leave out the component.
     """
     line = entry.line
-    offer = request.model_copy(
-        update={
-            "cuda": line.cuda,
-            "version": line.version.split("+", maxsplit=1)[0],
-            "python": None if request.python is None else line.python,
-            "base": None if request.base is None else line.base.kind,
-            "allow_unproven": False,
-        }
+    offer = request.replace(
+        cuda=line.cuda,
+        version=line.version.split("+", maxsplit=1)[0],
+        python=None if request.python is None else line.python,
+        base=None if request.base is None else line.base.kind,
+        allow_unproven=False,
     )
     # Each round removes words or adds components to leave out, so there are at most as many rounds as these.
     for _ in range(len(words_of(request)) + len(catalog.components)):
@@ -282,7 +280,7 @@ def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection]
             pins.append((name, version))
         elif near := _nearest_known(catalog, draft, name, version):
             pins.append((name, near))
-    return offer.model_copy(update={"with_": with_, "without": without, "set_": tuple(pins)})
+    return offer.replace(with_=with_, without=without, set_=tuple(pins))
 
 
 def _nearest_known(catalog: Catalog, draft: Draft, name: str, version: str) -> str | None:

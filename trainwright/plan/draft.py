@@ -66,7 +66,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         # Another minor version of Python would need other files of every package.
         other = INTERPRETER in component.provides and not begins(wanted, line.python)
         if wanted in component.providers[has.provider].versions and not other:
-            chosen[name] = has.model_copy(update={"version": wanted})
+            chosen[name] = has.replace(version=wanted)
         elif request.allow_unproven and can_move(catalog, name, has, line):
             chosen[name] = _moved(has, wanted)
             unproven.append(f"{name} {wanted}")
@@ -109,9 +109,9 @@ def _follow(catalog: Catalog, name: str, selection: Selection, line: ImageLine, 
     # 13.2.86), that version is still right; if they are that version (NCCL 2.30.7), it is unknown until the lock.
     if any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages):
         names = tuple(requirement.partition("==")[0] for requirement in selection.packages)
-        return selection.model_copy(update={"packages": names, "version": OPEN})
+        return selection.replace(packages=names, version=OPEN)
     loose = tuple(f"{r.partition('==')[0]}=={selection.version}.*" for r in selection.packages)
-    return selection.model_copy(update={"packages": loose})
+    return selection.replace(packages=loose)
 
 
 # A version that follows from the lock of an unproven plan.
@@ -124,7 +124,7 @@ def _moved(selection: Selection, version: str) -> Selection:
         f"{name}=={version}" if has == selection.version else f"{name}=={has}"
         for name, _, has in (requirement.partition("==") for requirement in selection.packages)
     )
-    return selection.model_copy(update={"version": version, "packages": packages})
+    return selection.replace(version=version, packages=packages)
 
 
 def same_version(version: str, wanted: str) -> bool:

@@ -39,7 +39,7 @@ def extended(entry: Line) -> Line | None:
     base = LineBase(kind="dlc", os=line.base.os, image=f"{image.repository}:{image.tag}")
     held = {name: Selection(provider=BASE, version=chosen.version) for name, chosen in line.components.items()}
     fields = {"base": base, "components": held, "options": {}, "evidence": (*line.evidence, evidence)}
-    return entry.model_copy(update={"line": line.model_copy(update=fields)})
+    return entry.replace(line=line.replace(**fields))
 
 
 def registry_reference(image: str, region: str | None) -> str:

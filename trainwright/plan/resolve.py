@@ -166,7 +166,7 @@ def _check_pins(request: Request, catalog: Catalog) -> None:
     Raises:
         RequestError: a component of ``--set`` is missing.
     """
-    fitting = _fitting(request.model_copy(update={"set_": ()}), catalog)
+    fitting = _fitting(request.replace(set_=()), catalog)
     for name, version in request.set_ if fitting else ():
         if any(name in draft.selections for draft in fitting):
             continue
@@ -224,7 +224,7 @@ def _make_plan(
             Expectation(component=name, fact=fact, value=fill(text, told)) for fact, text in provider.expect.items()
         ]
         steps = provider.probe or folder.component.probe if provider.expect else ()
-        probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
+        probes += [PlannedProbe(component=name, **step.as_json()) for step in steps]
         if chosen.provider != BASE:
             notices += [note.says for note in folder.component.notices if note.unless not in selections]
     notices += _unchecked(selections, providers)
@@ -331,7 +331,7 @@ def _closed(selection: Selection, lock: Lock | None) -> Selection:
     if selection.version != OPEN or lock is None:
         return selection
     locked = {package.name: package.version for package in lock.packages}
-    return selection.model_copy(update={"version": locked.get(normalise(selection.packages[0]), OPEN)})
+    return selection.replace(version=locked.get(normalise(selection.packages[0]), OPEN))
 
 
 def _share_out(
@@ -364,7 +364,7 @@ def _locked(package: LockedPackage) -> PlannedSource:
 
 
 def _source(source: Any) -> PlannedSource:
-    return PlannedSource(**source.model_dump())
+    return PlannedSource(**source.as_json())
 
 
 def _system_packages(provider: Provider, line: ImageLine, values: dict[str, str]) -> SystemPackages:

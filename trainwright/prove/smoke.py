@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
 from trainwright.core.junit import Outcome
 from trainwright.core.paths import data_root, state_dir, templates_dir
@@ -58,7 +56,7 @@ class SmokeRow(Document):
 class SmokeDocument(SmokeCounts):
     """``smoke --json``."""
 
-    schema_: Literal["trainwright/smoke/1"] = Field(alias="schema")
+    schema: Literal["trainwright/smoke/1"]
     image: str
     image_id: str
     plan: str
@@ -114,7 +112,7 @@ class SmokeReport:
             "\n".join([f"{len(failed)} image {noun} failed in {self.image}", *lines]),
             remedy=f"The checks are files of templates/ ({components}); smoke.xml in the report folder has more.",
             image=self.image,
-            failed=[row.model_dump() for row in failed],
+            failed=[row.as_json() for row in failed],
         )
 
 

@@ -12,13 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
-from trainwright.core.records import Record, parse_record
+from trainwright.core.fields import Pattern
+from trainwright.core.records import Checked, Field, Record, parse_record
 
 PATH = Path(__file__).with_name("causes.yaml")
 SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"
@@ -38,13 +39,18 @@ _MATTERS = re.compile(
 )
 
 
+CauseId = Checked[str, Pattern(r"^[a-z0-9-]+$")]
+
+
 class KnownCause(Record):
     """A known cause: its patterns, a description, the fix, and the source."""
 
-    id: str = Field(pattern=r"^[a-z0-9-]+$")
-    rank: int = Field(ge=1, le=3, description="3 the cause, 2 likely, 1 a consequence")
-    patterns: tuple[str, ...] = Field(min_length=1)
-    at_least: int = Field(default=1, ge=1, description="lines that must show it; a retry or two is normal")
+    id: CauseId
+    rank: Annotated[int, Meta(ge=1, le=3)] = Field(description="3 the cause, 2 likely, 1 a consequence")
+    patterns: Annotated[tuple[str, ...], Meta(min_length=1)]
+    at_least: Annotated[int, Meta(ge=1)] = Field(
+        default=1, description="lines that must show it; a retry or two is normal"
+    )
     at_the_end: bool = Field(default=False, description="only if it is the last line of the log")
     cause: str
     remedy: str
@@ -57,10 +63,10 @@ class KnownCause(Record):
         return words[self.rank - 1]
 
 
-class KnownRehearsalCause(Record):
+class KnownRehearsalCause(Record, dict=True):
     """A cause in a rehearsed job; the pattern is searched in the whole output of a host, line ends included."""
 
-    id: str = Field(pattern=r"^[a-z0-9-]+$")
+    id: CauseId
     pattern: str
     cause: str
     remedy: str
@@ -82,7 +88,7 @@ class CauseBook(Record):
 class LogLine(Record):
     """A line of the log, without colours."""
 
-    line: int = Field(ge=1)
+    line: Annotated[int, Meta(ge=1)]
     text: str
 
 
@@ -94,14 +100,14 @@ class Diagnosed(Record):
     cause: str
     remedy: str
     source: str
-    count: int = Field(ge=1, description="lines that show it")
+    count: Annotated[int, Meta(ge=1)] = Field(description="lines that show it")
     evidence: tuple[LogLine, ...]
 
 
 class DiagnosisDocument(Record):
     """``diagnose --json``. ``unknown``: no cause was found; ``matters`` then has the lines to look at."""
 
-    schema_: Literal["trainwright/diagnosis/1"] = Field(alias="schema")
+    schema: Literal["trainwright/diagnosis/1"]
     log: str
     lines: int
     unknown: bool

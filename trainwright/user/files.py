@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import MANIFEST
@@ -103,7 +104,7 @@ def make_user_files(
             "--code DIR and --entry-point FILE must be used together",
             remedy="For example: --code src --entry-point train.py",
         )
-    fields: dict[str, object] = {"allow_secrets": allow_secrets}
+    fields: dict[str, Any] = {"allow_secrets": allow_secrets}
     if requirements is not None:
         path = Path(requirements).absolute()
         read_requirements(path, f"--with-requirements {requirements}", git=git)
@@ -120,7 +121,7 @@ def make_user_files(
             "code_bytes": sum(file.size for file in found),
             "secrets": tuple(_secrets(found, folder)),
         }
-    return UserFiles.model_validate(fields)
+    return UserFiles(**fields)
 
 
 def user_requirements(user: UserFiles) -> list[str]:

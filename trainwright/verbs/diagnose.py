@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from trainwright.cli.flags import JsonFlag, emit, verb
+from trainwright.core.records import Field
 
 
 class DiagnoseFlags(JsonFlag):

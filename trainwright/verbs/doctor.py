@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from invoke.exceptions import Exit
-from pydantic import Field
 
 from trainwright.cli.flags import JsonFlag, emit, verb
 from trainwright.cli.program import say
 from trainwright.core.errors import EngineError
+from trainwright.core.records import Field
 
 if TYPE_CHECKING:
     from trainwright.doctor.doctor import DoctorDocument

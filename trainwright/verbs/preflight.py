@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from invoke.exceptions import Exit
-from pydantic import Field
 
 from trainwright.cli.flags import JsonFlag, emit, verb
+from trainwright.core.records import Field
 
 
 class PreflightFlags(JsonFlag):

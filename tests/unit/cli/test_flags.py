@@ -10,11 +10,10 @@ from invoke.collection import Collection
 from invoke.context import Context
 from invoke.exceptions import Exit, ParseError
 from invoke.parser.parser import Parser
-from pydantic import Field
 
 from trainwright.cli.flags import JsonFlag, Verb, arguments, emit, verb
 from trainwright.core.errors import RequestError
-from trainwright.core.records import Document, Words
+from trainwright.core.records import Document, Field, Words
 
 
 class Few(JsonFlag):
@@ -31,7 +30,7 @@ class Few(JsonFlag):
 class Shown(Document):
     """A document."""
 
-    schema_: str = Field(alias="schema")
+    schema: str
     path: str
 
 
