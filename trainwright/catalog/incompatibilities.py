@@ -1,15 +1,18 @@
 """Incompatibilities beyond single lines: ``templates/rules.yaml`` as typed data, and which rules apply to an image.
 
-``packaging`` is imported only if a rule has a range to compare.
+``packaging`` is imported only for versions that are more than numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from trainwright.catalog.image_line import Evidence
 from trainwright.core.fields import Pattern
@@ -44,7 +47,7 @@ class When(Record):
     packages: dict[str, Range] = {}
 
     def __post_init__(self) -> None:
-        if not self.unusual():
+        if not any(getattr(self, name) for name in self.__struct_fields__):
             raise ValueError("a rule without conditions would apply to every image")
 
 
@@ -71,8 +74,7 @@ class RuleBook(Record):
     rules: tuple[Incompatibility, ...] = ()
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """A fact about an image, and the words of the request that cause it (none if the line does).
 
     ``words`` decide its version, which is ``otherwise`` without them; ``added`` are the words that add it.
@@ -85,8 +87,7 @@ class Fact:
     provider: str | None = None
 
 
-@dataclass(frozen=True)
-class Composition:
+class Composition(Struct, frozen=True):
     """What an image would consist of; an unknown version is ``None`` and is in no range."""
 
     framework: Fact
@@ -94,8 +95,8 @@ class Composition:
     cuda: Fact
     python: Fact
     os: Fact
-    components: Mapping[str, Fact] = field(default_factory=dict)
-    packages: Mapping[str, Fact] = field(default_factory=dict)
+    components: Mapping[str, Fact] = {}
+    packages: Mapping[str, Fact] = {}
 
 
 def broken(rules: tuple[Incompatibility, ...], facts: Composition) -> Iterator[tuple[Incompatibility, frozenset[str]]]:
@@ -142,7 +143,30 @@ def within(version: str | None, wanted: str) -> bool:
     """Whether a version is in a range; ``cpu`` matches only itself."""
     if version is None or not version[:1].isdigit() or not wanted.lstrip("=!<>~ ")[:1].isdigit():
         return version == wanted
-    return bool(_range(wanted).contains(version, prereleases=True))
+    if not version.isascii() or not all(part.isdigit() for part in version.split(".")):
+        return bool(_range(wanted).contains(version, prereleases=True))
+    release = _numbers(version)
+    return all(_holds(release, sign, _numbers(bound), bool(star)) for sign, bound, star in _CLAUSE.findall(wanted))
+
+
+_CLAUSE = re.compile(r"(==|!=|<=|>=|<|>|~=) ?([0-9]+(?:\.[0-9]+)*)(\.\*)?")
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    **{"==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge},
+    **{"<": operator.lt, ">": operator.gt, "~=": operator.ge},
+}
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
+def _holds(release: tuple[int, ...], sign: str, bound: tuple[int, ...], star: bool) -> bool:
+    """Whether a release meets a bound of a range, as ``packaging`` has it, which takes longer to load than a plan."""
+    length = max(len(release), len(bound))
+    has, limit = (each + (0,) * (length - len(each)) for each in (release, bound))
+    if star:
+        return (has[: len(bound)] == bound) == (sign == "==")
+    return _ORDERS[sign](has, limit) and (sign != "~=" or has[: len(bound) - 1] == bound[:-1])
 
 
 @lru_cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, Line, Selection, begins, cuda_tag, version_key
@@ -14,8 +14,7 @@ USER = "user"
 INTERPRETER = "interpreter"
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """An image line, adapted to a request.
 
     ``version`` is the framework's, ``selections`` are the chosen components in the order of their layers, and

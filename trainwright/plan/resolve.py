@@ -114,7 +114,8 @@ def _worth(draft: Draft) -> tuple[Any, ...]:
 
 
 def _fitting(request: Request, catalog: Catalog) -> list[Draft]:
-    lines = (entry for entry in catalog.lines_of(request.framework) if _in_question(request, entry.line))
+    version = None if request.allow_unproven else request.version
+    lines = (entry for entry in catalog.lines_of(request.framework, version) if _in_question(request, entry.line))
     drafts = (make_draft(request, catalog, entry) for entry in lines)
     return [draft for draft in drafts if next(objections(request, catalog, draft), None) is None]
 
@@ -146,13 +147,9 @@ def _check_names(request: Request, catalog: Catalog) -> None:
         both = sorted(set(names) & set(request.without))
         if both:
             raise RequestError(f"{', '.join(both)}: named by both {other} and --without")
-    lines = [entry.line for entry in catalog.lines_of(request.framework)]
     version = request.version
-    if (
-        request.allow_unproven
-        and version
-        and not any(begins(line.version, version) or is_whole(version, line) for line in lines)
-    ):
+    lines = [entry.line for entry in catalog.lines_of(request.framework)] if request.allow_unproven and version else []
+    if lines and version and not any(begins(line.version, version) or is_whole(version, line) for line in lines):
         newest = max((line.version for line in lines), key=version_key)
         raise RequestError(
             f"--version {version}: not a complete version, so --allow-unproven cannot try it",

@@ -6,9 +6,10 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from msgspec import Struct
 
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import MANIFEST
@@ -17,7 +18,6 @@ from trainwright.core.records import Record
 from trainwright.core.text import fits, hidden, printable
 from trainwright.user.dockerignore import NAME as IGNORE_FILE
 from trainwright.user.dockerignore import IgnoreRules, read_ignore
-from trainwright.user.requirements import read_requirements
 from trainwright.user.secret_files import is_secret
 
 # Caches, version control, environments: never needed by a job.
@@ -61,8 +61,7 @@ class UserFiles(Record):
 NOT_IDENTITY = ("requirements", "code", "code_files", "code_bytes", "secrets", "allow_secrets")
 
 
-@dataclass(frozen=True)
-class FoundFile:
+class FoundFile(Struct, frozen=True):
     """A file for a context: its name relative to the folder, the path of its content, its size in bytes."""
 
     name: str
@@ -106,6 +105,8 @@ def make_user_files(
         )
     fields: dict[str, Any] = {"allow_secrets": allow_secrets}
     if requirements is not None:
+        from trainwright.user.requirements import read_requirements
+
         path = Path(requirements).absolute()
         read_requirements(path, f"--with-requirements {requirements}", git=git)
         fields |= {"requirements": path, "requirements_sha256": _sha256(path)}
@@ -132,6 +133,8 @@ def user_requirements(user: UserFiles) -> list[str]:
     """
     if user.requirements is None:
         return []
+    from trainwright.user.requirements import read_requirements
+
     return read_requirements(user.requirements, f"--with-requirements {user.requirements}", git=True)
 
 

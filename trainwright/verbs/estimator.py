@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from invoke.exceptions import Exit
-
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
-from trainwright.cli.program import artifact, complain, use_catalog
+from trainwright.cli.program import Ended, artifact, complain, use_catalog
 from trainwright.core.records import Field, Words
 
 
@@ -104,7 +102,7 @@ def estimator(flags: EstimatorFlags) -> None:
         complain(estimator_text(found))
         artifact(text)
     if found.exit_code:
-        raise Exit(code=found.exit_code)
+        raise Ended(found.exit_code)
 
 
 def job_words(flags: EstimatorFlags) -> dict[str, Any]:

@@ -10,9 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from trainwright.build.build import Built
@@ -32,8 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """What is known of one image on its way; the first block is what was asked for, the rest what steps found.
 
     Attributes:
@@ -66,14 +68,14 @@ class State:
     started: float = 0.0
     engine: Engine | None = None
     builder: Builder | None = None
-    arguments: dict[str, str] = field(default_factory=dict)
+    arguments: dict[str, str] = {}
     folder: Path | None = None
     dockerfile: str = ""
     built: Built | None = None
-    probe: dict[str, Any] = field(default_factory=dict)
+    probe: dict[str, Any] = {}
     record: BuildRecord | None = None
     pushed: PushDocument | None = None
-    held: ExitStack = field(default_factory=ExitStack)
+    held: ExitStack = msgspec.field(default_factory=ExitStack)
 
 
 Step = Callable[[State], State]

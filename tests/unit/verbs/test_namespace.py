@@ -11,17 +11,16 @@ import pytest
 
 from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.image_line import BaseKind
-from trainwright.cli.flags import Verb
-from trainwright.core.records import Words
+from trainwright.cli.tasks import VerbTask
 from trainwright.plan.words import RequestWords
 from trainwright.sagemaker.job import Job, PlanRequest
 from trainwright.verbs import namespace as collection
 from trainwright.verbs.estimator import JobWords, PlanWords
 from trainwright.verbs.namespace import namespace
 
-VERBS: dict[str, Verb[Words]] = dict(namespace.tasks)
+VERBS: dict[str, VerbTask] = dict(namespace.tasks)
 # What is no verb: what several of them share, and what collects them.
-SHARED = {"way", "__init", "namespace", "request", "documents"}
+SHARED = {"way", "__init", "namespace", "request", "documents", "find"}
 
 
 def test_every_verb_has_its_file_and_every_file_its_verb():
