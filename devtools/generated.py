@@ -1,4 +1,4 @@
-"""Files that are made from others and checked in: Dockerfiles, schemas, the pipeline, the infrastructure."""
+"""Files made from others and checked in: Dockerfiles, schemas, the pipeline, the infrastructure, transcripts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from devtools.architecture import PAGE, architecture_page
 from devtools.infra import infra_template
 from devtools.schemas import schema_of
+from devtools.transcripts import with_transcripts
 from devtools.variants import expectations, shipped_dockerfiles
 from trainwright.build.store import BuildRecord, BuiltDocument
 from trainwright.catalog.listing import ListDocument
@@ -33,6 +34,7 @@ from trainwright.push.documents import PushDocument
 from trainwright.rehearse.documents import RehearsalDocument
 from trainwright.sagemaker.diagnosis import DiagnosisDocument, load_causes
 from trainwright.sagemaker.job import Job
+from trainwright.sources.survey import SourcesDocument
 from trainwright.verbs.documents import BuildDocument, ConflictDocument, FailureDocument, StagesDocument
 
 # Name of a schema -> the record that the verb prints; of `plan-lock` and `job`, the file that is read.
@@ -45,6 +47,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "failure": FailureDocument,
     "conflict": ConflictDocument,
     "list": ListDocument,
+    "sources": SourcesDocument,
     "built": BuiltDocument,
     "explain": ExplainDocument,
     "build": BuildDocument,
@@ -74,6 +77,7 @@ def expected_files() -> dict[Path, str]:
         schema = _compact(schema_of(model))
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     files[ROOT / "docs" / "findings.md"] = _findings_page()
+    files[ROOT / "README.md"] = with_transcripts((ROOT / "README.md").read_text())
     files[PAGE] = architecture_page(PAGE.read_text())
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
     files |= {ROOT / name: text for name, text in default_files(everything).items()}

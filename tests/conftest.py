@@ -63,12 +63,12 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Remove the images that the workers of a run share (``proven``), once the last of them has ended."""
+    """Remove the image that the workers of a run share (``proven``), once the last of them has ended."""
     config = session.config
     if hasattr(config, "workerinput") or "not engine" in config.getoption("markexpr"):
         return
     with suppress(EngineError, OSError):
-        argv = [find_client().path, "rmi", *shared_image.names(os.getpid())]
+        argv = [find_client().path, "rmi", shared_image.name(os.getpid())]
         subprocess.run(argv, capture_output=True, check=False)
 
 

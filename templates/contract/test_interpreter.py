@@ -46,12 +46,15 @@ def test_dependencies_fit_each_other(within):
 
 WHEEL = r"""
 import zipfile
-about = "twsmoke-1.dist-info/"
-with zipfile.ZipFile("/tmp/twsmoke-1-py3-none-any.whl", "w") as wheel:
-    wheel.writestr("twsmoke.py", "value = 42")
-    wheel.writestr(about + "METADATA", "Metadata-Version: 2.1\nName: twsmoke\nVersion: 1\n")
-    wheel.writestr(about + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-    wheel.writestr(about + "RECORD", "".join(about + n + ",,\n" for n in ("METADATA", "WHEEL", "RECORD")))
+def make(name, version, more=""):
+    about = name + "-" + version + ".dist-info/"
+    with zipfile.ZipFile("/tmp/" + name + "-" + version + "-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(name + ".py", "value = 42")
+        said = "Metadata-Version: 2.1\nName: " + name + "\nVersion: " + version + "\n" + more
+        wheel.writestr(about + "METADATA", said)
+        wheel.writestr(about + "WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(about + "RECORD", "".join(about + n + ",,\n" for n in ("METADATA", "WHEEL", "RECORD")))
+make("twsmoke", "1")
 """
 
 
@@ -64,6 +67,23 @@ def test_a_package_can_be_installed_at_start(python, within):
         assert python("import twsmoke; print(twsmoke.value)") == "42"
     finally:
         within(60, "pip3 uninstall -q -y twsmoke; rm -f /tmp/twsmoke-1-py3-none-any.whl")
+
+
+def test_a_job_cannot_replace_the_image_s_packages(python, within):
+    # One line of a requirements.txt could: torchvision brings a torch of its own, on every host, when the job starts.
+    python(
+        WHEEL
+        + 'make("sagemaker_training", "0.0.1")\nmake("twneeds", "1", "Requires-Dist: sagemaker-training==0.0.1\\n")'
+    )
+    try:
+        done = within(60, "pip3 install --no-index --find-links /tmp twneeds")
+        assert done.rc != 0
+        assert "constraint" in done.stdout + done.stderr
+        assert (
+            python("import sagemaker_training.environment as e; print(e.__name__)") == "sagemaker_training.environment"
+        )
+    finally:
+        within(60, "pip3 uninstall -q -y twneeds; rm -f /tmp/tw*.whl /tmp/sagemaker_training-*.whl")
 
 
 def test_environment_is_the_plan_s(host, plan):

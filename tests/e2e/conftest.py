@@ -34,7 +34,6 @@ pytest.register_assert_rewrite("tests.support.push_fixtures")
 
 ROOT = Path(__file__).resolve().parents[2]
 CPU_LINE = ("--framework", "pytorch", "--cuda", "cpu")
-TORCH_JOBS = "torch.distributed.run, mpi4py.MPI, sagemaker_pytorch_container.training, sagemaker_training.cli.train"
 SMALL_LINE = """\
 framework: pytorch
 version: 2.13.0
@@ -150,7 +149,7 @@ def proven(
     program: Callable[..., Finished], docker: Callable[..., str], state: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """The CPU line: the documents of its build (``build``) and smoke run (``smoke``), the name that it keeps until the
-    last test (``kept``), the plans that its tags led to (``tagged``), and the name of a copy to run jobs in (``used``).
+    last test (``kept``), and the plans that its tags led to (``tagged``).
 
     The first worker that asks makes it for all of a test run; its record is in the state folder of each.
     """
@@ -159,8 +158,8 @@ def proven(
     told = shared / "documents.json"
     with locked(shared):
         if not told.is_file():
-            # tests/conftest.py removes them.
-            (kept, used), own = shared_image.names(_run()), {"TRAINWRIGHT_STATE": str(shared)}
+            # tests/conftest.py removes it.
+            kept, own = shared_image.name(_run()), {"TRAINWRIGHT_STATE": str(shared)}
             built = program("build", *CPU_LINE, "--tag", kept, "--json", "--progress", "plain", **own)
             assert built.code == 0, built.err[-4000:]
             # At once, as tests that come after this build the same line, which moves the tags of its plan.
@@ -169,27 +168,11 @@ def proven(
             smoked = program("smoke", "--image", kept, "--json", **own)
             assert smoked.code == 0, smoked.err[-4000:]
             documents = {"build": built.json, "smoke": smoked.json, "kept": kept, "tagged": tagged}
-            documents["used"] = imported_once(docker, kept, TORCH_JOBS, used)
             told.write_text(json.dumps(documents))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STATE", str(state))
         shutil.copytree(shared / "images", state_dir() / "images", dirs_exist_ok=True)
     return dict(json.loads(told.read_text()))
-
-
-def imported_once(docker: Callable[..., str], image: str, modules: str, name: str) -> str:
-    """The image under another name, with the bytecode of some modules: else every container of a job compiles them.
-
-    Args:
-        docker: the engine's client.
-        image: its name.
-        modules: separated by commas.
-        name: of the new image.
-    """
-    with tempfile.TemporaryDirectory(prefix="trainwright-") as context:
-        Path(context, "Dockerfile").write_text(f"FROM {image}\nRUN python -c 'import {modules}'\n")
-        docker("build", "--quiet", "--network", "none", "--tag", name, context)
-    return name
 
 
 def _run() -> int:
@@ -199,8 +182,8 @@ def _run() -> int:
 
 @pytest.fixture(scope="session")
 def cpu_image(proven: dict[str, Any]) -> str:
-    """The CPU image, to run jobs in; what they import is compiled in it."""
-    return str(proven["used"])
+    """The CPU image, to run jobs in."""
+    return str(proven["kept"])
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal
 
 from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.image_line import version_key
+from trainwright.catalog.image_line import Line, begins, version_key
+from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import Document
 
 
@@ -47,14 +49,34 @@ class ComponentsDocument(Document):
     components: tuple[ComponentRow, ...]
 
 
-def lines(catalog: Catalog, framework: str | None = None, tag: str | None = None) -> ListDocument:
-    """A row per image line.
+def select(
+    catalog: Catalog, framework: str | None = None, tag: str | None = None, version: str | None = None
+) -> list[Line]:
+    """Some image lines.
 
     Args:
         catalog: has the lines.
         framework: only lines of this framework.
         tag: only lines that go by this CUDA tag: ``cu124``, ``cpu``.
+        version: only lines of this version, or of versions that begin with it.
+
+    Raises:
+        RequestError: there is no such line.
     """
+    found = [
+        entry
+        for entry in (catalog.lines if framework is None else catalog.lines_of(framework))
+        if (tag is None or entry.line.goes_by_cuda(tag)) and (version is None or begins(entry.line.version, version))
+    ]
+    if not found:
+        known = {f"{entry.line.framework} {entry.line.cuda_tag}" for entry in catalog.lines} | set(catalog.frameworks())
+        asked = " ".join(filter(None, (framework, version, tag)))
+        raise RequestError(f"no image line for {asked}. {did_you_mean(asked, known)}", remedy="./invoke list")
+    return found
+
+
+def lines(catalog: Catalog, entries: Iterable[Line]) -> ListDocument:
+    """A row per image line of the catalog."""
     rows = [
         LineRow(
             framework=entry.line.framework,
@@ -68,8 +90,7 @@ def lines(catalog: Catalog, framework: str | None = None, tag: str | None = None
             components=tuple(sorted(entry.line.components)),
             options=tuple(sorted(entry.line.options)),
         )
-        for entry in (catalog.lines if framework is None else catalog.lines_of(framework))
-        if tag is None or entry.line.goes_by_cuda(tag)
+        for entry in entries
     ]
     return ListDocument(schema="trainwright/list/1", lines=tuple(rows))
 

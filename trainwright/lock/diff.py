@@ -135,7 +135,7 @@ def _python(lock: PlanLock, inputs: Inputs, say: Say) -> Iterable[LockRow]:
     files = [p for p in lock.python_files if p not in (lock.tools or ())]
     say("asking the index for the locked files, and for newer ones")
     offered = addresses(files, lock.python_version, lock.platform, inputs.site, lock.indexes)
-    tools = tool_addresses(lock.tools or (), lock, inputs.site)
+    tools = tool_addresses(lock.tools or (), lock.python_version, inputs.site)
     for package in lock.python_files:
         if package.file not in offered and package.file not in tools:
             yield row("python", package.name, package.file, None, "gone")

@@ -176,7 +176,7 @@ def _wheels(packages: Sequence[Input], lock: PlanLock, folder: Path, site: Site,
     if missing:
         say(f"asking the index for {len(missing)} files")
     found = addresses(others, lock.python_version, lock.platform, site, lock.indexes)
-    found |= tool_addresses(tools, lock, site)
+    found |= tool_addresses(tools, lock.python_version, site)
     wanted = []
     for file, package in missing.items():
         address = found.get(file)

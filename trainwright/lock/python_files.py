@@ -14,14 +14,14 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from trainwright.catalog.tools import PLATFORM, load_tools
+from trainwright.catalog.wheel_lock import LockedPackage
 from trainwright.core.errors import Conflict, SourceError
 from trainwright.lock.wheels import compile_pins, file_name
-from trainwright.plan.plan_lock import LockedPython, PlanLock
 from trainwright.site.site import Site
 
 
 def addresses(
-    packages: Iterable[LockedPython], python: str, platform: str, site: Site, indexes: Sequence[str] = ()
+    packages: Iterable[LockedPackage], python: str, platform: str, site: Site, indexes: Sequence[str] = ()
 ) -> dict[str, str]:
     """The URL of each file that an index (or a folder of the site) offers with the locked checksum, by file name.
 
@@ -47,7 +47,7 @@ def addresses(
     return found
 
 
-def tool_addresses(packages: Iterable[LockedPython], lock: PlanLock, site: Site) -> dict[str, str]:
+def tool_addresses(packages: Iterable[LockedPackage], python: str, site: Site) -> dict[str, str]:
     """The addresses of the files of build tools; see :func:`addresses`.
 
     uv runs with any Python, but its metadata requires a newer one than old images have.
@@ -56,12 +56,12 @@ def tool_addresses(packages: Iterable[LockedPython], lock: PlanLock, site: Site)
         SourceError: no index answers.
     """
     tools = tuple(packages)
-    found = addresses(tools, lock.python_version, PLATFORM, site)
+    found = addresses(tools, python, PLATFORM, site)
     others = [package for package in tools if package.file not in found]
     return found | (addresses(others, load_tools().uv.python, PLATFORM, site) if others else {})
 
 
-def _ask(packages: list[LockedPython], python: str, platform: str, site: Site) -> dict[str, str]:
+def _ask(packages: list[LockedPackage], python: str, platform: str, site: Site) -> dict[str, str]:
     """One query; if a package in it is not available at all, it is split into two of half the size."""
     if not packages:
         return {}

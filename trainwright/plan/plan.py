@@ -41,6 +41,11 @@ class Base(Record):
         return "dnf" if self.os.startswith("amazonlinux") else "apt"
 
 
+# The packages of the image, by which pip and uv install what a job asks for when it starts. The build makes the file.
+CONSTRAINTS = "/etc/trainwright/constraints.txt"
+JOB_CONSTRAINTS = {"PIP_CONSTRAINT": CONSTRAINTS, "UV_CONSTRAINT": CONSTRAINTS}
+
+
 class PlannedSource(Record):
     """One input with its checksum: a Python package (``package`` and ``file``), an archive (``url``) or a file of a
     Debian source package (``package`` and ``file``, no URL: apt knows where).

@@ -16,7 +16,7 @@ from trainwright.catalog.tools import load_tools
 from trainwright.core.errors import RequestError, nearest
 from trainwright.core.paths import templates_dir
 from trainwright.plan.dockerfile import diagram
-from trainwright.plan.plan import PLAN_LABEL, Base, Plan, PlannedComponent
+from trainwright.plan.plan import CONSTRAINTS, JOB_CONSTRAINTS, PLAN_LABEL, Base, Plan, PlannedComponent
 from trainwright.plan.template_faults import REMEDY, template_faults
 from trainwright.site.apt_sources import DEBIAN_SUITES
 
@@ -24,8 +24,8 @@ from trainwright.site.apt_sources import DEBIAN_SUITES
 EPOCH = 1_700_000_000
 WIDTH = 150  # characters of a filled line: mounts, packages, labels
 # Variables that come last: the entry point, which changes often, and bash's start-up file, which inspects the machine
-# that runs the image and must not run during the build.
-LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV"})
+# that runs the image and must not run during the build. The constraints of jobs are none of the build's.
+LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "BASH_ENV", *JOB_CONSTRAINTS})
 # Python 3.6 comes with pip 9 or 18, which support only manylinux1 wheels; 3.7 with pip 19.3 or newer.
 OLDEST_GOOD_PIP = (3, 7)
 # The macros of a component's template that the skeleton calls.
@@ -73,6 +73,7 @@ def render(plan: Plan, catalog: Catalog) -> str:
         text = environment.get_template("Dockerfile.j2").render(
             shared,
             components=parts,
+            constraints=CONSTRAINTS,
             **early,
             python=plan.component("python"),
             run_packages=_packages(plan, "run"),

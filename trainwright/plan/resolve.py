@@ -20,7 +20,16 @@ from trainwright.plan.draft import OPEN, Draft, facts_of, is_whole, make_draft
 from trainwright.plan.extend import registry_reference
 from trainwright.plan.fit import objections
 from trainwright.plan.identity import identify
-from trainwright.plan.plan import Base, Expectation, Plan, PlannedComponent, PlannedProbe, PlannedSource, finish
+from trainwright.plan.plan import (
+    JOB_CONSTRAINTS,
+    Base,
+    Expectation,
+    Plan,
+    PlannedComponent,
+    PlannedProbe,
+    PlannedSource,
+    finish,
+)
 from trainwright.plan.request import Request
 
 BASES = {"debian": "Debian root file system", "nvidia": "nvidia/cuda image", "dlc": "AWS Deep Learning Container"}
@@ -229,6 +238,7 @@ def _make_plan(
         # A Deep Learning Container keeps its own PATH.
         rest = DEFAULT_PATH if line.base.kind != "dlc" else "${PATH}"
         environment = {"PATH": ":".join([*path, rest]), **environment}
+    environment |= JOB_CONSTRAINTS
     if request.user.entry_point:
         environment["SAGEMAKER_PROGRAM"] = request.user.entry_point
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")

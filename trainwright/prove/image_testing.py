@@ -309,6 +309,18 @@ def host(image_test: ImageTestData) -> Iterator[Any]:
         yield opened
 
 
+# What earlier tests imported in this container holds a time instead of a hash (3: PEP 552).
+UNCOMPILED = """
+import importlib.util, json, os, sys
+def compiled(source):
+    kept = importlib.util.cache_from_source(source)
+    return os.path.exists(kept) and open(kept, "rb").read(8)[4] == 3
+files = {name: getattr(module, "__file__", None) or "" for name, module in sys.modules.items()}
+lacking = [n for n, f in files.items() if f.endswith(".py") and "site-packages" in f and not compiled(f)]
+print(json.dumps(sorted(lacking)))
+"""
+
+
 @pytest.fixture(scope="session")
 def within(host: Any) -> Within:
     """``within(seconds, command, *args)``: run a command; fails if it does not finish in time."""
@@ -333,6 +345,18 @@ def python(within: Within) -> Callable[..., str]:
             # The last line of a traceback is the most useful, so it comes first.
             pytest.fail(f"{said.splitlines()[-1] if said else 'no output'}\nexit status {done.rc}:\n{said[-2000:]}")
         return cast(str, done.stdout.strip())
+
+    return run
+
+
+@pytest.fixture
+def uncompiled(python: Callable[..., str], plan: dict[str, Any]) -> Callable[[str], list[str]]:
+    """``uncompiled(script)``: the packages' modules that a script imports and whose bytecode is not in the image."""
+    if plan["base"]["kind"] == "dlc" or plan["python"] == "3.6":  # 3.6: its bytecode does not tell who wrote it
+        pytest.skip("the image's bytecode is not Trainwright's")
+
+    def run(script: str) -> list[str]:
+        return cast(list[str], json.loads(python(script + UNCOMPILED).splitlines()[-1]))
 
     return run
 

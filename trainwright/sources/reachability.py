@@ -95,21 +95,31 @@ def check_sources(inputs: Inputs, engine: Engine, *, seconds: float = SECONDS) -
 
 def sources_of(inputs: Inputs, engine: Engine, seconds: float = SECONDS) -> list[Source]:
     """What a build has to reach; empty if the public package registries are enough."""
+    found = archive_sources(inputs, seconds) + image_sources(inputs, engine)
     asker = _Asker(inputs.site, seconds)
-    found = [
-        Source("archive", archive.file, archive.owner, _places(archive, asker), archive.sha256)
-        for archive in inputs.archives
-        if archive.path is None and archive.urls
-    ]
-    for image in inputs.images:
-        # A folder of images is checked when they are loaded.
-        if inputs.site.image_folder is None and not _has_image(engine, image.pinned):
-            question = partial(_ask_registry, engine, image.pinned)
-            found.append(Source("base image", image.pinned, "the base", ((image.pinned, question),)))
     if found and not inputs.site.no_index:
         indexes = dict.fromkeys(url for package in inputs.python for url in package.indexes)
         found += [Source("index", mask(u), "Python packages", ((mask(u), asker.index(u)),)) for u in indexes]
     return found
+
+
+def archive_sources(inputs: Inputs, seconds: float) -> list[Source]:
+    """The archives that are not on this machine."""
+    asker = _Asker(inputs.site, seconds)
+    return [
+        Source("archive", archive.file, archive.owner, _places(archive, asker), archive.sha256)
+        for archive in inputs.archives
+        if archive.path is None and archive.urls
+    ]
+
+
+def image_sources(inputs: Inputs, engine: Engine) -> list[Source]:
+    """The base images that the engine does not have. A folder of images is checked when they are loaded."""
+    return [
+        Source("base image", i.pinned, "the base", ((i.pinned, partial(_ask_registry, engine, i.pinned)),))
+        for i in inputs.images
+        if inputs.site.image_folder is None and not _has_image(engine, i.pinned)
+    ]
 
 
 def _places(archive: Input, asker: _Asker) -> tuple[tuple[str, Callable[[], str]], ...]:

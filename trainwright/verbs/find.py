@@ -9,7 +9,20 @@ from trainwright.cli.flags import Verb
 
 # Along the way of an image; what needs none comes last.
 NAMES = (
-    *("list", "plan", "explain", "render", "lock", "build", "mirror", "smoke", "rehearse", "push", "pipeline"),
+    *(
+        "list",
+        "plan",
+        "explain",
+        "sources",
+        "render",
+        "lock",
+        "build",
+        "mirror",
+        "smoke",
+        "rehearse",
+        "push",
+        "pipeline",
+    ),
     *("estimator", "preflight", "diagnose", "doctor"),
 )
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
 from trainwright.cli.program import use_catalog
-from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.layout import size, table
 from trainwright.core.records import Field
 
@@ -44,11 +43,8 @@ def list_(flags: ListFlags) -> None:
     from trainwright.catalog.image_line import cuda_tag
     from trainwright.plan.request import parse_cuda
 
-    document = listing.lines(catalog, flags.framework, cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None)
-    if not document.lines:
-        known = {f"{entry.line.framework} {entry.line.cuda_tag}" for entry in catalog.lines} | set(catalog.frameworks())
-        asked = " ".join(filter(None, (flags.framework, flags.cuda)))
-        raise RequestError(f"no image line for {asked}. {did_you_mean(asked, known)}", remedy="./invoke list")
+    tag = cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None
+    document = listing.lines(catalog, listing.select(catalog, flags.framework, tag))
     emit(document, lines_text, as_json=flags.json_)
 
 

@@ -39,6 +39,12 @@ print(loss.item() < 1e-3)
     assert python(script) == "True"
 
 
+def test_bytecode_of_a_step_is_in_the_image(uncompiled):
+    # Otherwise each process of a job compiles some 1,600 modules before its first step.
+    step = "x = torch.ones(1, requires_grad=True); x.sum().backward(); torch.optim.SGD([x], lr=0.1).step()"
+    assert len(uncompiled(f"import torch; {step}")) <= 5  # what a step imports depends on the processor, too
+
+
 def test_numpy_bridge(python):
     # A torch built for numpy 1 warns at import and fails here under numpy 2.
     assert python("import numpy, torch; print(torch.from_numpy(numpy.ones(3)).sum().item())") == "3.0"

@@ -34,6 +34,13 @@ def own_entrypoint(plan):
 
 
 @pytest.mark.usefixtures("own_entrypoint")
+def test_bytecode_is_in_the_image(uncompiled):
+    script = "import importlib, os, sagemaker_training.cli.train\n"
+    script += "importlib.import_module(os.environ['SAGEMAKER_TRAINING_MODULE'].split(':')[0])"
+    assert uncompiled(script) == []
+
+
+@pytest.mark.usefixtures("own_entrypoint")
 def test_a_stop_reaches_the_script(training_job, within, probe):
     assert probe["image"]["entrypoint"] == ["/usr/local/bin/training-init"]
     training_job.prepare({"train.py": STOPPED})

@@ -32,6 +32,11 @@ print(float(loss) < 1e-3)
     assert python(QUIET + script) == "True"
 
 
+def test_bytecode_is_in_the_image(uncompiled):
+    # Otherwise each process of a job compiles some 3,600 modules at its start.
+    assert uncompiled(QUIET) == []
+
+
 def test_keras_model_learns(python):
     script = """
 import numpy

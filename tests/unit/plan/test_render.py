@@ -111,7 +111,11 @@ def test_baked_code_sets_the_program(tmp_path):
     (tmp_path / "train.py").write_text("")
     text = render(cuda="cpu", code=str(tmp_path), entry_point="train.py")
     assert "COPY user/code /opt/ml/code" in text
-    assert "ENV SAGEMAKER_PROGRAM=train.py" in text
+    # After everything that pip or uv installs in the build: the constraints of jobs are not the build's.
+    variables = text.rindex("\nENV ")
+    assert " SAGEMAKER_PROGRAM=train.py\n" in text[variables:]
+    assert " PIP_CONSTRAINT=/etc/trainwright/constraints.txt " in text[variables:]
+    assert text.rindex("pip install") < variables
     assert "SAGEMAKER_PROGRAM" not in render(cuda="cpu")
 
 

@@ -6,6 +6,7 @@ import io
 import os
 import re
 import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -181,3 +182,30 @@ def test_pip_works_from_outside_where_the_tools_have_none(program, tmp_path):
     fake(tmp_path / "opt" / "tools" / "bin" / "pip", 'echo "$@ $PIP_CERT"')
     (tmp_path / "run" / "secrets" / "ca").write_text("x")
     assert program("python/pip", "--version").stdout == f"--version {tmp_path}/run/secrets/ca\n"
+
+
+# ---- bytecode ------------------------------------------------------------------------------------------------------
+
+
+def test_bytecode_is_kept_by_hash(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = tmp_path / "site-packages"
+    (packages / "job").mkdir(parents=True)
+    (packages / "job" / "__init__.py").write_text("from job import part\n")
+    (packages / "job" / "part.py").write_text("answer = 41\n")
+    (packages / "broken.py").write_text("raise OSError('libcuda.so.1 is missing')\n")
+    fake(tmp_path / "bin" / "python3", f'PYTHONPATH={packages} exec {sys.executable} "$@"')
+    done = program("python/bytecode", "job", "job.of_another_version", "broken")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "bytecode: broken cannot be imported: libcuda.so.1 is missing\n"
+    kept = sorted(packages.rglob("*.pyc"))
+    assert [path.name.split(".")[0] for path in kept] == ["broken", "__init__", "part"]
+    # PEP 552: the bits "this file is hash-based" and "check the source".
+    assert {path.read_bytes()[4:8] for path in kept} == {b"\3\0\0\0"}
+    before = {path: path.read_bytes() for path in kept}
+    read = [sys.executable, "-c", "from job.part import answer; print(answer)"]
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    assert subprocess.check_output(read) == b"41\n"
+    assert {path: path.read_bytes() for path in kept} == before  # valid: Python had no reason to write them again
+    part = packages / "job" / "part.py"
+    part.write_text(part.read_text().replace("41", "42"))
+    assert subprocess.check_output(read) == b"42\n"

@@ -10,7 +10,8 @@
 #
 #     base <- ${BASE_IMAGE}
 #     os <- base
-#     tools <- os   final <- os
+#     tools <- os
+#     final <- os + tools
 
 # Build arguments, so that a mirror can replace the registry: docker build --build-arg BASE_IMAGE=...
 ARG BASE_IMAGE=763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:1.10.2-gpu-py38-cu113-ubuntu20.04-sagemaker
@@ -41,8 +42,16 @@ RUN --mount=type=bind,source=components/ssh,target=/mnt,rw \
     rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 \
     && cat /etc/ssh/sshd_config >> /mnt/sshd_config && cat /mnt/sshd_config > /etc/ssh/sshd_config
 
+# What a job installs when it starts may add to these packages, but not change them; docs/images.md has the way out.
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw \
+    mkdir -p /etc/trainwright \
+    && /mnt/uv pip list --python "$(command -v python3)" --break-system-packages --format freeze | grep -vE '^(pip|setuptools|wheel)==' > /etc/trainwright/constraints.txt
+
 # Register all library directories added above with the loader.
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
+ENV PIP_CONSTRAINT=/etc/trainwright/constraints.txt \
+    UV_CONSTRAINT=/etc/trainwright/constraints.txt
+
 WORKDIR /
 ARG SOURCE_REVISION=unknown
 LABEL org.opencontainers.image.title=pytorch-training org.opencontainers.image.version=1.10.2 io.trainwright.framework=pytorch \

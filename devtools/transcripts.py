@@ -1,0 +1,28 @@
+"""What a page shows of verbs that only answer: made by calling them, so that it is what they answer."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import textwrap
+
+from trainwright.core.paths import data_root
+
+# In an indented block: a command line, and what it printed, up to the next one or the end of the block.
+SHOWN = re.compile(r"^    \$ \./invoke ((?:plan|list) .+)\n((?:(?!    \$)(?:    .*)?\n)+)", re.MULTILINE)
+
+
+def with_transcripts(page: str) -> str:
+    """A page with the answers of today below each ``$ ./invoke plan ...`` and ``$ ./invoke list ...``."""
+
+    def answered(shown: re.Match[str]) -> str:
+        argv = [sys.executable, "tasks.py", *shown[1].split()]
+        plain = {**os.environ, "COLUMNS": "120"}
+        done = subprocess.run(argv, cwd=data_root(), env=plain, capture_output=True, text=True, check=False)  # noqa: S603
+        answer = textwrap.indent("\n".join(map(str.rstrip, done.stdout.rstrip().splitlines())), "    ")
+        space = shown[2][len(shown[2].rstrip()) :]
+        return f"    $ ./invoke {shown[1]}\n{answer}{space}"
+
+    return SHOWN.sub(answered, page)
