@@ -12,20 +12,8 @@ from msgspec.structs import fields, force_setattr
 
 from trainwright.core.errors import RequestError
 
-__all__ = [
-    "Checked",
-    "Document",
-    "Field",
-    "Misfit",
-    "MisfitError",
-    "Record",
-    "Table",
-    "Words",
-    "check",
-    "default_of",
-    "parse_record",
-    "read_record",
-]
+__all__ = ["Checked", "Document", "Field", "Misfit", "MisfitError", "Record", "Table", "Words"]
+__all__ += ["check", "default_of", "parse_record", "read_record"]
 
 if TYPE_CHECKING:
     from typing import Annotated as Checked
@@ -80,7 +68,7 @@ class _Kind(msgspec.StructMeta):
 
     def __new__(mcls, name: str, bases: tuple[type, ...], space: dict[str, Any], **config: Any) -> _Kind:
         others, last = bases[:-1], cast(Any, bases[-1])
-        if others and last is not msgspec.Struct:
+        if others:
             # Python takes slots from one class only; of the others, fields and methods are copied.
             bases, own = (last,), space
             space = {"__annotations__": {}}
@@ -94,19 +82,18 @@ class _Kind(msgspec.StructMeta):
         told = {key: value for key, value in space.items() if isinstance(value, _Described)}
         space |= {key: msgspec.field(default=each.default, name=each.alias) for key, each in told.items()}
         made = super().__new__(mcls, name, bases, space, **{"kw_only": True, **config})
-        above = [getattr(base, "descriptions", {}) for base in bases]
-        made.descriptions = {key: text for each in above for key, text in each.items()}
-        made.descriptions |= {key: each.description for key, each in told.items()}
+        made.descriptions = getattr(last, "descriptions", {}) | {key: each.description for key, each in told.items()}
         return made
 
     if not TYPE_CHECKING:
 
         def __call__(cls, /, **given):
             keys = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
+            data = {keys.get(key, key): value for key, value in given.items()}
             try:
-                return msgspec.convert({keys.get(key, key): given[key] for key in given}, cls, dec_hook=check)
+                return msgspec.convert(data, cls, dec_hook=check)
             except (msgspec.ValidationError, UnicodeEncodeError):
-                if found := _misfits(cls, {keys.get(key, key): given[key] for key in given}):
+                if found := _misfits(cls, data):
                     raise MisfitError(cls, found) from None
             # Only msgspec refuses a record of a subclass.
             return super().__call__(**given)
@@ -209,8 +196,8 @@ class MisfitError(ValueError):
     def __init__(self, kind: type, found: list[Misfit]) -> None:
         from trainwright.core.misfits import in_words
 
-        super().__init__(f"{kind.__name__}: " + "; ".join(map(in_words, found)))
-        self.found = found
+        self.found, self.words = found, "; ".join(map(in_words, found))
+        super().__init__(f"{kind.__name__}: {self.words}")
 
 
 def _misfits(kind: type, data: object) -> list[Misfit]:
@@ -248,7 +235,4 @@ def parse_record(kind: type[R], data: object, where: str) -> R:
     try:
         return read_record(kind, data)
     except MisfitError as wrong:
-        from trainwright.core.misfits import in_words
-
-        lines = "; ".join(map(in_words, wrong.found))
-        raise RequestError(f"{where}: {lines}", remedy=f"Correct {where} and run the command again.") from None
+        raise RequestError(f"{where}: {wrong.words}", remedy=f"Correct {where} and run the command again.") from None

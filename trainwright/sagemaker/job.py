@@ -7,6 +7,7 @@ container depends on the training toolkit (sagemaker-training 5.1.4, sagemaker-p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -175,7 +176,17 @@ def read_job(path: Path) -> Job:
     Raises:
         RequestError: the file is missing, a key is unknown (names the nearest one), or a value has the wrong type.
     """
-    return parse_record(Job, read_yaml(path) or {}, str(path))
+    return parse_record(Job, _with_numbers(read_yaml(path) or {}), str(path))
+
+
+def _with_numbers(data: Any) -> Any:
+    """YAML 1.1 takes 1.5e9 for text, as its exponent has no sign."""
+    for table, key in (("model", "parameters"), ("batch", "learning_rate")):
+        part = data.get(table) if isinstance(data, dict) else None
+        if isinstance(part, dict) and isinstance(text := part.get(key), str):
+            with suppress(ValueError):
+                data = data | {table: part | {key: float(text)}}
+    return data
 
 
 def load_job(path: Path) -> Job:
