@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from copy import copy
 from pathlib import Path
 from types import FunctionType
@@ -13,7 +14,7 @@ from msgspec.structs import fields, force_setattr
 from trainwright.core.errors import RequestError
 
 __all__ = ["Checked", "Document", "Field", "Misfit", "MisfitError", "Record", "Table", "Words"]
-__all__ += ["check", "default_of", "parse_record", "read_record"]
+__all__ += ["check", "parse_record", "read_record"]
 
 if TYPE_CHECKING:
     from typing import Annotated as Checked
@@ -105,7 +106,7 @@ class Record(msgspec.Struct, metaclass=_Kind, frozen=True, forbid_unknown_fields
 
     def as_json(self) -> dict[str, Any]:
         """The record as a document of JSON, under the keys that users see."""
-        document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=str))
+        document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=os.fspath))
         return document
 
     def unusual(self) -> dict[str, Any]:
@@ -124,7 +125,7 @@ class Record(msgspec.Struct, metaclass=_Kind, frozen=True, forbid_unknown_fields
 def _unusual(value: Any) -> Any:
     if isinstance(value, Record):
         pairs = ((field, getattr(value, field.name)) for field in fields(type(value)))
-        return {field.encode_name: _unusual(each) for field, each in pairs if each != default_of(field)}
+        return {field.encode_name: _unusual(each) for field, each in pairs if each != _default_of(field)}
     if isinstance(value, dict):
         return {key: _unusual(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -132,7 +133,7 @@ def _unusual(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-def default_of(field: msgspec.structs.FieldInfo) -> Any:
+def _default_of(field: msgspec.structs.FieldInfo) -> Any:
     """The default of a field; ``NODEFAULT`` if it is required."""
     return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
