@@ -69,7 +69,7 @@ class NewComponentFlags(CatalogFlag):
 
 @verb
 def new_component(flags: NewComponentFlags) -> None:
-    """Begin a component: files to fill in, which nothing takes before they are."""
+    """Create the files of a new component. Commands refuse them until they are filled in."""
     from devtools.scaffold import new_component as make
 
     make(flags.name, flags.catalog, say=say)
@@ -84,7 +84,7 @@ class NewLineFlags(CatalogFlag):
 
 @verb
 def new_line(flags: NewLineFlags) -> None:
-    """Begin an image line from another one: a file to fill in, which nothing takes before it is."""
+    """Create an image line from another one. Commands refuse its file until it is filled in."""
     from devtools.scaffold import new_line as make
 
     make(flags.like, flags.version, flags.catalog, say=say)
@@ -92,7 +92,7 @@ def new_line(flags: NewLineFlags) -> None:
 
 @verb
 def refresh_instances(flags: CheckFlag) -> None:
-    """Make the table of instance types anew from the packages that know them (needs the package index)."""
+    """Update the table of instance types from the packages that know them (needs the package index)."""
     from devtools.refresh_instances import refresh_instances as make
 
     make(check=flags.check)

@@ -37,9 +37,14 @@ gc.disable()
 collect_ignore = ["example"]
 
 # Modules that one worker runs: those that push share an emulated AWS, so the layers of the CPU image are compressed and
-# sent once; two make an image under the name of one container of AWS.
+# sent once; two make an image under the name of one container of AWS; two look at what rehearsals leave in the engine,
+# and one of these kills some.
 PUSHING = ("test_pipeline", "test_estimator_proof", "test_push", "test_push_failures", "test_doubles")
-TOGETHER = {**dict.fromkeys(PUSHING, "pushing"), **dict.fromkeys(("test_extend", "test_ssh"), "containers of AWS")}
+TOGETHER = {
+    **dict.fromkeys(PUSHING, "pushing"),
+    **dict.fromkeys(("test_extend", "test_ssh"), "containers of AWS"),
+    **dict.fromkeys(("test_rehearse", "test_rehearse_stopped"), "rehearsals"),
+}
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:

@@ -1,4 +1,4 @@
-"""AWS's API by moto, but for operations of ECR that moto answers differently; refusals on demand, a log of calls."""
+"""AWS's API by moto, except for ECR operations that moto answers differently; refusals on demand, a log of calls."""
 
 from __future__ import annotations
 

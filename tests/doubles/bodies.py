@@ -1,4 +1,4 @@
-"""Bodies of requests to the emulated registry, and how a request ends that is not simply answered."""
+"""Bodies of requests to the emulated registry, and how requests end that are refused or cut off."""
 
 from __future__ import annotations
 

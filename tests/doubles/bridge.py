@@ -1,4 +1,4 @@
-"""A network bridge of a test's own, for a second engine; ``ip`` need not be installed.
+"""A network bridge for a test's second engine; ``ip`` need not be installed.
 
 A second engine with ``--bridge=none`` takes ``docker0`` away from the first one, and all its containers with it.
 """

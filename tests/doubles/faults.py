@@ -1,4 +1,4 @@
-"""What the doubles are told to do wrong, and what they were asked."""
+"""The faults that tests inject into the doubles, and the requests that these received."""
 
 from __future__ import annotations
 

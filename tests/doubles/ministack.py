@@ -17,6 +17,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.doubles.servers import running
+
 REQUIREMENT = "ministack==1.5.33"
 REGION = "us-west-2"
 ACCOUNT = "000000000000"
@@ -33,10 +35,8 @@ def ministack(folder: Path) -> Iterator[str]:
     options = {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "IOT_MTLS_ENABLED": "0", "SFTP_ENABLED": "0"}
     state = {"STATE_DIR": str(folder / "state"), "TMPDIR": str(folder), "MINISTACK_REGION": REGION}
     log = folder / "log"
-    with log.open("w") as out:
-        process = subprocess.Popen([program], env={**os.environ, **options, **state}, stdout=out, stderr=out)
     endpoint = f"http://127.0.0.1:{port}"
-    try:
+    with running([program], log, env={**os.environ, **options, **state}) as process:
         for _ in range(300):
             assert process.poll() is None, log.read_text()[-2000:]
             if _answers(endpoint):
@@ -45,13 +45,6 @@ def ministack(folder: Path) -> Iterator[str]:
         else:
             raise AssertionError(f"ministack does not answer: {log.read_text()[-2000:]}")
         yield endpoint
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _installed(venv: Path) -> str:

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.doubles.packages import unpacked
+from tests.doubles.servers import running
 
 START_SECONDS = 30.0
 CONFIGURATION = """\
@@ -47,18 +48,9 @@ def registry(folder: Path) -> Iterator[int]:
     # No variable of a developer's (REGISTRY_STORAGE_...) changes the configuration; no collector is asked for traces.
     environment = {"PATH": os.environ.get("PATH", ""), "OTEL_TRACES_EXPORTER": "none"}
     log_file = folder / "registry.log"
-    with log_file.open("wb") as log:
-        process = subprocess.Popen(argv, stdout=log, stderr=log, env=environment)
-    try:
+    with running(argv, log_file, env=environment) as process:
         _answers(process, port, log_file)
         yield port
-    finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _answers(process: subprocess.Popen[bytes], port: int, log: Path) -> None:

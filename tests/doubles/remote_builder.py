@@ -21,6 +21,7 @@ from pathlib import Path
 
 from tests.doubles.bridge import bridge
 from tests.doubles.packages import unpacked
+from tests.doubles.servers import running
 from trainwright.engine.engine import find_client
 
 RELEASE = "trixie"
@@ -90,18 +91,9 @@ def _engine(folder: Path, endpoint: Path) -> Iterator[None]:
     argv += [f"--bridge={BRIDGE}", "--iptables=false", "--ip6tables=false"]
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}:/usr/sbin"}
     log = folder / "log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(argv, env=environment, stdout=out, stderr=out, start_new_session=True)
-    try:
+    with running(argv, log, grace=30, env=environment, start_new_session=True) as process:
         _wait(process, endpoint, log)
         yield
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes], endpoint: Path, log: Path) -> None:

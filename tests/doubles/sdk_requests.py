@@ -1,4 +1,4 @@
-"""What SageMaker's SDKs ask of AWS: programs run by them against an emulated API on loopback, their requests kept."""
+"""Requests that SageMaker's SDKs send to AWS: runs programs against an emulated API on loopback, and records them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs inside an environment of a SageMaker SDK: a program or an estimator per line, and back what it would send.
+"""Runs inside an environment of a SageMaker SDK: takes a program or an estimator per line, returns what it would send.
 
 Nothing of the SDK is replaced but what tells its makers of every job. Calls are looked at where boto3 makes them. IAM's
 simulation of policies, which moto does not have, says yes.

@@ -1,4 +1,4 @@
-"""Images of a few bytes, for what is about moving images rather than about what is in them."""
+"""Images of a few bytes, for tests about moving images and not about their contents."""
 
 from __future__ import annotations
 

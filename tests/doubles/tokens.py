@@ -1,4 +1,4 @@
-"""Authorization tokens of the emulated ECR: as long as real ones, each with an end."""
+"""Authorization tokens of the emulated ECR: as long as real ones, and they expire."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,12 +19,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import docker as docker_sdk
 import pytest
 
 from tests.doubles.aws import EmulatedAws, emulated_aws, why_not
 from tests.doubles.bridge import bridge
 from tests.doubles.tokens import HALF_A_DAY
 from tests.support import shared_image
+from tests.support.finished import Finished
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.errors import EngineError
 from trainwright.core.paths import images_dir, locked, state_dir, templates_dir
@@ -58,6 +61,7 @@ LONGEST = (
     "test_example",
     "test_build_cpu",
     "test_rehearse",
+    "test_rehearse_stopped",
     "test_twin",
     "test_rehearse_tensorflow",
     "test_smoke",
@@ -85,20 +89,6 @@ def engine_is_there() -> None:
         if os.environ.get("CI") or os.environ.get("TRAINWRIGHT_REQUIRE_ENGINE"):
             raise
         pytest.skip(f"no engine: {lacking.message}")
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A finished run of the program."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        document: dict[str, Any] = json.loads(self.out)
-        return document
 
 
 @pytest.fixture(scope="session")
@@ -129,6 +119,14 @@ def program(environment: dict[str, str]) -> Callable[..., Finished]:
         return Finished(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[docker_sdk.DockerClient]:
+    """The engine, through its SDK."""
+    client = docker_sdk.from_env(timeout=300)
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="session")
@@ -233,6 +231,14 @@ def aws(cloud: EmulatedAws) -> Iterator[EmulatedAws]:
     cloud.token_seconds = HALF_A_DAY
     yield cloud
     cloud.release()
+
+
+@pytest.fixture
+def repository(aws: EmulatedAws) -> str:
+    """The name of a new repository of the first region, with mutable tags."""
+    name = f"team/{uuid.uuid4().hex[:8]}"
+    aws.client("ecr").create_repository(repositoryName=name)
+    return name
 
 
 BRIDGE = "twtest0"

@@ -10,11 +10,9 @@ import sys
 import textwrap
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import docker as docker_sdk
 import pytest
 from botocore.exceptions import ClientError
 from docker.errors import APIError, NotFound
@@ -30,13 +28,6 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def engine() -> Iterator[docker_sdk.DockerClient]:
-    client = docker_sdk.from_env(timeout=300)
-    yield client
-    client.close()
-
-
-@pytest.fixture(scope="module")
 def images(engine) -> Iterator[tuple[str, str]]:
     """The ids of two images that share a layer; random, as the engine remembers what it has pushed."""
     first, second, shared = (os.urandom(100_000) for _ in range(3))
@@ -45,14 +36,6 @@ def images(engine) -> Iterator[tuple[str, str]]:
         tiny_image(engine, "trainwright-test/doubles:2", shared, second) as two,
     ):
         yield one, two
-
-
-@pytest.fixture
-def repository(aws) -> str:
-    """The name of a new repository of the first region, with mutable tags."""
-    name = f"team/{uuid.uuid4().hex[:8]}"
-    aws.client("ecr").create_repository(repositoryName=name)
-    return name
 
 
 @pytest.fixture

@@ -11,7 +11,6 @@ import os
 import shutil
 import subprocess
 import sys
-import uuid
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -81,14 +80,6 @@ def pushed(source: Path, image: str, cloud: EmulatedAws) -> Build:
     """A whole build of the CPU image, as the schedule starts it."""
     cloud.client("ecr").create_repository(repositoryName=REPOSITORY)
     return run_build(source, environment=environment(source, cloud, image, TAG="nightly"))
-
-
-@pytest.fixture
-def repository(aws: EmulatedAws) -> str:
-    """A repository with nothing in it."""
-    name = f"team/{uuid.uuid4().hex[:8]}"
-    aws.client("ecr").create_repository(repositoryName=name)
-    return name
 
 
 def failures(build: Build, report: str) -> list[str]:

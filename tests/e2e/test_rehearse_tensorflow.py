@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.rehearsals import checks
+
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 MWMS = ("--distribution", "multi_worker_mirrored_strategy")
 RAISES_ON_WORKER_1 = """
@@ -42,10 +44,6 @@ def example(program: Callable[..., Any], tensorflow_image: str) -> Callable[...,
         return document
 
     return run
-
-
-def checks(document: dict[str, Any]) -> dict[str, str]:
-    return {row["check"]: row["outcome"] for row in document["checks"]}
 
 
 def line_of(document: dict[str, Any]) -> tuple[float, float]:

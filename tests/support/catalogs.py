@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,6 +75,19 @@ def write_hello(templates: Path) -> Path:
     (folder / "component.yaml").write_text(HELLO)
     (folder / "Dockerfile.j2").write_text("{% macro residue(c) %}\nRUN hello\n{% endmacro %}\n")
     (folder / "test_hello.py").write_text("def test_hello(host):\n    assert host.run('hello').rc == 0\n")
+    return folder
+
+
+def write_own(folder: Path) -> Path:
+    """A catalog of a user's own in ``folder``: one component, and one line that has it."""
+    write_hello(folder / "templates")
+    line = folder / "images" / "pytorch" / "cpu-py312"
+    line.mkdir(parents=True)
+    shipped = images_dir() / "pytorch" / "cpu"
+    text = (shipped / "line.yaml").read_text()
+    text = text.replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n")
+    (line / "line.yaml").write_text(text.replace('python: "3.11"', 'python: "3.12"', 1))
+    shutil.copy(shipped / "lock.json", line)
     return folder
 
 

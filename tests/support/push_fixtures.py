@@ -8,11 +8,9 @@ import os
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import docker as docker_sdk
 import jsonschema
 import pytest
 from invoke.context import Context
@@ -20,6 +18,7 @@ from invoke.exceptions import Exit
 
 from tests.doubles.tiny import tiny_image
 from tests.support.build_records import record_of
+from tests.support.finished import Finished
 from trainwright.build import store
 from trainwright.catalog.catalog import load_catalog
 from trainwright.plan.plan import Plan
@@ -29,29 +28,8 @@ from trainwright.verbs.push import push as push_verb
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = ROOT / "trainwright" / "schemas" / "push.schema.json"
-Push = Callable[..., "Finished"]
+Push = Callable[..., Finished]
 SHARED, OWN = 300_000, 20_000  # bytes that do not compress
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A finished run of the verb."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        """The one document on standard output."""
-        return dict(json.loads(self.out))
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[docker_sdk.DockerClient]:
-    client = docker_sdk.from_env(timeout=300)
-    yield client
-    client.close()
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -42,6 +44,19 @@ def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """State and cache of this test alone."""
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
     monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A folder with a disk of 64 kB of its own."""
+    if os.geteuid() != 0:
+        pytest.skip("a small disk needs root")
+    disk = tmp_path / "small"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", disk], check=False).returncode:
+        pytest.skip("mounts are not allowed here")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
 
 
 @pytest.fixture

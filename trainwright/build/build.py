@@ -63,7 +63,7 @@ def probe_image(inputs: Inputs, engine: Engine, built: Built, *, again: bool, sa
     """What the probe finds in an image; what it found earlier, unless it is to look ``again``.
 
     Raises:
-        ProofFailed: the image is not what the plan says; it keeps no tag.
+        ProofFailed: the image differs from the plan; it gets no tag.
     """
     plan, image_id = inputs.plan, built.image_id
     earlier = _earlier(inputs, image_id)
@@ -77,7 +77,7 @@ def probe_image(inputs: Inputs, engine: Engine, built: Built, *, again: bool, sa
         check_system_packages(inputs, found)
     except ProofFailed as failed:
         raise ProofFailed(
-            f"the image is not what the plan says, and gets no tag: {failed.message}",
+            f"the image differs from the plan, so it gets no tag: {failed.message}",
             remedy=f"{failed.remedy}\nThe image is {image_id[7:19]}; docker rmi {image_id[7:19]} removes it.".strip()
             + (f" In the registry it is {built.pushed}, without any tag." if built.pushed else ""),
             image_id=image_id,
@@ -107,7 +107,7 @@ def record_image(
 
     Raises:
         BuildFailed: the engine refuses a tag.
-        EngineError: the engine does not show the image.
+        EngineError: the engine cannot find the image.
     """
     plan, earlier = inputs.plan, _earlier(inputs, built.image_id)
     size, history = _inspect(engine, built.image_id)
@@ -139,7 +139,7 @@ def record_image(
 
 
 def _earlier(inputs: Inputs, image_id: str) -> BuildRecord | None:
-    """The record of an earlier build of the plan that made the same image and looked for the same in it."""
+    """The record of an earlier build of the plan that made the same image and probed it for the same facts."""
     earlier, plan = store.load(image_id), inputs.plan
     if earlier is None or earlier.plan.id != plan.id:
         return None
@@ -150,7 +150,7 @@ def _earlier(inputs: Inputs, image_id: str) -> BuildRecord | None:
 def own_steps(progress: BuildProgress) -> list[Vertex]:
     """The steps of components and shared stages.
 
-    FROM is no step of ours, and BuildKit never says of it that it came from the cache.
+    FROM is not a step of ours, and BuildKit never reports it as cached.
     """
     return [v for v in progress.steps if v.component is not None and not v.text.startswith("FROM ")]
 
@@ -268,7 +268,7 @@ def _failure(
     if not alive.ok:
         return EngineError(
             "the engine stopped answering during the build; no tag was moved",
-            remedy="./invoke doctor --fix starts it again; then the same command goes on from the cache.",
+            remedy="./invoke doctor --fix starts it again; then the same command continues from the cache.",
             log=str(log_path),
         )
     text = log_path.read_text(errors="replace")
@@ -287,7 +287,7 @@ def _failure(
         return gone
     remedy = f"The whole log: {log_path}"
     if "no space left on device" in text:
-        remedy = f"The disk is full: `docker system df` shows by what, `docker builder prune` frees the cache. {remedy}"
+        remedy = f"The disk is full: `docker system df` shows why, `docker builder prune` frees the cache. {remedy}"
     elif re.search(r"temporary failure|could not resolve|connection (timed out|refused|reset)|dns error", text, re.I):
         remedy = f"A source did not answer: run the command again, or see ./invoke doctor. {remedy}"
     step = failed.name if failed is not None else "before the first step"
@@ -311,7 +311,7 @@ def _inspect(engine: Engine, image_id: str) -> tuple[int, list[tuple[str, int]]]
         env=engine.cli_env,
     )
     if not (size.ok and rows.ok):
-        raise EngineError(f"the engine does not show the image it built: {size.tail(2) or rows.tail(2)}")
+        raise EngineError(f"the engine cannot find the image that it built: {size.tail(2) or rows.tail(2)}")
     parsed = [json.loads(line) for line in rows.stdout.splitlines() if line.strip()]
     return int(size.stdout), [(row["CreatedBy"], int(row["Size"])) for row in parsed]
 

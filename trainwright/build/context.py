@@ -97,14 +97,14 @@ def _folders(inputs: Inputs, say: Say) -> dict[str, str | Path]:
 
 
 def _requirements(name: str, packages: Sequence[Input], index: str | None) -> dict[str, str | Path]:
-    """Hash-pinned requirement files of one component, and those of its wheels that lie in a folder of the site."""
+    """Hash-pinned requirement files of one component, and those of its wheels that are in a folder of the site."""
     local = {package.file: package.path for package in packages if package.path is not None}
     for package in packages:
         if package.path is None and package.wrong:
             path, found = list(package.wrong.items())[-1]
             raise SourceError(
                 f"{path} has the sha256 {found}, expected {package.sha256}",
-                remedy=f"remove or replace {path}; or lock again if the new content is wanted",
+                remedy=f"remove or replace {path}; or lock again if the new content is intended",
                 **{"file": package.file, "expected": package.sha256, "found": found, "urls": [path]},
             )
     sources = [package.source for package in packages]

@@ -24,15 +24,13 @@ class BuildOptions(Words):
         RequestError: a tag, the kind of progress, a cache or the registry is invalid.
     """
 
-    tags: tuple[str, ...] = Field(default=(), alias="tag", description="a further tag for the image (may be repeated)")
+    tags: tuple[str, ...] = Field(default=(), alias="tag", description="an additional tag (may be repeated)")
     progress: str = Field(default="auto", description="auto, live, plain, json or none")
-    no_cache: bool = Field(default=False, description="build every step anew")
-    fresh_base: bool = Field(default=False, description="make the Debian base anew, from today's packages")
-    skip_source_check: bool = Field(
-        default=False, description="build without asking first whether every source answers"
-    )
+    no_cache: bool = Field(default=False, description="build every step again")
+    fresh_base: bool = Field(default=False, description="make a new Debian base from today's packages")
+    skip_source_check: bool = Field(default=False, description="build without checking first that every source answers")
     cache: tuple[str, ...] = Field(
-        default=(), description="a registry cache, read and written; further ones are only read (may be repeated)"
+        default=(), description="a registry cache, read and written (may be repeated; all but the first are only read)"
     )
     registry: str | None = Field(
         default=None,
@@ -52,7 +50,7 @@ class BuildOptions(Words):
 
         if self.progress not in get_args(Mode):
             hint = did_you_mean(self.progress, get_args(Mode))
-            raise RequestError(f"--progress {self.progress}: no such kind. {hint}")
+            raise RequestError(f"--progress {self.progress}: invalid. {hint}")
         for tag in self.tags:
             if not TAG.fullmatch(tag):
                 raise RequestError(f"--tag {tag}: not an image name", remedy="For example: --tag team/trainer:nightly")

@@ -1,4 +1,4 @@
-"""The smoke tests of an image that was built here; what they say becomes part of its build record."""
+"""Runs the smoke tests of an image that was built here, and keeps the result in its build record."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def smoke_image(image: str, *, select: str | None, say: Say, junit: Path | None 
 
     Args:
         image: tag or id.
-        select: only checks whose name holds this word; the result is then not recorded as proof.
+        select: only checks whose name contains this word; the result is then not recorded as proof.
         say: progress callback.
         junit: takes the checks as a JUnit report, failed or not.
 

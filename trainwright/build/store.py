@@ -1,7 +1,7 @@
 """The build records of a project: one folder per image under ``.trainwright/images``.
 
-A record says what was asked, what was built from it, what it cost and how it was proven. ``push`` will let only those
-images leave whose record holds a passed smoke run.
+A record contains the plan, what was built from it, what it cost and how it was proven. ``push`` accepts only
+images whose record has a passed smoke run.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class BuildRecord(Record):
 
     @property
     def folder(self) -> Path:
-        """Where the record, the Dockerfile and the reports of this image lie."""
+        """The folder with the record, the Dockerfile and the reports of this image."""
         return image_folder(self.image_id)
 
 
@@ -155,7 +155,7 @@ def built_record(image: str, engine: Engine) -> BuildRecord:
     record = load(found.stdout.strip())
     if record is None:
         raise RequestError(
-            f"--image {image}: not built here, so there is no plan to hold it to",
-            remedy="./invoke build makes the image and its record; ./invoke list --built shows what there is.",
+            f"--image {image}: not built here, so there is no plan to compare it with",
+            remedy="./invoke build makes the image and its record; ./invoke list --built shows those that exist.",
         )
     return record

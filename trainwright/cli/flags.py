@@ -1,4 +1,4 @@
-"""A verb is a function over one typed record; its flags are the record's fields, so an option stands in one place.
+"""A verb is a function over one typed record; its flags are the record's fields, so each option is defined once.
 
     class PlanFlags(JsonFlag):
         framework: str | None = Field(default=None, description="name of a framework")
@@ -6,9 +6,9 @@
     @verb
     def plan(flags: PlanFlags) -> None: ...
 
-A field is a flag: its description the help, its default the default, its annotation the kind (``bool`` a switch,
-``tuple`` a flag that may be repeated). A field without a default is positional. An alias names a flag whose word Python
-keeps for itself (``with_``, ``json_``).
+A field is a flag: its description is the help, its default the default, its annotation the kind (``bool`` is a switch,
+``tuple`` a flag that may be repeated). A field without a default is positional. An alias names a flag whose name is
+reserved by Python (``with_``, ``json_``).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SiteFlag(Words):
 
     site: str | None = Field(
         default=None,
-        description="where things come from here, a TOML file (default: trainwright.toml, if there is one)",
+        description="this machine's settings, a TOML file (default: trainwright.toml, if it exists)",
     )
 
 

@@ -1,4 +1,4 @@
-"""The command line before a verb runs. invoke parses it; what it takes without a word is held to more here."""
+"""Checks the command line before a verb runs. invoke parses it; mistakes that invoke silently accepts are errors."""
 
 # ruff: noqa: E402 - invoke is loaded without what nothing uses of it, before any of its modules is imported whole
 
@@ -233,8 +233,8 @@ class Verbs(Program):
         """Parse a command line and run its verb.
 
         Raises:
-            Exit: the end of what only shows something, and of a verb that ends with an exit code of its own.
-            Exception: whatever a verb raises.
+            Exit: after a page or a list was shown, or from a verb that sets its own exit code.
+            Exception: anything that a verb raises.
         """
         self.create_config()
         try:

@@ -44,7 +44,7 @@ def use_catalog(folder: str | None) -> None:
 
 
 def say(text: str) -> None:
-    """Tell the user what goes on. Standard error, so that ``--json`` has standard output for itself."""
+    """Report progress to the user, on standard error, because ``--json`` writes its document to standard output."""
     complain(f"· {text}")
 
 
@@ -77,7 +77,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 def _mute(stream: TextIO) -> None:
-    """Let what is still in a stream's buffer go nowhere; Python would try to write it once more when it ends."""
+    """Discard what is left in a stream's buffer; Python would otherwise try to write it again at exit."""
     with contextlib.suppress(OSError, ValueError), Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
@@ -109,7 +109,7 @@ def guarded(call: Callable[[], None], *, as_json: bool, words: Sequence[str]) ->
     Args:
         call: what to run.
         as_json: whether a failure is a document on standard output as well.
-        words: the command line, for the report of a fault of ours.
+        words: the command line, for the crash report.
     """
     code = 0
     try:

@@ -78,7 +78,7 @@ def read_json(path: Path, *, remedy: str = "") -> Any:
 
 
 def read_state(path: Path) -> Any:
-    """The content of a JSON file of ours; ``None`` where it is missing or broken, as it is made anew then."""
+    """The content of a JSON file of ours; ``None`` if it is missing or broken; it is then made again."""
     try:
         return read_json(path)
     except RequestError:

@@ -1,4 +1,4 @@
-"""Imports of others' packages without what nothing here uses of them, as ``plan`` and ``list`` have to be quick.
+"""Imports third-party packages without the parts that nothing here uses, because ``plan`` and ``list`` have to be fast.
 
 invoke loads ``unittest.mock`` (and with it asyncio) for the tests of its users, and a YAML parser for settings that
 Trainwright does not read, and ``importlib.metadata`` (and with it the email package) for a version. That is a good part

@@ -1,8 +1,8 @@
-"""Secrets taken out of every text that a person or a log gets to see.
+"""Removes secrets from every text that people or logs see.
 
 Passwords are known by their place in an address. A token in the path of an index or a mirror looks like any other
 path, so the addresses that this machine is configured with are remembered (:func:`remember`), and what is secret in
-them is masked wherever it turns up: in our own messages, in the output of uv, pip, apt, curl and BuildKit, raw or
+them is masked wherever it appears: in our own messages, in the output of uv, pip, apt, curl and BuildKit, raw or
 percent-encoded. Addresses of the catalog are public and stay as they are.
 """
 

@@ -124,7 +124,7 @@ def fill(
     again. Cut short, the folder has no ``last`` file; a folder that was new is removed.
 
     Args:
-        folder: made when missing.
+        folder: created if missing.
         files: content by name, seen from the folder: a text, or the file to copy (linked where it is large).
         kind, named: as for :func:`claim`.
         directories: that are there even if they are empty.

@@ -43,7 +43,7 @@ def templates_dir() -> Path:
 
 
 def tool_files() -> list[Path]:
-    """The programs that build steps call: each lies in the build context, in ``tools/`` and its folder."""
+    """The programs that build steps call: each is in the build context, under ``tools/`` in its folder."""
     return sorted((templates_dir() / "tools").glob("*/*"))
 
 

@@ -1,4 +1,4 @@
-"""The strict, frozen base of every record that flows, and the errors of data that does not fit one."""
+"""The strict, frozen base class of all records, and the errors for data that does not fit one."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def document(findings: Sequence[MachineFinding]) -> DoctorDocument:
 
 
 def examine(machine: Machine | None = None) -> list[MachineFinding]:
-    """Run every check, in order; a check that fails itself is an error of its own."""
+    """Run every check, in order; a check that itself fails is reported as an error."""
     looked_at = machine or Machine()
     return [_run(check, looked_at) for check in CHECKS]
 
@@ -60,7 +60,7 @@ def repaired(findings: Sequence[MachineFinding], say: Say, machine: Machine | No
         say: progress callback; called before each step.
 
     Returns:
-        The findings as they are now, in the same order; a fix that failed is told in its check's finding.
+        The findings as they are now, in the same order; a fix that failed is reported in its check's finding.
     """
     registries = machine.registries if machine else ()
     known = {check.name: check for check in CHECKS}
@@ -84,7 +84,7 @@ def _run(check: Check, machine: Machine) -> MachineFinding:
     except Failure as error:
         return finding(check.name, "error", error.message, error.remedy)
     except OSError as error:
-        return finding(check.name, "error", f"could not be looked at: {error}")
+        return finding(check.name, "error", f"could not be checked: {error}")
 
 
 CHECKS: tuple[Check, ...] = (

@@ -20,7 +20,7 @@ def check_client(_: Machine) -> MachineFinding:
     if not able:
         raise no_client(passed)
     chosen = able[0]
-    notes = [f"passed over {one.path}: {one.why}" for one in passed]
+    notes = [f"skipped {one.path}: {one.why}" for one in passed]
     how = "buildx" if chosen.buildkit == "buildx" else "BuildKit built in"
     return finding("client", "ok", "; ".join([f"{chosen.path} {chosen.version} ({how})", *notes]))
 
@@ -30,7 +30,9 @@ def check_engine(machine: Machine) -> MachineFinding:
     if isinstance(engine, EngineError):
         if engine.details.get("state") != "denied":
             raise engine
-        warning = "who is in the group docker is root here, as a container can mount every file of this machine"
+        warning = (
+            "members of the group docker have the rights of root, as a container can mount all files of this machine"
+        )
         return finding("engine", "error", f"{engine.message}; {warning}", engine.remedy)
     gpus = "with GPUs" if engine.gpus else "no GPU runtime"
     return finding("engine", "ok", f"version {engine.server_version} at {engine.endpoint}, {gpus}")
@@ -43,10 +45,10 @@ def fix_engine(_: Machine, say: Say) -> None:
 def check_disk(machine: Machine) -> MachineFinding:
     engine = machine.engine
     if isinstance(engine, EngineError):
-        return finding("disk", "warning", "not looked at: no engine answers", "./invoke doctor --fix")
+        return finding("disk", "warning", "not checked: no engine answers", "./invoke doctor --fix")
     root = Path(engine.data_root or "/var/lib/docker")
     if not engine.local or not root.exists():
-        return finding("disk", "ok", f"not looked at: the engine's disk is not this machine's ({engine.endpoint})")
+        return finding("disk", "ok", f"not checked: the engine's disk is not this machine's ({engine.endpoint})")
     free = shutil.disk_usage(root).free
     message = f"{free / GB:.1f} GB free at {root}"
     remedy = f"{engine.client.path} system df; {engine.client.path} builder prune"

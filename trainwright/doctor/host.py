@@ -42,7 +42,7 @@ def check_certificates(_: Machine) -> MachineFinding:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             context.load_verify_locations(file)
         except (ssl.SSLError, OSError) as error:
-            return finding("certificates", severity, f"{origin}: {file} holds no certificates ({error})", remedy)
+            return finding("certificates", severity, f"{origin}: {file} contains no certificates ({error})", remedy)
         ends = [ssl.cert_time_to_seconds(str(one["notAfter"])) for one in context.get_ca_certs() if "notAfter" in one]
         valid = sum(end > time.time() for end in ends)
         if not valid:
@@ -56,7 +56,7 @@ def check_aws(_: Machine) -> MachineFinding:
     place = f"region {region}" if region else "no region in the environment"
     if origin := _aws_credentials():
         return finding("aws", "ok", f"credentials in {origin}, {place} (not tried)")
-    message = "no AWS credentials: nothing can be pushed to ECR or run on SageMaker; building works without"
+    message = "no AWS credentials: nothing can be pushed to ECR or run on SageMaker; building works without them"
     return finding("aws", "warning", message, "aws configure   # or AWS_PROFILE=NAME")
 
 

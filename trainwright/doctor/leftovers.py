@@ -1,4 +1,4 @@
-"""What commands that were cut short left behind: containers, networks, build contexts, rehearsals."""
+"""What interrupted commands left behind: containers, networks, build contexts, rehearsals."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def check_leftovers(machine: Machine) -> MachineFinding:
     counts = {kind: kinds.count(kind) for kind in ("container", "network")}
     counts |= {"build context": len(contexts), "rehearsal folder": kinds.count("folder")}
     told = ", ".join(f"{number} {kind}{'s' * (number > 1)}" for kind, number in counts.items() if number)
-    return finding("leftovers", "warning", f"of commands that were cut short: {told}", "./invoke doctor --fix")
+    return finding("leftovers", "warning", f"left by interrupted commands: {told}", "./invoke doctor --fix")
 
 
 def fix_leftovers(machine: Machine, say: Say) -> None:

@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at, and what a check says of it."""
+"""The machine that ``doctor`` checks, and the result of a check."""
 
 from __future__ import annotations
 

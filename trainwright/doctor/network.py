@@ -1,4 +1,4 @@
-"""Where packages come from: pip's index, apt's sources, and what of them nobody vouches for.
+"""Where packages come from: pip's index, apt's sources, and which of them are not verified.
 
 No host is named here: pip and apt are asked for their own index and sources.
 """
@@ -25,9 +25,9 @@ NO_PLACE = str(Path(os.devnull) / "none")
 
 
 def check_pip(_: Machine) -> MachineFinding:
-    remedy = "pip config set global.index-url URL   # and PIP_CERT=FILE where it has a private certificate"
+    remedy = "pip config set global.index-url URL   # and PIP_CERT=FILE if it has a private certificate"
     if not runner.run([sys.executable, "-I", "-c", "import pip"]).ok:
-        return finding("pip index", "warning", f"{sys.executable} has no pip to ask", f"{sys.executable} -m ensurepip")
+        return finding("pip index", "warning", f"{sys.executable} has no pip", f"{sys.executable} -m ensurepip")
     # The index alone first: local folders and extra indexes would hide that it is out of reach.
     alone = _ask_pip({"PIP_EXTRA_INDEX_URL": f"file://{NO_PLACE}", "PIP_FIND_LINKS": NO_PLACE})
     if alone.ok:
@@ -46,22 +46,22 @@ def _ask_pip(env: Mapping[str, str]) -> runner.Completed:
 
 
 def check_trust(_: Machine) -> MachineFinding:
-    """What locks and builds take from whoever answers."""
+    """What locks and builds accept without verification."""
     found = []
     if hosts := insecure_hosts(index_settings(())[0]):
         remedy = "pip config unset global.trusted-host; unset PIP_TRUSTED_HOST UV_INSECURE_HOST   # and PIP_CERT=FILE"
         found.append((insecure_words(hosts), remedy))
     if folder := load_site().apt_folder:
-        unsigned = f"{folder} has no signature: a build without a lock takes whatever packages its own index names"
-        found.append((unsigned, "./invoke lock ...   # holds each package to a checksum"))
+        unsigned = f"{folder} is not signed: without a lock, a build installs whatever packages its index lists"
+        found.append((unsigned, "./invoke lock ...   # pins each package by its checksum"))
     if not found:
-        return finding("trust", "ok", "indexes by their certificates, packages of apt by their signatures")
+        return finding("trust", "ok", "indexes are verified by certificates, apt packages by signatures")
     return finding("trust", "warning", *("; ".join(parts) for parts in zip(*found, strict=True)))
 
 
 def check_apt(_: Machine) -> MachineFinding:
     if not APT_HELPER.exists():
-        return finding("apt sources", "ok", "not looked at: this is neither Debian nor Ubuntu")
+        return finding("apt sources", "ok", "not checked: this is neither Debian nor Ubuntu")
     said = runner.run(["apt-get", "indextargets", "--format", "$(BASE_URI)"])
     places = sorted(set(said.stdout.split()))
     if not said.ok or not places:

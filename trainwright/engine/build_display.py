@@ -42,7 +42,7 @@ def make_view(mode: Mode = "auto", stream: TextIO | None = None) -> View:
         mode: ``live``: a table that is redrawn (``plain`` if the terminal has no Unicode); ``plain``: a line when a
             step starts and one when it ends; ``json``: one JSON object per event and line; ``none``: nothing;
             ``auto``: live on a terminal, else plain.
-        stream: the output (default: standard error). If it breaks, the build goes on silently.
+        stream: the output (default: standard error). If it breaks, the build continues silently.
     """
     out = stream if stream is not None else sys.stderr
     if mode == "auto":

@@ -87,7 +87,7 @@ def builder_for(engine: Engine, site: Site, *, asked: bool) -> Builder:
 def needs_buildx(engine: Engine, name: str) -> EngineError:
     """The failure if a builder is named but the client has no buildx."""
     return EngineError(
-        f"the builder {name!r} is named, but {engine.client.path} has no buildx",
+        f"the builder {name!r} cannot be used: {engine.client.path} has no buildx",
         remedy="Install the docker-buildx plugin (0.13 or newer), or use no builder (`builder` in the site file, "
         "or ./invoke build --builder).",
     )
@@ -148,8 +148,8 @@ def refuse_local_images(builder: Builder, arguments: Mapping[str, str], loaded: 
     for name in arguments.values():
         if not builder.own and name.startswith(loaded):
             raise EngineError(
-                f"the base image {name} exists only in this engine, and the builder {builder.name} does not see it",
-                remedy="Push it to a registry that the builder reaches and name that in [registries] of the site file, "
+                f"the base image {name} exists only in this engine, and the builder {builder.name} cannot use it",
+                remedy="Push it to a registry that the builder can reach, name that in [registries] of the site file, "
                 "or build without --builder.",
             )
 
@@ -180,13 +180,13 @@ def pull_pushed(engine: Engine, registry: str, metadata: Path) -> tuple[str, str
     done = run([engine.client.path, "pull", "--quiet", reference], env=engine.cli_env, timeout=PULL_SECONDS)
     if not done.ok:
         raise RegistryRefused(
-            f"{reference} was pushed, but cannot be pulled to be proven: {done.tail(3)}",
-            remedy=f"{engine.client.path} pull {reference}   # then repeat the build: it is in the builder's cache",
+            f"{reference} was pushed, but could not be pulled for its proof: {done.tail(3)}",
+            remedy=f"{engine.client.path} pull {reference}   # then build again: the steps are in the builder's cache",
             reference=reference,
         )
     shown = run([engine.client.path, "image", "inspect", "--format", "{{.Id}}", reference], env=engine.cli_env)
     if not shown.ok:
-        raise EngineError(f"the engine does not show the image it pulled: {shown.tail(2)}")
+        raise EngineError(f"the engine cannot find the image that it pulled: {shown.tail(2)}")
     return shown.stdout.strip(), reference
 
 

@@ -1,7 +1,7 @@
 """The container engine of this machine: which client builds through BuildKit, and whether an engine answers.
 
 A machine can have several ``docker`` programs, and the first one on PATH cannot always build: clients since version 23
-need the buildx plugin, older ones have BuildKit built in. Everything is asked of the command-line client; only
+need the buildx plugin, older ones have BuildKit built in. Everything goes through the command-line client; only
 :func:`sdk` imports the docker SDK.
 """
 
@@ -346,7 +346,7 @@ def _no_answer(client: Client, endpoint: str, named: ChosenEngine | None, text: 
     if "permission denied" in text and endpoint.startswith("unix://"):
         remedy = (
             "run this command as root\n"
-            'or: sudo usermod -aG docker "$USER", and log in again; members of the group docker are equal to root'
+            'or: sudo usermod -aG docker "$USER", and log in again; members of the group docker have the rights of root'
         )
         return EngineError(f"no permission to use the engine at {endpoint}", remedy=remedy, state="denied")
     if named:

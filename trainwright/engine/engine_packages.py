@@ -34,9 +34,9 @@ class PackageOrigin:
     Attributes:
         name: for messages.
         marks: if one of these is installed, this machine's engine is of this origin.
-        clients: the packages that bring ``docker``.
-        plugin: the package that brings ``docker buildx``.
-        engine: the package that brings ``dockerd``.
+        clients: the packages that contain ``docker``.
+        plugin: the package that contains ``docker buildx``.
+        engine: the package that contains ``dockerd``.
     """
 
     name: str
@@ -111,7 +111,7 @@ def missing(*, client: bool, engine: str, listens: bool) -> Missing:
             "install buildx as ~/.docker/cli-plugins/docker-buildx: https://github.com/docker/buildx#manual-download"
         )
         refused = (
-            f"an engine that belongs to no package is here ({engine}), and docker.io would use the same socket",
+            f"an engine that belongs to no package was found ({engine}), and docker.io would use the same socket",
             remedy,
         )
     else:

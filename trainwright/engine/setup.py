@@ -125,7 +125,7 @@ def _starting_changes() -> tuple[tuple[str, ...], tuple[str, ...]]:
         does.append("set by dockerd: net.ipv4.ip_forward on, and the policy of iptables' FORWARD chain to DROP")
         undo.append("iptables -P FORWARD ACCEPT; sysctl -w net.ipv4.ip_forward=0")
     does.append("added by dockerd: its chains of iptables and the bridge docker0, until the next boot")
-    does.append(f"opened: {SOCKET}; whoever can write to it (the group docker) is equal to root on this machine")
+    does.append(f"opened: {SOCKET}; whoever can write to it (the group docker) has the rights of root on this machine")
     if not DATA_ROOT.exists():
         undo.append(f"rm -rf {DATA_ROOT}   # every image and container of this engine")
     return tuple(does), tuple(undo)

@@ -1,4 +1,4 @@
-"""What apt would install in a base image: asked in a build step of its own.
+"""What apt would install in a base image, found out in a separate build step.
 
 A one-step build in the base image (``templates/apt/``) asks apt, with the site's mirrors, proxies and secrets, and
 returns its answer as files. So the answer takes the image, today's archive and the site's settings into account;

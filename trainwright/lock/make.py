@@ -119,7 +119,7 @@ def lock_base(inputs: Inputs, engine: Engine, *, refresh: bool, say: Say) -> Loc
 
 
 def start_of(lock: PlanLock, site: Site, engine: Engine, *, say: Say) -> Start:
-    """Where apt is asked for a lock: in the locked base, wherever its tags point today.
+    """Where apt is run for a lock: in the locked base, wherever its tags point today.
 
     Raises:
         SourceError: the base is no longer available.

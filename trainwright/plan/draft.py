@@ -18,7 +18,7 @@ class Draft(Struct, frozen=True):
     """An image line, adapted to a request.
 
     ``version`` is the framework's, ``selections`` are the chosen components in the order of their layers, and
-    ``unproven`` lists what is in no image line (``pytorch 2.16.0``) and so needs a lock of its own.
+    ``unproven`` lists what is in no image line (``pytorch 2.16.0``) and so needs a separate lock.
     """
 
     entry: Line

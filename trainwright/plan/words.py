@@ -1,4 +1,4 @@
-"""The words by which a command line names an image; each is a flag of every verb that takes a request."""
+"""The flags that name an image; every verb that takes a request has them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class RequestWords(Words):
         default=None, description="pytorch, tensorflow, huggingface-pytorch, ... (./invoke list shows all)"
     )
     cuda: str | None = Field(default=None, description="CUDA of the image: cu124, 12.4 or cpu (default: the newest)")
-    version: str | None = Field(default=None, description="framework version, whole or its beginning: 2.6.0, 2.6")
-    python: str | None = Field(default=None, description="Python version: 3.11")
+    version: str | None = Field(default=None, description="framework version, in full or the beginning: 2.6.0, 2.6")
+    python: str | None = Field(default=None, description="Python version, such as 3.11")
     base: str | None = Field(
         default=None, description="what the image starts from: debian, nvidia or dlc (default: the image line's)"
     )

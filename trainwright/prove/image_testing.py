@@ -128,7 +128,7 @@ class ContainerShell:
 
     def _died(self) -> ContainerDied:
         said = "; ".join(self._last[-_LAST_WORDS:])
-        return ContainerDied(f"the container {self._argv[1][:12]} died during the tests{': ' + said if said else ''}")
+        return ContainerDied(f"the container {self._argv[1][:12]} exited during the tests{': ' + said if said else ''}")
 
 
 class ShellBackend(DockerBackend):  # type: ignore[misc] # testinfra ships no types

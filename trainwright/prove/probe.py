@@ -217,7 +217,7 @@ def _environment(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[
             "unset",
             variables["FI_PROVIDER"],
             "Leave FI_PROVIDER out of the image: on an instance without EFA it hangs the job; "
-            "the toolkit sets it where it is right.",
+            "the toolkit sets it where it is needed.",
         )
 
 

@@ -14,21 +14,21 @@ class PushOptions(Words):
     """How to push, as the command line says it; :func:`check_options` before use."""
 
     create: bool = Field(
-        default=False, description="make the repository where it is missing, and let it know which tags move"
+        default=False, description="create the repository if it is missing, and add filters for moving tags"
     )
     policy: str | None = Field(
-        default=None, description="how --create makes it, a YAML file (default: the shipped one)"
+        default=None, description="settings for --create, a YAML file (default: the shipped one)"
     )
     tags: tuple[str, ...] = Field(
-        default=(), alias="tag", description="a tag of your own, set beside those of the rule (may be repeated)"
+        default=(), alias="tag", description="an additional tag of your own (may be repeated)"
     )
-    revision: int = Field(default=1, description="tells several builds of one plan on one day apart (default: 1)")
+    revision: int = Field(default=1, description="distinguishes builds of one plan on one day (default: 1)")
     unproven: bool = Field(
-        default=False, description="push what did not pass its smoke tests, too; label and tag say so"
+        default=False, description="allow an image that has not passed its smoke tests; its label and tag say so"
     )
     attach_sbom: bool = Field(default=False, description="attach the bill of materials to the image in the registry")
     stall: float = Field(
-        default=STALL, description="seconds without any progress after which a push is given up (default: 300)"
+        default=STALL, description="seconds without progress after which a push is stopped (default: 300)"
     )
     progress: str = Field(default="auto", description="auto, live, plain, json or none")
 
@@ -43,9 +43,7 @@ def check_options(options: PushOptions) -> None:
     from trainwright.push.tags import check_tag
 
     if options.progress not in get_args(Mode):
-        raise RequestError(
-            f"--progress {options.progress}: no such kind. {did_you_mean(options.progress, get_args(Mode))}"
-        )
+        raise RequestError(f"--progress {options.progress}: invalid. {did_you_mean(options.progress, get_args(Mode))}")
     if options.stall <= 0:
         raise RequestError(f"--stall {options.stall:g}: must be more than 0 seconds")
     if options.revision < 1:

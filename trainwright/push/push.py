@@ -225,7 +225,7 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
         run.say(f"pushing {parcel.image} to {place.tagged(tag)}")
         sent, manifest = _send(run, ecr, parcel)
     else:
-        run.say(f"{place.tagged(tag)} is there already")
+        run.say(f"{place.tagged(tag)} already exists")
     own = tuple(dict.fromkeys(run.options.tags))
     first = Move(tag, "made" if sent else "there already")
     try:

@@ -50,7 +50,7 @@ class PushTarget:
 
 
 def registry_host(account: str, region: str) -> str:
-    """The host name of an account's registry in a region; China and the isolated partitions have suffixes of their own.
+    """The host name of an account's registry in a region; China and the isolated partitions have other suffixes.
 
     Raises:
         RequestError: AWS has no such region.

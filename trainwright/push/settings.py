@@ -51,7 +51,7 @@ def settle(ecr: Ecr, policy: RepositoryPolicy, filters: Sequence[str], *, create
         return found
     known = _filters(found)
     if len(known) + len(lacking) > FILTERS:
-        say(f"{place.repository} has {len(known)} filters for moving tags, and ECR accepts {FILTERS}: none is added")
+        say(f"{place.repository} has {len(known)} filters for moving tags, and ECR accepts {FILTERS}, so none is added")
         return found
     ecr.set_filters([*known, *lacking])
     say(f"tags of {place.repository} that match {', '.join(lacking)} can move now")

@@ -137,7 +137,7 @@ def _cause(cause: Cause, facts: JobFacts) -> RehearsalCause:
 
 
 def write_junit_report(document: RehearsalDocument, path: Path) -> None:
-    """Write the checks of a rehearsal's document as JUnit; the cause of a failure is a case of its own.
+    """Write the checks of a rehearsal's document as JUnit; the cause of a failure is a separate case.
 
     A failed check only says what is wrong (``world size``), the cause says why and what to do.
     """

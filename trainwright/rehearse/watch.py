@@ -63,10 +63,10 @@ class Watch:
         engine: the engine of the containers.
         job: its limits.
         hosts: with containers that are made and have not begun.
-        line: told every line of a host's log.
+        line: called with every line of a host's log.
         enough: asked now and then whether all that is wanted has been seen; the hosts are then taken down.
         at_work: asked until it says that the script runs on every host; ``RehearsedJob.stop_after`` counts from then.
-        state: told what a host is doing, when that changes.
+        state: called with what a host is doing, when that changes.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Installs a requirements file with uv into the environment that runs this, where pip's configuration lets it.
+"""Installs a requirements file with uv into the environment that runs this, if pip's configuration allows it.
 
-``./invoke`` calls it before any package is installed, so it and what it imports need the standard library alone.
+``./invoke`` calls it before any package is installed, so it and what it imports need only the standard library.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PIP_IS_NEEDED = 3
 
 
 def only_pip_reads(settings: Mapping[str, str]) -> list[str]:
-    """The options of pip that are set and that uv cannot be told.
+    """The options of pip that are set and have no equivalent in uv.
 
     Args:
         settings: pip's options without ``--``, as :func:`trainwright.site.uv_settings.pip_settings` gives them.
@@ -55,7 +55,7 @@ def main(uv: str, requirements: str, *words: str) -> None:
         requirements: the file.
         words: further options of ``uv pip install``.
 
-    Exits with :data:`PIP_IS_NEEDED` where pip is configured in a way that uv cannot be told.
+    Exits with :data:`PIP_IS_NEEDED` if pip is configured in a way that has no equivalent in uv.
     """
     if names := only_pip_reads(pip_settings()):
         print(f"pip's configuration has {', '.join(names)}, which uv cannot be told")

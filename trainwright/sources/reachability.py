@@ -52,7 +52,7 @@ def check_folders(inputs: Inputs) -> None:
     a checksum.
 
     Raises:
-        SourceError: a file is missing or wrong: which one, who needs it, where it was looked for.
+        SourceError: a file is missing or wrong: which one, who needs it, and the places tried.
     """
     cut_off = inputs.archives if inputs.site.build_network == "none" else ()
     needed = [archive for archive in cut_off if archive.sha256 is not None]

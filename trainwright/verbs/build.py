@@ -1,4 +1,4 @@
-"""``build``: an image made, probed, tagged; on request smoked and pushed."""
+"""``build``: builds, probes and tags an image; on request runs its smoke tests and pushes it."""
 
 from __future__ import annotations
 

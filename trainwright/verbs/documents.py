@@ -1,4 +1,4 @@
-"""The documents of ``build``, which has parts of several packages, and those of failures."""
+"""The documents of ``build``, which combine parts from several packages, and of failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``explain``: why a plan is as it is."""
+"""``explain``: why each version is in a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``list``: what can be built, of what, and what was built here."""
+"""``list``: what can be built, from which components, and what was built here."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def lines_text(document: ListDocument) -> str:
 
 
 def components_text(document: ComponentsDocument) -> str:
-    """A line per component; what base images bring is no provider to choose."""
+    """A line per component. The provider ``base`` is left out, as it cannot be chosen."""
     rows = [("component", "providers", "what it is")]
     for row in document.components:
         providers = [f"{name} {_versions(has)}".strip() for name, has in row.providers.items() if name != "base"]

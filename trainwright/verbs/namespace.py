@@ -1,4 +1,4 @@
-"""All verbs, as invoke takes them. A verb imports what it works with when it runs, so that the quick ones are quick."""
+"""All verbs, as a namespace of invoke. A verb imports what it needs when it runs, so that the quick ones are quick."""
 
 from __future__ import annotations
 

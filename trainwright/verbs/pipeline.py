@@ -1,4 +1,4 @@
-"""``pipeline``: the files by which build services build image lines."""
+"""``pipeline``: writes the files with which build services build image lines."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class PipelineFlags(CatalogFlag, JsonFlag):
 
     images: str | None = Field(
         default=None,
-        description="lines, as pytorch, pytorch:cu124, pytorch-2.6.0-cu124 or 'pytorch-*-debian', comma-separated "
+        description="image lines: pytorch, pytorch:cu124, pytorch-2.6.0-cu124 or 'pytorch-*-debian', comma-separated "
         "(default: the supported ones)",
     )
     format: str = Field(default="buildspec", description="buildspec (default), batch or bake")
     output: str | None = Field(
         default=None,
-        description="the file to write, of bake the folder (default: buildspec.yml, buildspec-batch.yml, bake)",
+        description="the file to write; for bake, the folder (default: buildspec.yml, buildspec-batch.yml, bake)",
     )
-    check: bool = Field(default=False, description="write nothing; fail where a file is missing or would change")
+    check: bool = Field(default=False, description="write nothing; fail if a file is missing or would change")
     cache: tuple[str, ...] = Field(
         default=(),
-        description="of bake: a registry cache, read and written; further ones are only read (may be repeated)",
+        description="for bake: a registry cache, read and written (may be repeated; all but the first are only read)",
     )
 
 

@@ -1,4 +1,4 @@
-"""``push``: proven images to Amazon ECR."""
+"""``push``: pushes proven images to Amazon ECR."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class PushFlags(PushOptions, SiteFlag, JsonFlag):
 
 @verb
 def push(flags: PushFlags) -> None:
-    """Push proven images to ECR: an immutable tag, the digest in hand, then the tags that move."""
+    """Push proven images to ECR: the immutable tag first, then, once the digest is verified, the moving tags."""
     from trainwright.push.push import push_images
     from trainwright.push.references import find_target
     from trainwright.site.site import load_site

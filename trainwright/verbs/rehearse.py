@@ -1,4 +1,4 @@
-"""``rehearse``: a training job as SageMaker would run it, on this machine."""
+"""``rehearse``: runs a training job on this machine as SageMaker would."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class RehearseFlags(RehearsalWords, JsonFlag):
         default=None, description="folder for report, logs and artifacts (default: one under .trainwright/rehearsals)"
     )
     junit: str | None = Field(
-        default=None, description="a file for the verdict as a JUnit report, as build services read it"
+        default=None, description="write the verdict to this file, as a JUnit report for build services"
     )
     quiet: bool = Field(default=False, description="do not show the logs of the hosts")
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class RenderFlags(RequestFlags):
     """The flags of ``render``."""
 
-    output: str | None = Field(default=None, description="the folder to fill (made when missing)")
+    output: str | None = Field(default=None, description="the folder to fill (created if missing)")
 
 
 @verb

@@ -1,4 +1,4 @@
-"""What the verbs share that take a request: its flags, and where its way begins."""
+"""What verbs that take a request share: its flags, and the first state of their steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``smoke``: the image tests inside an image that was built here."""
+"""``smoke``: runs the image tests inside an image that was built here."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ class SmokeFlags(CatalogFlag, JsonFlag):
     """The flags of ``smoke``."""
 
     image: str = Field(default="", description="tag or id of an image built here")
-    select: str | None = Field(default=None, description="only checks whose name holds this word")
+    select: str | None = Field(default=None, description="only checks whose name contains this word")
     junit: str | None = Field(
-        default=None, description="a file for the checks as a JUnit report, as build services read it"
+        default=None, description="write the checks to this file, as a JUnit report for build services"
     )
 
 

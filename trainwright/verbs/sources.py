@@ -1,4 +1,4 @@
-"""``sources``: whether every byte of the image lines can be had today."""
+"""``sources``: whether every byte of the image lines is available today."""
 
 from __future__ import annotations
 

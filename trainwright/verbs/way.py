@@ -1,6 +1,6 @@
-"""The one way, from a request to an image in its registry, as a list of named steps.
+"""The steps from a request to an image in its registry, as a list.
 
-Each step takes the state of the work and returns a new one. Verbs are beginnings of the list, or its ends:
+Each step takes the state of the work and returns a new one. Verbs are the beginning or the end of the list:
 ``plan`` is ``upto("resolve")``, ``build --stages`` is ``upto("build")``, and ``build`` is all of it.
 A step imports what it needs when it runs, so ``plan`` loads no engine and no templates.
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.catalogs import write_hello
+from tests.support.catalogs import write_own
 from tests.support.in_process import call
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import Conflict, RequestError
@@ -24,18 +24,8 @@ ROOT = Path(__file__).resolve().parents[3]
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with one component and one line that holds it."""
-    write_hello(tmp_path / "own" / "templates")
-    line = tmp_path / "own" / "images" / "pytorch" / "cpu-py312"
-    line.mkdir(parents=True)
-    text = (images_dir() / "pytorch" / "cpu" / "line.yaml").read_text()
-    (line / "line.yaml").write_text(
-        text.replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n").replace(
-            'python: "3.11"', 'python: "3.12"', 1
-        )
-    )
-    shutil.copy(images_dir() / "pytorch" / "cpu" / "lock.json", line)
     monkeypatch.setenv("TRAINWRIGHT_CATALOG", str(tmp_path / "own"))
-    return tmp_path / "own"
+    return write_own(tmp_path / "own")
 
 
 def test_own_lines_and_components_come_on_top(own):

@@ -6,14 +6,13 @@ Each row is a real try: the whole reader is called, as the verbs call it.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.catalogs import write_hello
+from tests.support.catalogs import write_own
 from tests.support.tries import Try
 from trainwright.build import store
 from trainwright.catalog.catalog import load_catalog
@@ -21,7 +20,6 @@ from trainwright.catalog.wheel_lock import Lock
 from trainwright.core import paths
 from trainwright.core.errors import RequestError
 from trainwright.core.hashes import KnownHashes
-from trainwright.core.paths import images_dir
 from trainwright.plan.plan_lock import PlanLock
 from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request, parse_cuda
@@ -30,12 +28,7 @@ from trainwright.push import history
 from trainwright.rehearse.flags import distribution_of, table_of
 
 PROOF = "touch /PWNED"
-
-
-@pytest.fixture(autouse=True)
-def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 # ---- a folder of one's own with a line and a component ---------------------------------------------------------------
@@ -44,15 +37,8 @@ def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A catalog with one component and one line that holds it."""
-    write_hello(tmp_path / "own" / "templates")
-    line = tmp_path / "own" / "images" / "pytorch" / "cpu-py312"
-    line.mkdir(parents=True)
-    text = (images_dir() / "pytorch" / "cpu" / "line.yaml").read_text()
-    text = text.replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n")
-    (line / "line.yaml").write_text(text.replace('python: "3.11"', 'python: "3.12"', 1))
-    shutil.copy(images_dir() / "pytorch" / "cpu" / "lock.json", line)
     monkeypatch.setenv("TRAINWRIGHT_CATALOG", str(tmp_path / "own"))
-    return tmp_path / "own"
+    return write_own(tmp_path / "own")
 
 
 LINE = "images/pytorch/cpu-py312/line.yaml"
@@ -287,7 +273,6 @@ def test_the_proof_is_nowhere() -> None:
 # ---- the same through the real command line --------------------------------------------------------------------------
 
 DEEP = "[" * 200_000
-NOPE = json.dumps(changed(PLAN_LOCK, "base.os", "nope-1"))
 PLAN = "plan --framework pytorch --cuda cpu"
 
 

@@ -14,12 +14,7 @@ from trainwright.push.ecr import aws_client
 from trainwright.site.site import Site, load_site
 
 PEM = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-
-
-@pytest.fixture(autouse=True)
-def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @pytest.fixture

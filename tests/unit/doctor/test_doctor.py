@@ -245,7 +245,7 @@ def test_certificates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     typo = check("certificates")(Machine())
     assert (typo.severity, "PIP_CERT" in typo.message, "PIP_CERT" in typo.remedy) == ("error", True, True)
     (tmp_path / "typo.pem").write_text("no certificate\n")
-    assert "holds no certificates" in check("certificates")(Machine()).message
+    assert "contains no certificates" in check("certificates")(Machine()).message
     monkeypatch.setenv("PIP_CERT", str(bundle))
     assert check("certificates")(Machine()).severity == "ok"
     monkeypatch.setattr(time, "time", lambda: 4_200_000_000.0)  # the year 2103

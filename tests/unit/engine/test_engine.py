@@ -150,7 +150,7 @@ def test_membership_in_the_group_is_called_what_it_is(machine: BareMachine) -> N
     with pytest.raises(EngineError) as failure:
         machine.connect()
     assert "usermod -aG docker" in failure.value.remedy
-    assert "equal to root" in failure.value.remedy
+    assert "rights of root" in failure.value.remedy
 
 
 CONFIG = {"currentContext": "far", "auths": {}}
@@ -171,7 +171,7 @@ CONFIG = {"currentContext": "far", "auths": {}}
 def test_nothing_is_set_up_where_another_engine_is_named(
     machine: BareMachine, client: str | None, environ: dict[str, str], context: str, config: object, forget: str
 ) -> None:
-    """Finding A6: packages were installed for a client without its plugin before anybody looked at DOCKER_HOST."""
+    """Packages were once installed for a client without its plugin before DOCKER_HOST was read."""
     machine.apt(install=f"touch {machine.folder}/plugin")
     machine.program("dockerd", f"touch {machine.folder}/up")
     machine.patch.setenv("TRAINWRIGHT_ENGINE_SETUP", "auto")

@@ -82,7 +82,7 @@ def test_it_says_what_changes_and_how_to_undo_it(machine: BareMachine) -> None:
     does, undo = machine.text.split("To undo it:")
     assert "installed by apt-get: containerd docker.io" in does
     assert "upgraded by apt-get: login" in does
-    for word in ("keeps running", "FORWARD", "DROP", "ip_forward", str(setup.SOCKET), "equal to root"):
+    for word in ("keeps running", "FORWARD", "DROP", "ip_forward", str(setup.SOCKET), "rights of root"):
         assert word in does
     assert str(machine.folder / "state" / "engine.log") in does
     assert f'kill "$(cat {setup.PID_FILE})"' in undo

@@ -84,7 +84,7 @@ def test_a_command_without_end(shell: ContainerShell) -> None:
 def test_death_of_the_container_is_a_clear_error(shell: ContainerShell, tmp_path: Path) -> None:
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     for _ in range(2):  # and stays one
-        with pytest.raises(ContainerDied, match="container container died"):
+        with pytest.raises(ContainerDied, match="container container exited"):
             shell.run("echo")
 
 

@@ -188,7 +188,7 @@ def test_a_container_that_dies(client: str, templates: Path, tmp_path: Path) -> 
     )
     report = smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report", select="contract")
     assert outcomes(report) == {"contract:test_kills": "failed", "contract:test_after": "failed"}
-    assert all("died during the tests" in row.reason for row in report.rows)
+    assert all("exited during the tests" in row.reason for row in report.rows)
 
 
 def test_every_shipped_component_has_tests() -> None:

@@ -13,11 +13,7 @@ from trainwright.core.masking import mask
 from trainwright.site.site import Site, load_site
 
 INDEX = "https://me:s3cret@index.example/simple"
-
-
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @pytest.fixture

@@ -20,11 +20,7 @@ from trainwright.sources.inputs import Inputs
 DEB = b"!<arch>\nnot a whole one"
 SHA = hashlib.sha256(DEB).hexdigest()
 WORD = st.text("abcdefgh0123456789+.-", min_size=1, max_size=8).map(lambda s: f"a{s}")
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 def stanza(name: str, version: str = "1-2", sha256: str = SHA, architecture: str = "amd64") -> str:

@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.loopback import Loopback, dead_url, loopback, status, truncated
+from tests.support.loopback import dead_url, status, truncated
 from trainwright.core.errors import SourceError
 from trainwright.site.site import Proxies, Site
 from trainwright.sources.download import Fetched, Store, Wanted, fetch_all
@@ -23,12 +22,6 @@ ROOT = Path(__file__).resolve().parents[3]
 GOOD = b"the right bytes" * 5000
 SHA = hashlib.sha256(GOOD).hexdigest()
 FILE = "thing-1.0.tar.gz"
-
-
-@pytest.fixture
-def server() -> Iterator[Loopback]:
-    with loopback() as running:
-        yield running
 
 
 @pytest.fixture
@@ -164,22 +157,13 @@ def test_a_download_that_was_killed_leaves_no_file_and_goes_on(server, store):
     assert fetch(store, f"{server.url}/t").path.read_bytes() == GOOD
 
 
-def test_a_full_disk_is_said_and_leaves_nothing(server, tmp_path):
-    if os.geteuid() != 0:
-        pytest.skip("a small disk needs root")
-    folder = tmp_path / "small"
-    folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32k", "tmpfs", folder], check=False).returncode:
-        pytest.skip("mounts are not allowed here")
-    try:
-        server.pages = {"/t": GOOD}
-        small = Store(folder / "store")
-        with pytest.raises(OSError) as full:
-            fetch(small, f"{server.url}/t")
-        assert full.value.errno == errno.ENOSPC
-        assert not list(small.folder.rglob(f"*{FILE}"))
-    finally:
-        subprocess.run(["umount", folder], check=True)
+def test_a_full_disk_is_said_and_leaves_nothing(server, small_disk):
+    server.pages = {"/t": GOOD}
+    small = Store(small_disk / "store")
+    with pytest.raises(OSError) as full:
+        fetch(small, f"{server.url}/t")
+    assert full.value.errno == errno.ENOSPC
+    assert not list(small.folder.rglob(f"*{FILE}"))
 
 
 def test_proxy_and_credentials_of_the_site_are_used_and_not_shown(server, store, tmp_path):

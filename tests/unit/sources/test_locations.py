@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.support.loopback import Loopback, dead_url, loopback, status, truncated
+from tests.support.loopback import dead_url, status, truncated
 from trainwright.build.context import write_context
 from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.component import SourceFile
@@ -33,17 +33,7 @@ GOOD = b"the right bytes" * 100
 SHA = hashlib.sha256(GOOD).hexdigest()
 FILE = "thing-1.0.tar.gz"
 ARCHIVE = PlannedSource(file=FILE, sha256=SHA, url="https://up.example/t", mirrors=("https://m.example/t",))
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def server() -> Iterator[Loopback]:
-    with loopback() as running:
-        yield running
+pytestmark = pytest.mark.usefixtures("own_places")
 
 
 @pytest.fixture

@@ -5,12 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.support.loopback import Loopback, dead_url, loopback, status, truncated
+from tests.support.loopback import dead_url, loopback, status, truncated
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import SourceError
 from trainwright.engine.engine import Client, Engine
@@ -31,18 +29,10 @@ ENGINE = Engine(Client("/bin/false", "builtin", "20.10", "plain"), "20.10")
 
 
 @pytest.fixture(autouse=True)
-def own_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
-    monkeypatch.setenv("TRAINWRIGHT_CACHE", str(tmp_path / "cache"))
+def no_proxies(own_places: None, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
-
-
-@pytest.fixture
-def server() -> Iterator[Loopback]:
-    with loopback() as running:
-        yield running
 
 
 def plan_with(*urls: str, image: str | None = None) -> Plan:

@@ -98,6 +98,13 @@ class Container:
         self.running.append(made)
         return made
 
+    def stop(self) -> int:
+        """Start `train`, send SIGTERM once its script is ready, and wait for the exit code."""
+        running = self.start("train")
+        self.wait_for("ready")
+        running.send_signal(signal.SIGTERM)
+        return running.wait(10)
+
     def wait_for(self, name: str) -> None:
         until = time.monotonic() + 30
         while not (self.folder / name).exists():
@@ -150,10 +157,7 @@ def test_a_train_that_is_no_program(container):
 
 def test_the_script_gets_the_signal_and_train_ends_well(container):
     container.program("train", f"#!/bin/sh\n{container.script('train.py', SAVES, seconds=0)}\nexit $?\n")
-    running = container.start("train")
-    container.wait_for("ready")
-    running.send_signal(signal.SIGTERM)
-    assert running.wait(10) == 0
+    assert container.stop() == 0
     assert container.has("saved")
 
 
@@ -161,10 +165,7 @@ def test_a_shell_that_train_puts_before_the_script_is_passed_over(container):
     """As sagemaker-training 4.8.3 has it: killed, the shell would make a failed job of one that has saved."""
     script = container.script("train.py", SAVES, seconds=0)
     container.program("train", f"#!/bin/sh\n/bin/sh -c '{script}; exit $?'\nexit $?\n")
-    running = container.start("train")
-    container.wait_for("ready")
-    running.send_signal(signal.SIGTERM)
-    assert running.wait(10) == 0
+    assert container.stop() == 0
     assert container.has("saved")
 
 
@@ -173,10 +174,7 @@ def test_what_train_leaves_is_waited_for(container):
     script = container.script("train.py", SAVES, seconds=1)
     shell = container.program("entry.sh", f"#!/bin/sh\n{script}\necho more to do > {container.folder}/went-on\n")
     container.program("train", f"#!/bin/sh\n{shell}\nexit 1\n")
-    running = container.start("train")
-    container.wait_for("ready")
-    running.send_signal(signal.SIGTERM)
-    assert running.wait(10) == 1
+    assert container.stop() == 1
     assert container.has("saved")
     assert not container.has("went-on")
 
@@ -196,10 +194,7 @@ def test_launchers_are_passed_over(container):
     container.script("train.py", SAVES, seconds=0)
     torchrun = container.script("torchrun", launcher)
     container.program("train", f"#!/bin/sh\n{torchrun} {container.folder}/train.py\nexit $?\n")
-    running = container.start("train")
-    container.wait_for("ready")
-    running.send_signal(signal.SIGTERM)
-    assert running.wait(10) == 0, "torchrun was ended, and not by its rank"
+    assert container.stop() == 0, "torchrun was ended, and not by its rank"
     assert container.has("saved")
 
 
@@ -216,10 +211,7 @@ def test_an_entry_point_of_another_image_may_stand_before_train(container):
 
 def test_train_itself_is_ended_before_there_is_a_script(container):
     container.program("train", f"#!/bin/sh\ntouch {container.folder}/ready\nwhile :; do :; done\n")
-    running = container.start("train")
-    container.wait_for("ready")
-    running.send_signal(signal.SIGTERM)
-    assert running.wait(10) == 128 + signal.SIGTERM
+    assert container.stop() == 128 + signal.SIGTERM
 
 
 def test_orphans_are_buried(container):

@@ -1,0 +1,21 @@
+"""The program, or a verb, after its end."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A finished run: its exit code, standard output and standard error."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        """The one document on standard output."""
+        return dict(json.loads(self.out))
