@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydantic import Field, model_validator
-
 from trainwright.catalog.image_line import begins
 from trainwright.catalog.incompatibilities import Range, within
 from trainwright.core.fields import (
@@ -25,7 +23,7 @@ from trainwright.core.fields import (
     Url,
     VariableName,
 )
-from trainwright.core.records import Record, parse_record
+from trainwright.core.records import Field, Record, Table, parse_record
 from trainwright.user.files import component_files
 
 
@@ -43,13 +41,11 @@ class SourceFile(Record):
     mirrors: tuple[Url, ...] = ()
     package: SystemName | None = None
 
-    @model_validator(mode="after")
-    def _comes_from_somewhere(self) -> SourceFile:
+    def __post_init__(self) -> None:
         if bool(self.package) == bool(self.url or self.mirrors):
             raise ValueError(f"{self.file}: give its source: either package, or url and mirrors")
         if self.package and self.sha256 is None:
             raise ValueError(f"{self.file}: a file of a Debian source package needs its sha256")
-        return self
 
 
 class ArchiveTemplate(Record):
@@ -101,13 +97,11 @@ class VersionFiles(Record):
     sha256: Sha256 | None = None
     sources: tuple[SourceFile, ...] = ()
     builds: tuple[Build, ...] = ()
-    values: dict[VariableName, OneLine] = {}
+    values: Table[VariableName, OneLine] = {}
 
-    @model_validator(mode="after")
-    def _one_way(self) -> VersionFiles:
+    def __post_init__(self) -> None:
         if sum(map(bool, (self.sha256, self.sources, self.builds))) > 1:
             raise ValueError("give one of sha256, sources and builds")
-        return self
 
 
 class VersionRange(Record):
@@ -115,8 +109,8 @@ class VersionRange(Record):
     ``expect`` in place of the provider's."""
 
     versions: Range
-    values: dict[VariableName, OneLine] = {}
-    expect: dict[VariableName, OneLine] = {}
+    values: Table[VariableName, OneLine] = {}
+    expect: Table[VariableName, OneLine] = {}
     archive: ArchiveTemplate | None = None
     requires: tuple[Name, ...] = ()
 
@@ -140,8 +134,7 @@ class ProbeStep(Record):
     run: str | None = None
     match: dict[str, str] = {}
 
-    @model_validator(mode="after")
-    def _one_way(self) -> ProbeStep:
+    def __post_init__(self) -> None:
         if bool(self.python) == bool(self.run) or bool(self.run) != bool(self.match):
             raise ValueError("give either python, or run and match")
         for fact, pattern in self.match.items():
@@ -151,7 +144,6 @@ class ProbeStep(Record):
                 raise ValueError(f"match of {fact} is not a regular expression: {wrong}") from None
             if not groups:
                 raise ValueError(f"match of {fact} has no group: put the fact in parentheses")
-        return self
 
 
 class Tied(Record):
@@ -160,7 +152,7 @@ class Tied(Record):
 
     to: Name
     why: Prose
-    versions: dict[AnyVersion, AnyVersion] = {}
+    versions: Table[AnyVersion, AnyVersion] = {}
 
 
 class Licence(Record):
@@ -205,20 +197,20 @@ class Provider(Record):
     """
 
     about: Prose
-    versions: dict[AnyVersion, VersionFiles] = {}
+    versions: Table[AnyVersion, VersionFiles] = {}
     archive: ArchiveTemplate | None = None
     ranges: tuple[VersionRange, ...] = ()
-    values: dict[VariableName, OneLine] = {}
+    values: Table[VariableName, OneLine] = {}
     requires: tuple[Name, ...] = ()
     apt: SystemPackages = SystemPackages()
     dnf: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
-    environment: dict[VariableName, OneLine] = {}
+    environment: Table[VariableName, OneLine] = {}
     path: tuple[Folder, ...] = ()
-    expect: dict[VariableName, OneLine] = {}
+    expect: Table[VariableName, OneLine] = {}
     unchecked: Prose | None = None
     probe: tuple[ProbeStep, ...] = ()
-    loads: dict[Name, Literal["inside", "base", "component"]] = {}
+    loads: Table[Name, Literal["inside", "base", "component"]] = {}
     licence: Licence | None = None
     owns: tuple[OneLine, ...] = ()
     tied: Tied | None = None
@@ -273,7 +265,7 @@ class Component(Record):
     name: Name
     summary: Prose
     order: int = Field(description="position of its layers: what changes least comes first")
-    providers: dict[Name, Provider]
+    providers: Table[Name, Provider]
     licence: Licence | None = None
     requires: tuple[Name, ...] = ()
     excludes: tuple[Name, ...] = ()
@@ -282,7 +274,7 @@ class Component(Record):
     notices: tuple[Notice, ...] = ()
 
 
-class ComponentFolder(Record):
+class ComponentFolder(Record, dict=True):
     """A component and the folder of its data, template and tests."""
 
     component: Component

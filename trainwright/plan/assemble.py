@@ -169,7 +169,7 @@ def _parts(
             Expectation(component=name, fact=fact, value=fill(text, values | found)) for fact, text in wanted.items()
         ]
         steps = provider.probe or folder.component.probe if wanted or provider.expect else ()
-        parts.probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
+        parts.probes += [PlannedProbe(component=name, **step.as_json()) for step in steps]
         if chosen.provider != BASE:
             parts.notices += [note.says for note in folder.component.notices if note.unless not in selections]
     return parts
@@ -229,7 +229,7 @@ def _closed(selection: Selection, lock: Lock | None) -> Selection:
     if selection.version != OPEN or lock is None:
         return selection
     locked = {package.name: package.version for package in lock.packages}
-    return selection.model_copy(update={"version": locked.get(normalise(selection.packages[0]), OPEN)})
+    return selection.replace(version=locked.get(normalise(selection.packages[0]), OPEN))
 
 
 def _share_out(
@@ -262,7 +262,7 @@ def _locked(package: LockedPackage) -> PlannedSource:
 
 
 def _source(source: Any) -> PlannedSource:
-    return PlannedSource(**source.model_dump())
+    return PlannedSource(**source.as_json())
 
 
 def _system_packages(provider: Provider, line: ImageLine, values: dict[str, str]) -> SystemPackages:

@@ -53,7 +53,7 @@ def extended(entry: Line) -> Line | None:
     names = (*claims, *(AT_LEAST if contents_of(base.image or "") else line.components))
     held = {name: Selection(provider=BASE, version=claims.get(name, "")) for name in names}
     fields = {"base": base, "components": held, "options": {}, "evidence": (*line.evidence, evidence)}
-    return entry.model_copy(update={"line": line.model_copy(update=fields)})
+    return entry.replace(line=line.replace(**fields))
 
 
 def published(framework: str) -> list[Line]:
@@ -126,7 +126,7 @@ def with_evidence(entry: Line) -> Line:
     if found is None:
         return entry
     held = {name: Selection(provider=BASE) for name in found.components} | entry.line.components
-    return entry.model_copy(update={"line": entry.line.model_copy(update={"components": held})})
+    return entry.replace(line=entry.line.replace(components=held))
 
 
 def notes_of(line: ImageLine) -> list[str]:
