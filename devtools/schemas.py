@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from inspect import cleandoc
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any
 
 from msgspec.json import schema_components
 
-from trainwright.core.fields import Pattern
 from trainwright.core.records import Record
 
 
@@ -22,6 +22,8 @@ def schema_of(kind: type[Record]) -> dict[str, Any]:
             if text and each.__name__ in parts:
                 key = each.__struct_encode_fields__[each.__struct_fields__.index(name)]
                 parts[each.__name__]["properties"][key]["description"] = text
+    # JSON's $ is the end of a text alone.
+    parts = json.loads(json.dumps(parts).replace(r"\\Z", "$"))
     whole: dict[str, Any] = parts.pop(kind.__name__)
     return whole | {"$defs": parts} if parts else whole
 
@@ -32,8 +34,7 @@ def _schema(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:
     def own(custom: Any) -> dict[str, Any]:
         if custom is Path:
             return {"type": "string", "format": "path"}
-        inner = _schema(custom.kind, parts)
-        return inner | {"pattern": custom.check.text} if isinstance(custom.check, Pattern) else inner
+        return _schema(custom.kind, parts)
 
     (made,), more = schema_components([kind], schema_hook=own, ref_template="#/$defs/{name}")
     for each in more.values():

@@ -23,7 +23,7 @@ from trainwright.core.fields import (
     Url,
     VariableName,
 )
-from trainwright.core.records import Field, Record, Table, parse_record
+from trainwright.core.records import Field, Record, parse_record
 from trainwright.user.files import component_files
 
 
@@ -97,7 +97,7 @@ class VersionFiles(Record):
     sha256: Sha256 | None = None
     sources: tuple[SourceFile, ...] = ()
     builds: tuple[Build, ...] = ()
-    values: Table[VariableName, OneLine] = {}
+    values: dict[VariableName, OneLine] = {}
 
     def __post_init__(self) -> None:
         if sum(map(bool, (self.sha256, self.sources, self.builds))) > 1:
@@ -109,8 +109,8 @@ class VersionRange(Record):
     ``expect`` in place of the provider's."""
 
     versions: Range
-    values: Table[VariableName, OneLine] = {}
-    expect: Table[VariableName, OneLine] = {}
+    values: dict[VariableName, OneLine] = {}
+    expect: dict[VariableName, OneLine] = {}
     archive: ArchiveTemplate | None = None
     requires: tuple[Name, ...] = ()
 
@@ -152,7 +152,7 @@ class Tied(Record):
 
     to: Name
     why: Prose
-    versions: Table[AnyVersion, AnyVersion] = {}
+    versions: dict[AnyVersion, AnyVersion] = {}
 
 
 class Licence(Record):
@@ -197,20 +197,20 @@ class Provider(Record):
     """
 
     about: Prose
-    versions: Table[AnyVersion, VersionFiles] = {}
+    versions: dict[AnyVersion, VersionFiles] = {}
     archive: ArchiveTemplate | None = None
     ranges: tuple[VersionRange, ...] = ()
-    values: Table[VariableName, OneLine] = {}
+    values: dict[VariableName, OneLine] = {}
     requires: tuple[Name, ...] = ()
     apt: SystemPackages = SystemPackages()
     dnf: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
-    environment: Table[VariableName, OneLine] = {}
+    environment: dict[VariableName, OneLine] = {}
     path: tuple[Folder, ...] = ()
-    expect: Table[VariableName, OneLine] = {}
+    expect: dict[VariableName, OneLine] = {}
     unchecked: Prose | None = None
     probe: tuple[ProbeStep, ...] = ()
-    loads: Table[Name, Literal["inside", "base", "component"]] = {}
+    loads: dict[Name, Literal["inside", "base", "component"]] = {}
     licence: Licence | None = None
     owns: tuple[OneLine, ...] = ()
     tied: Tied | None = None
@@ -265,7 +265,7 @@ class Component(Record):
     name: Name
     summary: Prose
     order: int = Field(description="position of its layers: what changes least comes first")
-    providers: Table[Name, Provider]
+    providers: dict[Name, Provider]
     licence: Licence | None = None
     requires: tuple[Name, ...] = ()
     excludes: tuple[Name, ...] = ()

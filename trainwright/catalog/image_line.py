@@ -17,15 +17,15 @@ from trainwright.core.fields import (
     OptionalVersion,
     Os,
     PackageName,
-    Pattern,
     Pin,
     Prose,
     Python,
     Statement,
     Url,
     VersionText,
+    form,
 )
-from trainwright.core.records import Checked, Record, Table, parse_record
+from trainwright.core.records import Record, parse_record
 from trainwright.site.apt_sources import DEBIAN_SUITES
 
 Status = Literal["supported", "unmaintained", "end-of-support"]
@@ -36,8 +36,8 @@ BASE = "base"
 LINE_FILE = "line.yaml"
 LOCK_FILE = "lock.json"
 # An image reference for FROM: no digest and no tag latest; a lock adds the digest.
-_Image = Checked[
-    str, Pattern(r"^(?!.{513})[a-z0-9][A-Za-z0-9_.-]*(:[0-9]+)?(/[A-Za-z0-9_.-]+)*:[A-Za-z0-9_][A-Za-z0-9_.-]*$")
+_Image = Annotated[
+    str, form(r"^(?!.{513})[a-z0-9][A-Za-z0-9_.-]*(:[0-9]+)?(/[A-Za-z0-9_.-]+)*:[A-Za-z0-9_][A-Za-z0-9_.-]*$")
 ]
 
 
@@ -112,7 +112,7 @@ class ImageLine(Record):
 
     framework: Name
     version: VersionText
-    variant: Checked[str, Pattern(r"^[a-z0-9.-]{0,64}$")] = ""
+    variant: Annotated[str, form(r"^[a-z0-9.-]{0,64}$")] = ""
     component: Name | None = None
     cuda: Cuda
     python: Python
@@ -120,10 +120,10 @@ class ImageLine(Record):
     status: Status
     released: bool = True
     preferred: bool = False
-    published_cuda: Checked[str, Pattern(r"^cu[0-9]{2,4}$")] | None = None
+    published_cuda: Annotated[str, form(r"^cu[0-9]{2,4}$")] | None = None
     architectures: tuple[Capability, ...] = ()
-    components: Table[Name, Selection]
-    options: Table[Name, Selection] = {}
+    components: dict[Name, Selection]
+    options: dict[Name, Selection] = {}
     constraints: tuple[Constraint, ...] = ()
     excluded: tuple[PackageName, ...] = ()
     as_of: Day | None = None

@@ -10,21 +10,21 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from msgspec import Struct
 
 from trainwright.catalog.image_line import Evidence
-from trainwright.core.fields import Pattern
-from trainwright.core.records import Checked, Record
+from trainwright.core.fields import form
+from trainwright.core.records import Record
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
 # A version range in pip's syntax, such as ">=2.1, <3". Only its form is checked here.
-_RANGE = r"(==|!=|<=|>=|<|>|~=) ?\d+(\.\d+)*(\.\*)?"
-Range = Checked[str, Pattern(rf"^{_RANGE}( ?, ?{_RANGE})*$")]
-CudaRange = Checked[str, Pattern(rf"^(cpu|{_RANGE}( ?, ?{_RANGE})*)$")]
+_RANGE = r"(==|!=|<=|>=|<|>|~=) ?[0-9]+(\.[0-9]+)*(\.\*)?"
+Range = Annotated[str, form(rf"^{_RANGE}( ?, ?{_RANGE})*$")]
+CudaRange = Annotated[str, form(rf"^(cpu|{_RANGE}( ?, ?{_RANGE})*)$")]
 
 
 class Match(Record):

@@ -7,7 +7,6 @@ only ASCII characters, and leave one way to match a text, so that none takes lon
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Hashable, Sequence
 from typing import Annotated, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -42,21 +41,9 @@ def url_trouble(text: str) -> str:
 T = TypeVar("T")
 
 
-class Pattern:
-    """A check that a text is of a form, from its beginning to its end."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._compiled: re.Pattern[str] | None = None  # at first use, as a command uses few
-
-    def __call__(self, text: str) -> str:
-        if self._compiled is None:
-            self._compiled = re.compile(self.text, re.ASCII)
-        if self._compiled.fullmatch(text) is None:
-            raise ValueError(
-                f"must be of the form {self.text}" if text else f"is empty; it must be of the form {self.text}"
-            )
-        return text
+def form(pattern: str) -> Meta:
+    """What a text must match, from ``^`` to ``$``, which Python takes for the end of a last line, too."""
+    return Meta(pattern=pattern.removesuffix("$") + r"\Z")
 
 
 def each_once(key: Callable[[T], Hashable], what: str) -> Callable[[Sequence[T]], Sequence[T]]:
@@ -124,28 +111,28 @@ Prose = Checked[str, _prose]  # lines for people to read
 Statement = Checked[Annotated[str, Meta(min_length=1)], _prose]
 Url = Checked[str, _inert]
 SiteUrl = Checked[str, _url]  # may contain a password; never in Dockerfiles
-Name = Checked[str, Pattern(r"^[a-z0-9][a-z0-9_-]{0,63}$")]  # of a component, framework, provider
-VersionText = Checked[str, Pattern(rf"^{VERSION}$")]
-AnyVersion = Checked[str, Pattern(r"^[0-9A-Za-z][0-9A-Za-z.+!_-]{0,127}$")]  # a wheel's too
-OptionalVersion = Checked[str, Pattern(r"^([0-9A-Za-z][0-9A-Za-z.+!_-]{0,127})?$")]
-Python = Checked[str, Pattern(r"^[0-9]\.[0-9]{1,2}$")]
-Cuda = Checked[str, Pattern(r"^(cpu|[0-9]{1,2}\.[0-9]{1,2})$")]
-Capability = Checked[str, Pattern(r"^[0-9]{1,2}\.[0-9]$")]  # of a GPU
-Os = Checked[str, Pattern(r"^[a-z]{1,32}-[0-9.]{1,16}$")]
-Day = Checked[str, Pattern(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
-PackageName = Checked[str, Pattern(rf"^{PACKAGE}$")]
-Pin = Checked[str, Pattern(rf"^{PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1,64}}$")]
-Constraint = Checked[str, Pattern(rf"^{PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$")]
-Platform = Checked[str, Pattern(r"^[a-z0-9_]{1,32}-manylinux_2_[0-9]{1,3}$")]
-FileName = Checked[str, Pattern(r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$")]
-PythonFile = Checked[str, Pattern(r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,246}\.(whl|tar\.gz|tar\.bz2|zip)$")]
-FilledFileName = Checked[str, Pattern(r"^[A-Za-z0-9{][A-Za-z0-9._+~{}-]{0,254}$")]  # {version} to be filled in
-SystemName = Checked[str, Pattern(r"^[A-Za-z0-9{][A-Za-z0-9._+{}-]{0,127}$")]  # Debian's, Amazon's
-SystemVersion = Checked[str, Pattern(r"^[0-9A-Za-z][0-9A-Za-z.+:~^_-]{0,127}$")]
-VariableName = Checked[str, Pattern(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-Folder = Checked[str, Pattern(r"^/[A-Za-z0-9._+/{}-]{0,255}$")]
-Reference = Checked[str, Pattern(r"^[a-z0-9][A-Za-z0-9._/:@-]{0,511}$")]  # of an image
+Name = Annotated[str, form(r"^[a-z0-9][a-z0-9_-]{0,63}$")]  # of a component, framework, provider
+VersionText = Annotated[str, form(rf"^{VERSION}$")]
+AnyVersion = Annotated[str, form(r"^[0-9A-Za-z][0-9A-Za-z.+!_-]{0,127}$")]  # a wheel's too
+OptionalVersion = Annotated[str, form(r"^([0-9A-Za-z][0-9A-Za-z.+!_-]{0,127})?$")]
+Python = Annotated[str, form(r"^[0-9]\.[0-9]{1,2}$")]
+Cuda = Annotated[str, form(r"^(cpu|[0-9]{1,2}\.[0-9]{1,2})$")]
+Capability = Annotated[str, form(r"^[0-9]{1,2}\.[0-9]$")]  # of a GPU
+Os = Annotated[str, form(r"^[a-z]{1,32}-[0-9.]{1,16}$")]
+Day = Annotated[str, form(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+PackageName = Annotated[str, form(rf"^{PACKAGE}$")]
+Pin = Annotated[str, form(rf"^{PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1,64}}$")]
+Constraint = Annotated[str, form(rf"^{PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$")]
+Platform = Annotated[str, form(r"^[a-z0-9_]{1,32}-manylinux_2_[0-9]{1,3}$")]
+FileName = Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$")]
+PythonFile = Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,246}\.(whl|tar\.gz|tar\.bz2|zip)$")]
+FilledFileName = Annotated[str, form(r"^[A-Za-z0-9{][A-Za-z0-9._+~{}-]{0,254}$")]  # {version} to be filled in
+SystemName = Annotated[str, form(r"^[A-Za-z0-9{][A-Za-z0-9._+{}-]{0,127}$")]  # Debian's, Amazon's
+SystemVersion = Annotated[str, form(r"^[0-9A-Za-z][0-9A-Za-z.+:~^_-]{0,127}$")]
+VariableName = Annotated[str, form(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+Folder = Annotated[str, form(r"^/[A-Za-z0-9._+/{}-]{0,255}$")]
+Reference = Annotated[str, form(r"^[a-z0-9][A-Za-z0-9._/:@-]{0,511}$")]  # of an image
 # A registry, or the beginning of the names of its repositories.
-HostPort = Checked[str, Pattern(r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?(/[a-z0-9][A-Za-z0-9_.-]{0,254}){0,16}$")]
-Sha256 = Checked[str, Pattern(r"^[0-9a-f]{64}$")]
-Digest = Checked[str, Pattern(r"^sha256:[0-9a-f]{64}$")]
+HostPort = Annotated[str, form(r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?(/[a-z0-9][A-Za-z0-9_.-]{0,254}){0,16}$")]
+Sha256 = Annotated[str, form(r"^[0-9a-f]{64}$")]
+Digest = Annotated[str, form(r"^sha256:[0-9a-f]{64}$")]

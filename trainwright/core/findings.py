@@ -11,14 +11,14 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from trainwright.core.fields import Pattern
-from trainwright.core.records import Checked, Field, Record
+from trainwright.core.fields import form
+from trainwright.core.records import Field, Record
 
 Severity = Literal["error", "warning", "note"]
 SCHEMA: Literal["trainwright/findings/1"] = "trainwright/findings/1"
 
 
-RuleCode = Checked[str, Pattern(r"^TW\d{3}$")]
+RuleCode = Annotated[str, form(r"^TW[0-9]{3}$")]
 
 
 class Finding(Record):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
 from typing import Any
@@ -28,6 +29,7 @@ _LIMITS: dict[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "ge": ("at least {}", lambda value, limit: value >= limit),
     "gt": ("more than {}", lambda value, limit: value > limit),
     "le": ("at most {}", lambda value, limit: value <= limit),
+    "pattern": ("of the form {}", lambda value, limit: re.search(limit, value) is not None),
     "min_length": ("of {} entries at least", lambda value, limit: len(value) >= limit),
     "max_length": ("of {} entries at most", lambda value, limit: len(value) <= limit),
 }
@@ -128,7 +130,8 @@ def _beyond(kind: Any, data: Any) -> Iterator[str]:
     for name, (what, holds) in _LIMITS.items():
         limit = getattr(kind, name, None)
         if limit is not None and not holds(data, limit):
-            yield "is empty" if name == "min_length" and not data else f"must be {what.format(limit)}"
+            limit = limit.replace(r"\Z", "$") if name == "pattern" else limit
+            yield "is empty" if name == "min_length" and not data else _must(what.format(limit), data)
 
 
 def _must(what: str, data: Any) -> str:

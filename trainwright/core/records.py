@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 from copy import copy
 from pathlib import Path
-from types import FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec.structs import fields, force_setattr
 
 from trainwright.core.errors import RequestError
 
-__all__ = ["Checked", "Document", "Field", "Misfit", "MisfitError", "Record", "Table", "Words"]
+__all__ = ["Checked", "Document", "Field", "Misfit", "MisfitError", "Record", "Words"]
 __all__ += ["check", "parse_record", "read_record"]
 
 if TYPE_CHECKING:
     from typing import Annotated as Checked
-
-    Table = dict
 else:
 
     class Checked(type):
@@ -34,15 +31,6 @@ else:
 
         def __instancecheck__(cls, value):
             return True
-
-    class Table:
-        """``Table[key, value]``: a mapping whose keys are :data:`Checked`, which msgspec does for values only."""
-
-        def __class_getitem__(cls, parts):
-            def keys(table):
-                return {check(parts[0], key): value for key, value in table.items()}
-
-            return Checked[dict[parts], keys]
 
 
 class _Described(NamedTuple):
@@ -63,41 +51,29 @@ def Field(*, default: Any = msgspec.NODEFAULT, alias: str | None = None, descrip
 
 
 class _Kind(msgspec.StructMeta):
-    """The class of the classes of records, which check what they are made of in Python, too."""
+    """The class of the classes of records: their fields have descriptions, and are given by name."""
 
     descriptions: dict[str, str]
+    namespace_: dict[str, Any]
 
-    def __new__(mcls, name: str, bases: tuple[type, ...], space: dict[str, Any], **config: Any) -> _Kind:
-        others, last = bases[:-1], cast(Any, bases[-1])
-        if others:
-            # Python takes slots from one class only; of the others, fields and methods are copied.
-            bases, own = (last,), space
-            space = {"__annotations__": {}}
-            for base in reversed(cast("tuple[type[Record], ...]", others)):
-                for each in fields(base):
-                    if each.name not in last.__struct_fields__:
-                        space["__annotations__"][each.name] = each.type
-                        space[each.name] = _Described(each.default, each.encode_name, base.descriptions[each.name])
-                space |= {key: each for key, each in vars(base).items() if isinstance(each, FunctionType | property)}
-            space |= own | {"__annotations__": space["__annotations__"] | own.get("__annotations__", {})}
-        told = {key: value for key, value in space.items() if isinstance(value, _Described)}
-        space |= {key: msgspec.field(default=each.default, name=each.alias) for key, each in told.items()}
-        made = super().__new__(mcls, name, bases, space, **{"kw_only": True, **config})
-        made.descriptions = getattr(last, "descriptions", {}) | {key: each.description for key, each in told.items()}
+    def __new__(mcls, name: str, bases: tuple[Any, ...], space: dict[str, Any], **config: Any) -> _Kind:
+        *others, base = bases
+        for each in others:  # Python takes the slots of one class only, so the others' fields and methods are repeated
+            fields_of_both = each.namespace_["__annotations__"] | space.get("__annotations__", {})
+            space = each.namespace_ | space | {"__annotations__": fields_of_both}
+        told = {key: each for key, each in space.items() if isinstance(each, _Described)}
+        known = {key: msgspec.field(default=each.default, name=each.alias) for key, each in told.items()}
+        made = super().__new__(mcls, name, (base,), space | known, kw_only=True, **config)
+        made.namespace_ = space
+        made.descriptions = getattr(base, "descriptions", {}) | {key: each.description for key, each in told.items()}
         return made
 
     if not TYPE_CHECKING:
 
         def __call__(cls, /, **given):
+            """A record that is made in Python is checked as data from a file is."""
             keys = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
-            data = {keys.get(key, key): value for key, value in given.items()}
-            try:
-                return msgspec.convert(data, cls, dec_hook=check)
-            except (msgspec.ValidationError, UnicodeEncodeError):
-                if found := _misfits(cls, data):
-                    raise MisfitError(cls, found) from None
-            # Only msgspec refuses a record of a subclass.
-            return super().__call__(**given)
+            return read_record(cls, {keys.get(key, key): value for key, value in given.items()})
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
@@ -110,9 +86,15 @@ class Record(msgspec.Struct, metaclass=_Kind, frozen=True, forbid_unknown_fields
         return document
 
     def unusual(self) -> dict[str, Any]:
-        """As :meth:`as_json`, without what has its default, here and in the records in it."""
-        document: dict[str, Any] = _unusual(self)
-        return document
+        """As :meth:`as_json`, without what has its default, here and in the records that are its values."""
+        whole = self.as_json()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == (field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()):
+                del whole[field.encode_name]
+            elif isinstance(value, Record):
+                whole[field.encode_name] = value.unusual()
+        return whole
 
     def replace(self, **changes: Any) -> Self:
         """The record with other values of fields, which are not checked."""
@@ -120,22 +102,6 @@ class Record(msgspec.Struct, metaclass=_Kind, frozen=True, forbid_unknown_fields
         for name, value in changes.items():
             force_setattr(made, name, value)
         return made
-
-
-def _unusual(value: Any) -> Any:
-    if isinstance(value, Record):
-        pairs = ((field, getattr(value, field.name)) for field in fields(type(value)))
-        return {field.encode_name: _unusual(each) for field, each in pairs if each != _default_of(field)}
-    if isinstance(value, dict):
-        return {key: _unusual(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_unusual(each) for each in value]
-    return str(value) if isinstance(value, Path) else value
-
-
-def _default_of(field: msgspec.structs.FieldInfo) -> Any:
-    """The default of a field; ``NODEFAULT`` if it is required."""
-    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 class Document(Record):

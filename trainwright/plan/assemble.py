@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
+
+from msgspec import Struct
 
 from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import Catalog, target_of
@@ -36,16 +37,15 @@ from trainwright.plan.request import Request
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-@dataclass
-class _Parts:
+class _Parts(Struct):
     """What the components of a plan add to it, in the order of their layers."""
 
-    components: list[PlannedComponent] = field(default_factory=list)
-    environment: dict[str, str] = field(default_factory=dict)
-    path: list[str] = field(default_factory=list)
-    expect: list[Expectation] = field(default_factory=list)
-    probes: list[PlannedProbe] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
+    components: list[PlannedComponent] = []
+    environment: dict[str, str] = {}
+    path: list[str] = []
+    expect: list[Expectation] = []
+    probes: list[PlannedProbe] = []
+    notices: list[str] = []
 
 
 def make_plan(

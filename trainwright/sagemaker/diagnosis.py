@@ -19,8 +19,8 @@ from msgspec import Meta
 
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
-from trainwright.core.fields import Pattern
-from trainwright.core.records import Checked, Field, Record, parse_record
+from trainwright.core.fields import form
+from trainwright.core.records import Field, Record, parse_record
 from trainwright.sagemaker.log_lines import Log, bare, blocks, clean, host_of, log_files, rank_of, time_of
 from trainwright.sagemaker.log_search import Finder, Hit, Search
 
@@ -43,7 +43,7 @@ _FIRST_OF_TORCHRUN = re.compile(r"\brank\s+: (?P<rank>\d+) \(local_rank")
 _HOST_OF_TORCHRUN = re.compile(r"\bhost\s+: (?P<host>\S+)")
 
 
-CauseId = Checked[str, Pattern(r"^[a-z0-9-]+$")]
+CauseId = Annotated[str, form(r"^[a-z0-9-]+$")]
 
 
 class KnownCause(Record):

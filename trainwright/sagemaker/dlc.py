@@ -19,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 
 from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, did_you_mean, nearest
-from trainwright.core.fields import Pattern
+from trainwright.core.fields import form
 from trainwright.core.records import Checked, Field, Record, parse_record, read_record
 from trainwright.sagemaker.instances import PublishedFile
 
@@ -51,8 +51,8 @@ class PublishedImage(Record):
     version: str = Field(description="of the framework")
     transformers: str | None = Field(description="of the Hugging Face library; null in other images")
     device: Literal["gpu", "cpu"]
-    cuda: Checked[str, Pattern(r"^cu\d{3}$")] | None = Field(description="null: a CPU image, or unknown")
-    python: Checked[str, Pattern(r"^py[23]\d*$")] | None = Field(
+    cuda: Annotated[str, form(r"^cu[0-9]{3}$")] | None = Field(description="null: a CPU image, or unknown")
+    python: Annotated[str, form(r"^py[23][0-9]*$")] | None = Field(
         description="py2 and py3: the minor version is unknown"
     )
     os: str | None
@@ -100,7 +100,7 @@ class Support(Record):
     """The period in which AWS patches the images of a framework's minor version."""
 
     repository: str
-    version: Checked[str, Pattern(r"^\d+\.\d+$")]
+    version: Annotated[str, form(r"^[0-9]+\.[0-9]+$")]
     released: date
     end_of_patch: date
     evidence: str

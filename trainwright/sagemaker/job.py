@@ -15,8 +15,8 @@ from msgspec import Meta
 
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.fields import Pattern
-from trainwright.core.records import Checked, Field, Record, parse_record
+from trainwright.core.fields import form
+from trainwright.core.records import Field, Record, parse_record
 from trainwright.sagemaker.distribution import (
     ONE_PER_HOST,
     STRATEGIES,
@@ -47,7 +47,7 @@ class Channel(Record):
     instance_groups: tuple[str, ...] = ()
 
 
-Absolute = Checked[str, Pattern(r"^/.*")]
+Absolute = Annotated[str, form(r"^/.*$")]
 
 
 class FileSystem(Record):

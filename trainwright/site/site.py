@@ -11,15 +11,15 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urljoin, urlsplit
 
 from trainwright.core.data_files import MAX_TOML_BYTES, parse_toml, read_text
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.fields import HostPort, OneLine, Pattern, Reference, SiteUrl
+from trainwright.core.fields import HostPort, OneLine, Reference, SiteUrl, form
 from trainwright.core.masking import masked, remember
 from trainwright.core.paths import home_dir, setting
-from trainwright.core.records import Checked, MisfitError, Record, Table, read_record
+from trainwright.core.records import MisfitError, Record, read_record
 from trainwright.site.apt_sources import DEBIAN_SUITES, machine_mirrors
 from trainwright.site.pip_config import PIP_OPTIONS, pip_options
 from trainwright.site.places import FILES, FOLDERS, check_place, expanded, many, on_the_web, sort_places, where_of
@@ -34,11 +34,11 @@ APT_MOUNT = "/mnt/apt/repository"
 class Aws(Record):
     """The AWS account (twelve digits) and region that images are pushed to."""
 
-    account: Checked[str, Pattern(r"^[0-9]{12}$")] | None = None
-    region: Checked[str, Pattern(_REGION)] | None = None
+    account: Annotated[str, form(r"^[0-9]{12}$")] | None = None
+    region: Annotated[str, form(_REGION)] | None = None
 
 
-_Proxy = Checked[str, Pattern(r"^[!-~]{1,2048}$")]
+_Proxy = Annotated[str, form(r"^[!-~]{1,2048}$")]
 
 
 class Proxies(Record):
@@ -92,12 +92,12 @@ class Settings(Record):
     base_image: Reference | None = None
     artifact_mirror: SiteUrl | None = None
     artifact_folder: Path | None = None
-    registries: Table[HostPort, HostPort] = {}
+    registries: dict[HostPort, HostPort] = {}
     image_folder: Path | None = None
     apt_folder: Path | None = None
     locks: Path | None = None
     build_network: Literal["host", "none"] | None = None
-    builder: Checked[str, Pattern(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] | None = None
+    builder: Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] | None = None
     aws: Aws = Aws()
 
 

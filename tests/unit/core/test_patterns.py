@@ -85,10 +85,11 @@ IN_DATA += [
 INPUT = [Pattern("fields.VERSION", fields.VERSION, re.ASCII, True)]
 # What a record's text is held to; as all of them begin and end with an anchor, the matcher can do without.
 INPUT += [
-    Pattern(f"{module.__name__}.{name}", kind.check.text.removeprefix("^").removesuffix("$"), re.ASCII, True)
+    Pattern(f"{module.__name__}.{name}", rule.pattern.removeprefix("^").removesuffix(r"\Z"), 0, True)
     for module in (fields, image_line, incompatibilities, site)
     for name, kind in vars(module).items()
-    if isinstance(getattr(kind, "check", None), fields.Pattern)
+    for rule in getattr(kind, "__metadata__", ())
+    if getattr(rule, "pattern", None)
 ]
 PATTERNS = list(dict.fromkeys(IN_SOURCE + IN_DATA + INPUT))
 WHOLE = [pattern for pattern in PATTERNS if pattern.whole]
