@@ -99,7 +99,8 @@ def _baked_code(facts: JobFacts) -> Cause | None:
             return Cause(
                 "code-in-image",
                 "the image has code in /opt/ml/code, so the toolkit ignored this job's source folder",
-                "Build the image without --code, or omit source_dir in the estimator to run the image's code.",
+                "Build the image without --code, or run the image's own code: an Estimator without source_dir, which "
+                "./invoke rehearse without --entry-point rehearses.",
                 host=host.name,
             )
     return None
