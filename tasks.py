@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
-
-from pydantic import Field
+from typing import TYPE_CHECKING
 
 from trainwright.cli.flags import CatalogFlag, verb
 from trainwright.cli.program import checked, run, say, use_catalog
-from trainwright.core.records import Words
-from trainwright.verbs.namespace import namespace
+from trainwright.core.records import Field, Words
+from trainwright.verbs.find import find
+
+if TYPE_CHECKING:
+    from invoke.collection import Collection
 
 
 class CheckFlag(Words):
@@ -125,14 +127,16 @@ def refresh_dlc(flags: RefreshDlcFlags) -> None:
     make([Path(name) for name in flags.facts.split(",")] if flags.facts else [], check=flags.check)
 
 
-namespace.add_task(test)
-namespace.add_task(lock_lines)
-namespace.add_task(new_component)
-namespace.add_task(new_line)
-namespace.add_task(refresh_instances)
-namespace.add_task(refresh_dlc)
-namespace.add_task(generate)
-namespace = checked(namespace)
+def _all() -> Collection:
+    from trainwright.cli.tasks import VerbTask
+    from trainwright.verbs.namespace import namespace
+
+    for each in (test, lock_lines, new_component, new_line, refresh_instances, refresh_dlc, generate):
+        namespace.add_task(VerbTask(each))
+    return namespace
+
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:], lambda: namespace, checkout=True))
+    sys.exit(run(sys.argv[1:], find, _all, checkout=True))
+
+namespace = checked(_all())  # for plain `invoke`

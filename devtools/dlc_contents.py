@@ -99,5 +99,5 @@ def _number(text: object) -> str:
 
 def contents_text(rows: Sequence[DlcContents]) -> str:
     """The content of ``dlc_contents.json``: a line per image, so that a change reads well in a review."""
-    lines = ",\n".join(json.dumps(row.model_dump(mode="json")) for row in rows)
+    lines = ",\n".join(json.dumps(row.as_json()) for row in rows)
     return f'{{"schema": "trainwright/dlc-contents/1", "images": [\n{lines}\n]}}\n'

@@ -59,7 +59,7 @@ def merge(
                 continue
             there = next((regions[_name(each)] for each in _attached(row, group) if _name(each) in regions), None)
             if there is not None:
-                row = row.model_copy(update={"regions": sets.setdefault(there, f"r{len(sets) + 1}")})  # noqa: PLW2901
+                row = row.replace(regions=sets.setdefault(there, f"r{len(sets) + 1}"))  # noqa: PLW2901
             images.append(row)
     if faults:
         raise RequestError(
@@ -121,7 +121,7 @@ def _corrected(claims: Sequence[Claim], corrections: Sequence[DlcCorrection], fa
             update: dict[str, Any] = {each.field: each.taken}
             if each.field != "tag" and corrected[index].tag is not None:
                 update["tag"] = None if each.taken is None else each.tag.replace(each.says, each.taken)
-            corrected[index] = corrected[index].model_copy(update=update)
+            corrected[index] = corrected[index].replace(**update)
     return corrected
 
 

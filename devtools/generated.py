@@ -10,6 +10,7 @@ from typing import Any
 
 from devtools.architecture import PAGE, architecture_page
 from devtools.infra import infra_template
+from devtools.schemas import schema_of
 from devtools.transcripts import with_transcripts
 from devtools.variants import expectations, shipped_dockerfiles
 from trainwright.build.store import BuildRecord, BuiltDocument
@@ -73,7 +74,7 @@ def expected_files() -> dict[Path, str]:
     variants = [each for _, _, of_line in made for each in of_line]
     files |= {VARIANTS / name: text for name, text in expectations(variants).items()}
     for name, model in DOCUMENTS.items():
-        schema = _compact(model.model_json_schema(by_alias=True))
+        schema = _compact(schema_of(model))
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
     files[ROOT / "docs" / "findings.md"] = _findings_page()
     files[ROOT / "README.md"] = with_transcripts((ROOT / "README.md").read_text())

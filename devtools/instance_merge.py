@@ -47,7 +47,7 @@ def merge(
         said = {source: types[name] for source, types in corrected.items() if name in types}
         facts: Facts = {"neuron_devices": 0, "toolkit_efa": False, "toolkit_rdma": False}
         complete = len(faults)
-        for field in Instance.model_fields:
+        for field in Instance.__struct_fields__:
             values = {source: each[field] for source, each in said.items() if field in each}
             if len(set(values.values())) > 1:
                 listed = ", ".join(f"{value!r} ({source})" for source, value in values.items())
@@ -111,7 +111,7 @@ def _natural(name: str) -> tuple[str | int, ...]:
 
 def table_text(table: Mapping[str, Instance], provenance: InstanceProvenance) -> str:
     """The content of ``instances.json``: a line per record, so that a change reads well in a review."""
-    known = provenance.model_dump(mode="json")
+    known = provenance.as_json()
     sources = [f"{json.dumps(name)}: {json.dumps(source)}" for name, source in known["sources"].items()]
     corrections = [json.dumps(each) for each in known["corrections"]]
     rows = [f"{json.dumps(name)}: {json.dumps(_row(each))}" for name, each in table.items()]
@@ -133,5 +133,5 @@ def table_text(table: Mapping[str, Instance], provenance: InstanceProvenance) ->
 
 
 def _row(each: Instance) -> dict[str, Any]:
-    row = each.model_dump(mode="json", exclude={"name"})
+    row = {key: value for key, value in each.as_json().items() if key != "name"}
     return {key: int(value) if isinstance(value, float) and value.is_integer() else value for key, value in row.items()}

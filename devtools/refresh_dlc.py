@@ -87,7 +87,7 @@ def table_text(table: DlcTable) -> str:
     provenance = table.provenance
     known = {name: getattr(provenance, name) for name in ("accounts", "domains", "images", "corrections")}
     parts = [
-        f'"schema": {json.dumps(table.schema_)}',
+        f'"schema": {json.dumps(table.schema)}',
         f'"provenance": {{"made_by": {json.dumps(provenance.made_by)},\n{_lists(known)}}}',
         f'"domains": {json.dumps(dict(table.domains))}',
         '"accounts": {\n' + _entries(table.accounts) + "\n}",
@@ -108,7 +108,8 @@ def _lists(lists: Mapping[str, Sequence[Record]]) -> str:
 
 def _row(each: Record) -> str:
     # A claim leaves out what it does not say; an image says null, so that a reader sees what is not known.
-    return json.dumps(each.model_dump(mode="json", exclude_none=isinstance(each, Claim | Snapshot)))
+    sparse = isinstance(each, Claim | Snapshot)
+    return json.dumps({key: value for key, value in each.as_json().items() if not (sparse and value is None)})
 
 
 def refresh_dlc(facts: Sequence[Path] = (), *, check: bool = False) -> None:
@@ -184,13 +185,13 @@ def make_table(snapshots: Sequence[Snapshot], recorded: Recorded, pinned: DlcTab
     listed = claims_of_core({name.removeprefix(CONFIGS): content for name, content in configs.items()})
     accounts = accounts_of(listed)
     images, unpublished, region_sets = merge(recorded.claims, listed, recorded.support, CORRECTIONS)
-    sdk = core.model_copy(update={"gives": ("regions", "version", "python", "tag")})
+    sdk = core.replace(gives=("regions", "version", "python", "tag"))
     data = {
         "schema": "trainwright/dlc/1",
         "provenance": DlcProvenance(
             made_by="devtools/refresh_dlc.py",
-            accounts=(core.model_copy(update={"gives": ("accounts", "region_sets")}),),
-            domains=(botocore.model_copy(update={"gives": ("domains",)}),),
+            accounts=(core.replace(gives=("accounts", "region_sets")),),
+            domains=(botocore.replace(gives=("domains",)),),
             images=(sdk, *snapshots),
             corrections=CORRECTIONS,
         ),

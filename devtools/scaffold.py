@@ -118,11 +118,11 @@ def new_line(like: str | None, version: str | None, catalog: str | None, *, say:
     if source is None:
         raise RequestError(f"--like {like}: no such image line", remedy=f"Name a folder of {images_dir()}/*.")
     data = read_yaml(source)
-    line = parse_record(ImageLine, data, str(source))
+    line = ImageLine.read(data, str(source))
     if version == line.version:
         raise RequestError(f"--version {version}: {like} has that version", remedy="Name the new line's version.")
     # The version stands in the new file's name, as only one line of a CUDA version can do without.
-    new = line.model_copy(update={"version": version})
+    new = line.replace(version=version)
     name = next(name for name in line_names(new) if name.startswith(version.partition("+")[0]))
     root = _root(catalog)
     path = root / "images" / line.framework / name / LINE_FILE

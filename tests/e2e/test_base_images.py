@@ -93,14 +93,14 @@ class Hub:
         self.repository = f"hub/team/base-{uuid.uuid4().hex[:8]}"
         self.host = server.url.removeprefix("http://")
         self.image = f"{self.repository.removeprefix('hub/')}:1"
-        self.site = load_site().model_copy(update={"registries": {"docker.io": f"{self.host}/hub"}})
+        self.site = load_site().replace(registries={"docker.io": f"{self.host}/hub"})
 
     def publish(self, text: str) -> str:
         return serve(self.server, self.repository, "1", text)
 
     def plan(self) -> Plan:
         plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
-        return plan.model_copy(update={"base": plan.base.model_copy(update={"image": self.image})})
+        return plan.replace(base=plan.base.replace(image=self.image))
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_a_mirror_stands_in_and_the_digest_holds(hub, tmp_path):
     hub.docker("pull", unlocked["BASE_IMAGE"])
     assert word_of(tmp_path / "two", unlocked, hub.site, hub.image) == "second"
     # `lock --check` says that there is another.
-    lock = new_lock(plan, "").model_copy(update={"base": base})
+    lock = new_lock(plan, "").replace(base=base)
     assert lock.base is not None
     (row,) = diff._images(gather_base(lock.base, hub.site).images, engine)
     assert (row.state, row.locked) == ("newer", first)
@@ -164,9 +164,7 @@ def test_an_image_travels_in_a_folder(hub, tmp_path, spare_engine, monkeypatch):
     hub.publish("out of a folder")
     engine = connect(setup=False)
     lock = new_lock(hub.plan(), "")
-    lock = lock.model_copy(
-        update={"base": lock_base(gather(hub.plan(), load_catalog(), hub.site), engine, refresh=False, say=quiet)}
-    )
+    lock = lock.replace(base=lock_base(gather(hub.plan(), load_catalog(), hub.site), engine, refresh=False, say=quiet))
     assert lock.base is not None and lock.base.image_id
     assert mirror._base(gather_base(lock.base, hub.site), lock, tmp_path / "m", hub.site, engine=engine, say=quiet) == 1
     path = base_image.image_file(tmp_path / "m" / "images", lock.base.image_id)

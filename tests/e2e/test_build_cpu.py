@@ -93,7 +93,7 @@ def test_a_metis_change_rebuilds_little(built, program, docker, tmp_path):
     path.write_text(path.read_text().replace("make config shared=1", "make config shared=1 assert=1"))
     catalog = load_catalog(images_dir(), tmp_path / "templates")
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
-    plan = plan.model_copy(update={"tags": ("trainwright-test/metis:1",)})
+    plan = plan.replace(tags=("trainwright-test/metis:1",))
     try:
         options = BuildOptions(progress="none")
         record = builds.build(gather(plan, catalog, load_site()), connect(), options=options, say=lambda _: None)

@@ -76,12 +76,12 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: Any) -> I
 
 def small_plan(catalog: Any, **changes: Any) -> Plan:
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
-    return plan.model_copy(update={"tags": (TAG,), **changes})
+    return plan.replace(tags=(TAG,), **changes)
 
 
 def build(catalog: Any, builder: str | None, *, plan: Plan | None = None, **options: Any) -> tuple[Any, list[str]]:
     """The record of a build of the small line, and what was said."""
-    site = load_site().model_copy(update={"builder": builder, "build_network": "host"})
+    site = load_site().replace(builder=builder, build_network="host")
     said: list[str] = []
     chosen = BuildOptions(progress="none", **options)
     record = builds.build(
@@ -131,7 +131,7 @@ def test_a_builder_pushes_by_digest_and_the_engine_proves(small_catalog, farm, r
     docker("rmi", "--force", TAG)
     plan = small_plan(small_catalog)
     other = Expectation(component="python", fact=plan.expect[0].fact, value="another")
-    wrong = plan.model_copy(update={"id": "0" * 64, "expect": (other,)})
+    wrong = plan.replace(id="0" * 64, expect=(other,))
     with pytest.raises(ProofFailed) as failed:
         build(small_catalog, farm.name, plan=wrong, registry=f"{repositories}/team/small")
     assert "without any tag" in failed.value.remedy
@@ -169,7 +169,7 @@ def test_users_of_one_cache_share_no_key(small_catalog, farm, repositories, dock
     """Two plans through one registry cache, the second on an empty builder, as a second machine of a team builds it."""
     plan, address = small_plan(small_catalog), f"{repositories}/team"
     # Another label, which comes last: every layer can be taken from the cache.
-    other = plan.model_copy(update={"id": "1" * 64, "labels": {**plan.labels, "io.trainwright.plan": "1" * 64}})
+    other = plan.replace(id="1" * 64, labels={**plan.labels, "io.trainwright.plan": "1" * 64})
     first, _ = build(small_catalog, farm.name, plan=plan, registry=f"{address}/keys", cache=(f"{address}/keys-cache",))
     farm.forget()
     second, _ = build(
@@ -255,13 +255,13 @@ def test_stages_that_images_share_are_built_once(small_catalog, farm, repositori
     """As the jobs of a batch do it: one machine builds the stages of a group, the others have them of the cache."""
     plan = small_plan(small_catalog)
     changed = {"id": "1" * 64, "labels": {**plan.labels, PLAN_LABEL: "1" * 64}}
-    other = plan.model_copy(update={**changed, "environment": {**plan.environment, "OTHER": "yes"}})
+    other = plan.replace(**changed, environment={**plan.environment, "OTHER": "yes"})
     images = [
         SharedImage(name, each, render_dockerfile(each, small_catalog)) for name, each in (("a", plan), ("b", other))
     ]
     (group,) = groups(images)
     shared = f"{repositories}/team/cache:{group.name}"
-    site = load_site().model_copy(update={"builder": farm.name, "build_network": "host"})
+    site = load_site().replace(builder=farm.name, build_network="host")
 
     def stages_of(each: Plan) -> list[bool]:
         options = BuildOptions(progress="none", cache=(shared,))

@@ -32,7 +32,7 @@ def own_state(tmp_path, monkeypatch, docker):
 
 def build(catalog, site=None, base_image=None, engine=None):
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog, base_image)
-    plan = plan.model_copy(update={"tags": (TAG,)})
+    plan = plan.replace(tags=(TAG,))
     options = BuildOptions(progress="none")
     engine = engine or connect(setup=False)
     return builds.build(gather(plan, catalog, site or load_site()), engine, options=options, say=lambda _: None)
@@ -56,7 +56,7 @@ def test_buildx_is_preferred_and_builds_the_same(small_catalog):
     assert record.total_steps >= 9
     assert build(small_catalog).cached
     # The builder that a site names; "default" is the engine's own.
-    assert build(small_catalog, load_site().model_copy(update={"builder": "default"})).cached
+    assert build(small_catalog, load_site().replace(builder="default")).cached
     path = small_catalog.components["ssh"].path / "Dockerfile.j2"
     path.write_text(path.read_text().replace("{% endmacro %}", "RUN echo the last words; exit 42\n{% endmacro %}"))
     with pytest.raises(BuildFailed) as refused:
@@ -70,13 +70,13 @@ def test_a_builder_needs_buildx(small_catalog):
     engine = connect(setup=False)
     plain = dataclasses.replace(engine, client=dataclasses.replace(engine.client, buildkit="builtin"))
     with pytest.raises(EngineError, match="buildx"):
-        build(small_catalog, load_site().model_copy(update={"builder": "farm"}), engine=plain)
+        build(small_catalog, load_site().replace(builder="farm"), engine=plain)
 
 
 def test_a_base_image_of_the_site(small_catalog, docker):
     """What `base_image` in a site file does: FROM a reference, here one that the engine already has."""
     docker("import", str(make_base("bookworm", load_site(), say=lambda _: None).path), BASE)
-    site = load_site().model_copy(update={"base_image": BASE})
+    site = load_site().replace(base_image=BASE)
     record = build(small_catalog, site, BASE)
     assert record.plan.base.image == BASE
     assert f"ARG BASE_IMAGE={BASE}\n" in (record.folder / "Dockerfile").read_text()

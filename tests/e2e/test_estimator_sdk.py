@@ -251,7 +251,7 @@ def make_job(changes: dict[str, Any]) -> Job:
         "output": f"s3://{BUCKET}",
         **changes,
     }
-    return Job.model_validate({key: value for key, value in given.items() if value is not None})
+    return Job(**{key: value for key, value in given.items() if value is not None})
 
 
 @pytest.fixture(scope="module")

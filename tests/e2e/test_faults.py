@@ -36,7 +36,7 @@ def own_state(tmp_path, monkeypatch, docker):
 
 def small_plan(catalog: Catalog) -> Plan:
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
-    return plan.model_copy(update={"tags": (TAG,)})
+    return plan.replace(tags=(TAG,))
 
 
 def build(plan: Plan, catalog: Catalog, site: Site | None = None, *, no_cache: bool = False) -> BuildRecord:
@@ -55,7 +55,7 @@ def test_a_planted_difference_fails_the_build_and_moves_no_tag(small_catalog, do
     assert tagged(docker) == good.image_id
     wrong = Expectation(component="python", fact="version", value="3.99.*")
     kept = [e for e in plan.expect if (e.component, e.fact) != ("python", "version")]
-    lying = plan.model_copy(update={"expect": (*kept, wrong), "environment": {**plan.environment, "TW_NEW": "1"}})
+    lying = plan.replace(expect=(*kept, wrong), environment={**plan.environment, "TW_NEW": "1"})
     with pytest.raises(ProofFailed) as refused:
         build(lying, small_catalog)
     assert refused.value.exit_code == 6
@@ -101,10 +101,10 @@ def test_a_wrong_checksum_fails_the_build(small_catalog, docker):
     from trainwright.plan.plan import PlannedSource
 
     wrong = PlannedSource(package=f"{tool.name}=={tool.version}", file=tool.file, sha256="0" * 64)
-    changed = python.model_copy(update={"sources": (wrong,)})
+    changed = python.replace(sources=(wrong,))
     components = tuple(changed if c.name == "python" else c for c in plan.components)
     with pytest.raises(Failure) as refused:
-        build(plan.model_copy(update={"components": components}), small_catalog)
+        build(plan.replace(components=components), small_catalog)
     assert refused.value.exit_code == 8
     assert "hash" in str(refused.value.details.get("last_lines", refused.value.message)).lower()
     assert not tagged(docker)
@@ -135,7 +135,7 @@ def test_ctrl_c_ends_with_5_and_the_next_run_goes_on(state, environment, docker,
 
 
 def test_a_killed_engine_ends_with_4_and_the_next_run_resumes(small_catalog, spare_engine, monkeypatch):
-    site = load_site().model_copy(update={"build_network": "host"})
+    site = load_site().replace(build_network="host")
     plan = small_plan(small_catalog)
     bridge = Path("/sys/class/net/docker0").exists()
     with spare_engine() as engine:
@@ -178,7 +178,7 @@ def test_a_lost_network_ends_with_a_remedy(small_catalog, spare_engine, monkeypa
 
 
 def test_a_full_disk_ends_with_a_remedy(small_catalog, spare_engine, monkeypatch):
-    site = load_site().model_copy(update={"build_network": "host"})
+    site = load_site().replace(build_network="host")
     with spare_engine(tmpfs="180m") as engine:
         monkeypatch.setenv("DOCKER_HOST", engine.endpoint)
         with pytest.raises(Failure) as refused:

@@ -91,8 +91,8 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         (own / "requirements.txt").write_text("toolz\n")
         requirements = str(own / "requirements.txt")
         plan = resolve(make_request(framework="pytorch", cuda="cpu", requirements=requirements), catalog)
-        plan = plan.model_copy(update={"tags": (TAG,)})
-        site = load_site().model_copy(update={"locks": own / "locks"})
+        plan = plan.replace(tags=(TAG,))
+        site = load_site().replace(locks=own / "locks")
         server.pages = {f"/{FILE}": CONTENT}
         engine = connect(setup=False)
 
@@ -158,9 +158,9 @@ def test_a_check_finds_what_is_gone_and_what_is_newer(bench):
     inputs = gather_locked(bench.plan, bench.catalog, bench.site, FLAGS, strict=False)
     rows = diff.compare(inputs, engine, say=quiet)
     assert not [row for row in rows if row.is_fault]
-    system = [p.model_copy(update={"version": "0.1-1"}) if p.name == "gcc" else p for p in bench.lock.system or ()]
-    user = [p.model_copy(update={"version": "0.11.2"}) for p in bench.lock.user or ()]
-    stale = with_lock(inputs, bench.lock.model_copy(update={"system": tuple(system), "user": tuple(user)}))
+    system = [p.replace(version="0.1-1") if p.name == "gcc" else p for p in bench.lock.system or ()]
+    user = [p.replace(version="0.11.2") for p in bench.lock.user or ()]
+    stale = with_lock(inputs, bench.lock.replace(system=tuple(system), user=tuple(user)))
     bench.server.pages[f"/{FILE}"] = CONTENT + b"more"
     try:
         rows = diff.compare(stale, engine, say=quiet)
@@ -261,10 +261,8 @@ def test_the_mirror_builds_without_any_network(bench, spare_engine, monkeypatch,
 
 def test_a_version_that_the_archive_has_no_longer_ends_with_8(bench, docker: Callable[..., str]):
     """Not from the mirror: Debian's archive has only one version of a package, and it is not the locked one."""
-    system = [
-        p.model_copy(update={"version": "1:0.1-1"}) if p.name == "openssh-server" else p for p in bench.lock.system
-    ]
-    lock = bench.lock.model_copy(update={"system": tuple(system)})
+    system = [p.replace(version="1:0.1-1") if p.name == "openssh-server" else p for p in bench.lock.system]
+    lock = bench.lock.replace(system=tuple(system))
     inputs = gather(bench.plan, bench.catalog, bench.site, lock, strict=True)
     options = BuildOptions(progress="none")
     with pytest.raises(Failure) as refused:

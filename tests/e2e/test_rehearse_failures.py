@@ -264,7 +264,7 @@ def stop(tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch, image: st
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(state))
     wanted = job(tmp_path, SAVES.replace("SECONDS", str(seconds)), image, stop_after=1, stop_grace=8)
     try:
-        return rehearse_job(wanted, connect(setup=False), say=lambda _: None, quiet=True).model_dump(mode="json")
+        return rehearse_job(wanted, connect(setup=False), say=lambda _: None, quiet=True).as_json()
     except RehearsalFailed as failure:
         return dict(failure.details)
 

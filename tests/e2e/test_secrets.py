@@ -128,7 +128,7 @@ def test_neither_ca_nor_credentials_are_in_the_image(tmp_path, monkeypatch, dock
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("twprivate==1.0\n")
     plan = resolve(make_request(framework="pytorch", cuda="cpu", requirements=str(requirements)), small_catalog)
-    plan = plan.model_copy(update={"tags": (TAG,)})
+    plan = plan.replace(tags=(TAG,))
     options = BuildOptions(progress="none")
     try:
         record = builds.build(gather(plan, small_catalog, site), connect(), options=options, say=lambda _: None)

@@ -107,8 +107,8 @@ class Bench:
             )
         catalog = load_catalog(self.folder / "images", self.folder / "templates")
         plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
-        plan = plan.model_copy(update={"tags": (TAG,)})
-        here = load_site().model_copy(update={"build_network": "host", **site})
+        plan = plan.replace(tags=(TAG,))
+        here = load_site().replace(build_network="host", **site)
         options = BuildOptions(progress="none", skip_source_check=skip_check)
         return builds.build(gather(plan, catalog, here), connect(setup=False), options=options, say=lambda _: None)
 
@@ -236,7 +236,7 @@ def test_what_does_not_answer_stops_a_build_before_its_first_step(bench):
 def test_a_registry_that_does_not_answer_stops_a_build(small_catalog, tmp_path, monkeypatch, docker):
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
     image = f"{dead_url().removeprefix('http://')}/no/base:1"
-    site = load_site().model_copy(update={"base_image": image})
+    site = load_site().replace(base_image=image)
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), small_catalog, image)
     options = BuildOptions(progress="none")
     with pytest.raises(SourceError) as refused:
@@ -250,8 +250,8 @@ def test_a_package_with_another_hash_ends_with_8(small_catalog, tmp_path, monkey
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), small_catalog)
     tool = next(p for p in tools_lock("3.11").packages if p.name == "setuptools")
     wrong = PlannedSource(package=f"{tool.name}=={tool.version}", file=tool.file, sha256="0" * 64)
-    components = tuple(c.model_copy(update={"sources": (wrong,)}) if c.name == "python" else c for c in plan.components)
-    plan = plan.model_copy(update={"components": components, "tags": (TAG,)})
+    components = tuple(c.replace(sources=(wrong,)) if c.name == "python" else c for c in plan.components)
+    plan = plan.replace(components=components, tags=(TAG,))
     options = BuildOptions(progress="none")
     with pytest.raises(Failure) as refused:
         builds.build(

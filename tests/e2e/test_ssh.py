@@ -111,8 +111,8 @@ def image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: Docker) -> It
         plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
         tags.append(f"trainwright-test/ssh:{os.getpid()}-{digit}")
         labels = {**plan.labels, PLAN_LABEL: digit * 64}
-        plan = plan.model_copy(update={"id": digit * 64, "labels": labels, "tags": (tags[-1],)})
-        site = load_site().model_copy(update={"build_network": "host"})
+        plan = plan.replace(id=digit * 64, labels=labels, tags=(tags[-1],))
+        site = load_site().replace(build_network="host")
         options = BuildOptions(progress="none")
         builds.build(gather(plan, catalog, site), connect(setup=False), options=options, say=lambda _: None)
         return tags[-1]

@@ -17,7 +17,6 @@ from trainwright.catalog.image_line import ImageLine
 from trainwright.core.data_files import parse_yaml, read_text
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import images_dir, templates_dir
-from trainwright.core.records import parse_record
 
 T = TypeVar("T")
 
@@ -94,7 +93,7 @@ def write_own(folder: Path) -> Path:
 
 def write_line(images: Path, fields: Mapping[str, Any], lock: str) -> Path:
     """A file of an image line, named as such files are, and its lock."""
-    line = parse_record(ImageLine, dict(fields), "the test's line")
+    line = ImageLine.read(dict(fields), "the test's line")
     path = images / line.framework / line_names(line)[0] / "line.yaml"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(dict(fields)))

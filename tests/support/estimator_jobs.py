@@ -31,4 +31,4 @@ def facts(framework: str = "pytorch", version: str = "2.6.0", **more: Any) -> Im
 
 def subject(image: ImageFacts | None = None, sdk: Any = 2, **given: Any) -> Subject:
     job = {"image": IMAGE, "role": ROLE, "instance_type": "ml.p4d.24xlarge", **given}
-    return Subject(Job.model_validate(job), image or facts(), sdk)
+    return Subject(Job(**job), image or facts(), sdk)

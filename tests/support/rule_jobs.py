@@ -82,5 +82,5 @@ def found(folder: Path, changes: dict[str, Any], facts: ImageFacts | None, sdk: 
         "instance_type": G5,
         **changes,
     }
-    job = Job.model_validate({key: value for key, value in given.items() if value is not None})
+    job = Job(**{key: value for key, value in given.items() if value is not None})
     return check(Subject(job, facts, 3 if sdk == 3 else 2, folder, True))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, cast, get_args
-
-from pydantic import Field
+from typing import TYPE_CHECKING, cast, get_args
 
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.records import Words
+from trainwright.core.records import Field, Words
 
 if TYPE_CHECKING:
     from trainwright.engine.build_display import Mode
@@ -48,7 +46,7 @@ class BuildOptions(Words):
         """The kind of progress, which is one that there is."""
         return cast("Mode", self.progress)
 
-    def model_post_init(self, _context: Any, /) -> None:
+    def __post_init__(self) -> None:
         """Check what the fields' types cannot say."""
         from trainwright.engine.build_display import Mode
         from trainwright.engine.builders import check_registry

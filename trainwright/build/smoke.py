@@ -77,7 +77,7 @@ def smoke_record(
     if junit is not None:
         cases = (Case(row.component, row.check, row.outcome, row.reason, row.seconds) for row in report.rows)
         write_junit(junit, f"smoke {image}", cases)
-    finished = record.model_copy(update={"smoke": data})
+    finished = record.replace(smoke=data)
     if select is None:
         store.save(finished)
     report.raise_for_failures()

@@ -11,13 +11,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
-
 from trainwright.build.ledger import LedgerRow
+from trainwright.core.data_files import read_state
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import state_dir
-from trainwright.core.records import Document, Record
+from trainwright.core.records import Document, Field, MisfitError, Record, read_record
 from trainwright.core.runner import run
 from trainwright.engine.engine import Engine
 from trainwright.plan.plan import Plan
@@ -34,7 +33,7 @@ class EngineUsed(Record):
 class BuildRecord(Record):
     """One built image. ``seconds`` is wall time of the build that made the record, ``built_at`` UTC in ISO 8601."""
 
-    schema_: str = Field(default="trainwright/record/1", alias="schema")
+    schema: str = "trainwright/record/1"
     image_id: str
     tags: tuple[str, ...]
     plan: Plan
@@ -51,18 +50,10 @@ class BuildRecord(Record):
     pushed: str | None = Field(default=None, description="its address by digest, where a builder pushed it")
     smoke: dict[str, Any] | None = None
 
-    @field_validator("built_at")
-    @classmethod
-    def _is_a_moment(cls, built_at: str) -> str:
-        datetime.fromisoformat(built_at)
-        return built_at
-
-    @field_validator("smoke")
-    @classmethod
-    def _counts(cls, smoke: dict[str, Any] | None) -> dict[str, Any] | None:
-        if smoke is not None and not isinstance(smoke.get("failed"), int):
+    def __post_init__(self) -> None:
+        datetime.fromisoformat(self.built_at)
+        if self.smoke is not None and not isinstance(self.smoke.get("failed"), int):
             raise ValueError("a smoke report says how many tests failed")
-        return smoke
 
     @property
     def folder(self) -> Path:
@@ -86,7 +77,7 @@ class BuiltRow(Document):
 class BuiltDocument(Document):
     """``list --built --json``."""
 
-    schema_: Literal["trainwright/built/1"] = Field(alias="schema")
+    schema: Literal["trainwright/built/1"]
     images: tuple[BuiltRow, ...]
 
 
@@ -101,15 +92,15 @@ def save(record: BuildRecord, dockerfile: str | None = None) -> Path:
     if dockerfile is not None:
         write_atomically(record.folder / "Dockerfile", dockerfile)
         write_atomically(record.folder / "plan.json", json.dumps(record.plan.as_json(), indent=1) + "\n")
-    write_atomically(path, record.model_dump_json(indent=1, by_alias=True) + "\n")
+    write_atomically(path, json.dumps(record.as_json(), indent=1, ensure_ascii=False) + "\n")
     return path
 
 
 def load(image_id: str) -> BuildRecord | None:
     """The record of an image; None if it is missing or unreadable."""
     try:
-        return BuildRecord.model_validate_json((image_folder(image_id) / "record.json").read_text())
-    except (OSError, ValueError):  # pydantic's error and that of a text that is not UTF-8 are ValueErrors
+        return read_record(BuildRecord, read_state(image_folder(image_id) / "record.json"))
+    except MisfitError:
         # An older version's record, or a broken one: the image is built again from the cache and gets a new one.
         return None
 
@@ -119,8 +110,8 @@ def all_records() -> list[BuildRecord]:
     found = []
     for path in (state_dir() / "images").glob("*/record.json"):
         try:
-            found.append(BuildRecord.model_validate_json(path.read_text()))
-        except (OSError, ValueError):
+            found.append(read_record(BuildRecord, read_state(path)))
+        except MisfitError:
             continue
     return sorted(found, key=lambda record: record.built_at, reverse=True)
 

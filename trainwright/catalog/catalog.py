@@ -8,6 +8,7 @@ Whatever changes or publishes the catalog reads and checks all of it (:func:`loa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -15,7 +16,7 @@ from trainwright.catalog.checks import check_lines, check_provable, refuse_old_l
 from trainwright.catalog.component import BuildTarget, Component, ComponentFolder, Provider
 from trainwright.catalog.image_line import BASE, LINE_FILE, ImageLine, Line, Selection, version_key
 from trainwright.catalog.incompatibilities import RuleBook
-from trainwright.core.data_files import read_yaml
+from trainwright.core.data_files import read_text, read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir, own_catalog, templates_dir
 from trainwright.core.records import parse_record
@@ -50,13 +51,27 @@ class _OnDemand(Mapping[str, V], Generic[V]):
         return len(self._values)
 
 
+class _Shelves(_OnDemand[Sequence["Line"]]):
+    """The image lines of each framework, read on first access."""
+
+    def __init__(self, files: Mapping[str, Sequence[Path]]) -> None:
+        super().__init__(files, lambda framework: _read_lines(files[framework]))
+        self._files = files
+
+    def some(self, framework: str, version: str) -> Sequence[Line]:
+        """The lines of a framework whose files have the text of a version."""
+        if self._values.get(framework) is not None:
+            return self[framework]
+        return _read_lines(path for path in self._files.get(framework, ()) if version in read_text(path))
+
+
 class Catalog:
     """All lines, components and rules. An unknown name is an error that suggests the nearest one.
 
     Args:
         lines: the image lines, or those of each framework under its name.
         components: by name.
-        rules: known incompatibilities.
+        rules: known incompatibilities, or what reads them.
         component_roots: the parent folders of the components' folders (default: those of ``components``).
     """
 
@@ -64,7 +79,7 @@ class Catalog:
         self,
         lines: Iterable[Line] | Mapping[str, Sequence[Line]],
         components: Mapping[str, ComponentFolder],
-        rules: RuleBook | None = None,
+        rules: RuleBook | Callable[[], RuleBook] | None = None,
         component_roots: Iterable[Path] | None = None,
     ) -> None:
         if not isinstance(lines, Mapping):
@@ -72,16 +87,28 @@ class Catalog:
             lines = {name: [e for e in given if e.line.framework == name] for name in {e.line.framework for e in given}}
         self._lines = lines
         self.components = components
-        self.rules = rules or RuleBook()
+        self._rules = rules or RuleBook()
         self._component_roots = component_roots
+
+    @cached_property
+    def rules(self) -> RuleBook:
+        """The known incompatibilities."""
+        return self._rules() if callable(self._rules) else self._rules
 
     @property
     def lines(self) -> list[Line]:
         """Every image line, sorted by framework, oldest first."""
         return [entry for framework in self.frameworks() for entry in self._lines[framework]]
 
-    def lines_of(self, framework: str) -> Sequence[Line]:
-        """The image lines of a framework, oldest first; empty if the framework is unknown."""
+    def lines_of(self, framework: str, version: str | None = None) -> Sequence[Line]:
+        """The image lines of a framework, oldest first; empty if the framework is unknown.
+
+        Args:
+            framework: its name.
+            version: only lines of this version, or of those that begin with it, are wanted: others may be missing.
+        """
+        if version is not None and isinstance(self._lines, _Shelves):
+            return self._lines.some(framework, version)
         return self._lines.get(framework, ())
 
     def component(self, name: str, where: str) -> ComponentFolder:
@@ -170,13 +197,14 @@ def load_catalog(images: Path | None = None, templates: Path | None = None) -> C
 
 
 def _check(catalog: Catalog) -> None:
+    _ = catalog.rules
     for entry in catalog.lines:
         catalog.check_references(entry, {**entry.line.components, **entry.line.options})
     _check_requirements(catalog)
 
 
 def open_catalog() -> Catalog:
-    """The catalog with its rules; lines and components are read on first access.
+    """The catalog; rules, lines and components are read on first access.
 
     A user's own folder (``--catalog``) is work in progress, so if there is one, everything is read and checked.
 
@@ -184,7 +212,7 @@ def open_catalog() -> Catalog:
         A catalog that raises RequestError when it reads a malformed file, as :func:`load_catalog` does.
 
     Raises:
-        RequestError: the rules are malformed, or the user's folder is not a catalog.
+        RequestError: the user's folder is not a catalog.
     """
     catalog, own = _open(None, None)
     if own:
@@ -220,13 +248,13 @@ def _open(images: Path | None, templates: Path | None) -> tuple[Catalog, bool]:
     for path in sorted(files.values()):
         shelves.setdefault(path.parent.parent.name, []).append(path)
     rules_file = next(p for root in reversed(template_roots) if (p := root / "rules.yaml").is_file())
+    known = {*shelves, *folders}
     catalog = Catalog(
-        _OnDemand(shelves, lambda framework: _read_lines(shelves[framework])),
+        _Shelves(shelves),
         _OnDemand(folders, lambda name: _read_component(folders[name])),
-        parse_record(RuleBook, read_yaml(rules_file), str(rules_file)),
+        lambda: _read_rules(rules_file, known),
         {file.parent.parent for file in folders.values()},
     )
-    _check_rules(catalog, rules_file)
     return catalog, own is not None
 
 
@@ -236,11 +264,11 @@ def _read_component(file: Path) -> ComponentFolder:
         raise RequestError(f"{file}: name is {component.name!r} but the folder is {file.parent.name!r}")
     check_provable(component, file)
     providers = {BASE: IN_BASE, **component.providers}
-    return ComponentFolder(component=component.model_copy(update={"providers": providers}), path=file.parent)
+    return ComponentFolder(component=component.replace(providers=providers), path=file.parent)
 
 
 def _read_line(file: Path) -> Line:
-    return Line(line=parse_record(ImageLine, read_yaml(file), str(file)), path=file)
+    return Line(line=ImageLine.read(read_yaml(file), str(file)), path=file)
 
 
 def _read_lines(files: Iterable[Path]) -> list[Line]:
@@ -261,12 +289,15 @@ def target_of(line: ImageLine, version: str | None = None) -> BuildTarget:
     return BuildTarget(line.framework, version or line.version, line.cuda, line.python)
 
 
-def _check_rules(catalog: Catalog, file: Path) -> None:
-    known = {*catalog.frameworks(), *catalog.components, *catalog.rules.foreseen}
-    for rule in catalog.rules.rules:
+def _read_rules(file: Path, known: set[str]) -> RuleBook:
+    """The rules in a file, which name only frameworks and components that are known or foreseen."""
+    book = parse_record(RuleBook, read_yaml(file), str(file))
+    known |= {*book.foreseen}
+    for rule in book.rules:
         for name in (rule.when.framework, *rule.when.components):
             if name is not None and name not in known:
                 raise RequestError(f"{file}: rule {rule.name} names {name!r}. {did_you_mean(name, known)}")
+    return book
 
 
 def _check_requirements(catalog: Catalog) -> None:

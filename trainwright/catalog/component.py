@@ -8,8 +8,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pydantic import Field, model_validator
-
 from trainwright.catalog.image_line import begins
 from trainwright.catalog.incompatibilities import Range, within
 from trainwright.core.fields import (
@@ -25,7 +23,7 @@ from trainwright.core.fields import (
     Url,
     VariableName,
 )
-from trainwright.core.records import Record, parse_record
+from trainwright.core.records import Field, Record, parse_record
 from trainwright.user.files import component_files
 
 
@@ -43,13 +41,11 @@ class SourceFile(Record):
     mirrors: tuple[Url, ...] = ()
     package: SystemName | None = None
 
-    @model_validator(mode="after")
-    def _comes_from_somewhere(self) -> SourceFile:
+    def __post_init__(self) -> None:
         if bool(self.package) == bool(self.url or self.mirrors):
             raise ValueError(f"{self.file}: give its source: either package, or url and mirrors")
         if self.package and self.sha256 is None:
             raise ValueError(f"{self.file}: a file of a Debian source package needs its sha256")
-        return self
 
 
 class ArchiveTemplate(Record):
@@ -103,11 +99,9 @@ class VersionFiles(Record):
     builds: tuple[Build, ...] = ()
     values: dict[VariableName, OneLine] = {}
 
-    @model_validator(mode="after")
-    def _one_way(self) -> VersionFiles:
+    def __post_init__(self) -> None:
         if sum(map(bool, (self.sha256, self.sources, self.builds))) > 1:
             raise ValueError("give one of sha256, sources and builds")
-        return self
 
 
 class VersionRange(Record):
@@ -140,8 +134,7 @@ class ProbeStep(Record):
     run: str | None = None
     match: dict[str, str] = {}
 
-    @model_validator(mode="after")
-    def _one_way(self) -> ProbeStep:
+    def __post_init__(self) -> None:
         if bool(self.python) == bool(self.run) or bool(self.run) != bool(self.match):
             raise ValueError("give either python, or run and match")
         for fact, pattern in self.match.items():
@@ -151,7 +144,6 @@ class ProbeStep(Record):
                 raise ValueError(f"match of {fact} is not a regular expression: {wrong}") from None
             if not groups:
                 raise ValueError(f"match of {fact} has no group: put the fact in parentheses")
-        return self
 
 
 class Tied(Record):
@@ -282,7 +274,7 @@ class Component(Record):
     notices: tuple[Notice, ...] = ()
 
 
-class ComponentFolder(Record):
+class ComponentFolder(Record, dict=True):
     """A component and the folder of its data, template and tests."""
 
     component: Component

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from msgspec import Meta
 
 from trainwright.core.errors import did_you_mean
 from trainwright.core.fields import (
-    AnyVersion,
     Capability,
     Constraint,
     Cuda,
     Day,
     Name,
+    OptionalVersion,
     Os,
     PackageName,
     Pin,
     Prose,
     Python,
+    Statement,
     Url,
     VersionText,
+    form,
 )
-from trainwright.core.records import Record
+from trainwright.core.records import Record, parse_record
 from trainwright.site.apt_sources import DEBIAN_SUITES
 
 Status = Literal["supported", "unmaintained", "end-of-support"]
@@ -34,15 +36,17 @@ BASE = "base"
 LINE_FILE = "line.yaml"
 LOCK_FILE = "lock.json"
 # An image reference for FROM: no digest and no tag latest; a lock adds the digest.
-_REFERENCE = r"^[a-z0-9][A-Za-z0-9_.-]*(:[0-9]+)?(/[A-Za-z0-9_.-]+)*:[A-Za-z0-9_][A-Za-z0-9_.-]*$"
+_Image = Annotated[
+    str, form(r"^(?!.{513})[a-z0-9][A-Za-z0-9_.-]*(:[0-9]+)?(/[A-Za-z0-9_.-]+)*:[A-Za-z0-9_][A-Za-z0-9_.-]*$")
+]
 
 
 class Evidence(Record):
     """Why a row is correct: where it was read or measured, when, and what it says."""
 
-    source: Prose = Field(min_length=1)
-    date: Prose = Field(min_length=1)
-    says: Prose = Field(min_length=1)
+    source: Statement
+    date: Statement
+    says: Statement
 
 
 class Selection(Record):
@@ -54,15 +58,13 @@ class Selection(Record):
     """
 
     provider: Name
-    version: AnyVersion | Literal[""] = ""
+    version: OptionalVersion = ""
     packages: tuple[Pin, ...] = ()
     index: Url | None = None
 
-    @model_validator(mode="after")
-    def _says_its_version(self) -> Selection:
+    def __post_init__(self) -> None:
         if not self.version and self.provider != BASE:
             raise ValueError(f"key 'version' is missing: only a component of the provider {BASE} may omit it")
-        return self
 
 
 class LineBase(Record):
@@ -78,16 +80,14 @@ class LineBase(Record):
 
     kind: BaseKind
     os: Os
-    image: str | None = Field(default=None, pattern=_REFERENCE, max_length=512)
-    build_image: str | None = Field(default=None, pattern=_REFERENCE, max_length=512)
+    image: _Image | None = None
+    build_image: _Image | None = None
 
-    @model_validator(mode="after")
-    def _can_be_made(self) -> LineBase:
+    def __post_init__(self) -> None:
         if self.image is None and self.kind != "debian":
             raise ValueError(f"key 'image' is missing: a base of kind {self.kind} needs one")
         if self.image is None:
             known_suite(self.os)
-        return self
 
 
 class ImageLine(Record):
@@ -112,7 +112,7 @@ class ImageLine(Record):
 
     framework: Name
     version: VersionText
-    variant: str = Field(default="", pattern=r"^[a-z0-9.-]*$", max_length=64)
+    variant: Annotated[str, form(r"^[a-z0-9.-]{0,64}$")] = ""
     component: Name | None = None
     cuda: Cuda
     python: Python
@@ -120,7 +120,7 @@ class ImageLine(Record):
     status: Status
     released: bool = True
     preferred: bool = False
-    published_cuda: str | None = Field(default=None, pattern=r"^cu[0-9]{2,4}$")
+    published_cuda: Annotated[str, form(r"^cu[0-9]{2,4}$")] | None = None
     architectures: tuple[Capability, ...] = ()
     components: dict[Name, Selection]
     options: dict[Name, Selection] = {}
@@ -128,12 +128,14 @@ class ImageLine(Record):
     excluded: tuple[PackageName, ...] = ()
     as_of: Day | None = None
     notices: tuple[Prose, ...] = ()
-    evidence: tuple[Evidence, ...] = Field(min_length=1)
+    evidence: Annotated[tuple[Evidence, ...], Meta(min_length=1)]
 
-    @field_validator("base", mode="before")
     @classmethod
-    def _short_base(cls, base: Any) -> Any:
-        return {"kind": base.split("-")[0], "os": base} if isinstance(base, str) else base
+    def read(cls, data: Any, where: str) -> ImageLine:
+        """The line in the content of a file; raises as :func:`trainwright.core.records.parse_record` does."""
+        if isinstance(data, dict) and isinstance(base := data.get("base"), str):
+            data = data | {"base": {"kind": base.split("-")[0], "os": base}}
+        return parse_record(cls, data, where)
 
     @property
     def main(self) -> str:

@@ -1,27 +1,30 @@
 """Incompatibilities beyond single lines: ``templates/rules.yaml`` as typed data, and which rules apply to an image.
 
-``packaging`` is imported only if a rule has a range to compare.
+``packaging`` is imported only for versions that are more than numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import StringConstraints, model_validator
+from msgspec import Struct
 
 from trainwright.catalog.image_line import Evidence
+from trainwright.core.fields import form
 from trainwright.core.records import Record
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
 
 # A version range in pip's syntax, such as ">=2.1, <3". Only its form is checked here.
-_RANGE = r"(==|!=|<=|>=|<|>|~=) ?\d+(\.\d+)*(\.\*)?"
-Range = Annotated[str, StringConstraints(pattern=rf"^{_RANGE}( ?, ?{_RANGE})*$")]
+_RANGE = r"(==|!=|<=|>=|<|>|~=) ?[0-9]+(\.[0-9]+)*(\.\*)?"
+Range = Annotated[str, form(rf"^{_RANGE}( ?, ?{_RANGE})*$")]
+CudaRange = Annotated[str, form(rf"^(cpu|{_RANGE}( ?, ?{_RANGE})*)$")]
 
 
 class Match(Record):
@@ -37,17 +40,15 @@ class When(Record):
 
     framework: str | None = None
     version: Range | None = None
-    cuda: Range | Literal["cpu"] | None = None
+    cuda: CudaRange | None = None
     python: Range | None = None
     os: tuple[str, ...] = ()
     components: dict[str, Match] = {}
     packages: dict[str, Range] = {}
 
-    @model_validator(mode="after")
-    def _not_empty(self) -> When:
-        if not self.model_fields_set:
+    def __post_init__(self) -> None:
+        if not any(getattr(self, name) for name in self.__struct_fields__):
             raise ValueError("a rule without conditions would apply to every image")
-        return self
 
 
 class Incompatibility(Record):
@@ -60,11 +61,9 @@ class Incompatibility(Record):
     why: str
     evidence: Evidence
 
-    @model_validator(mode="after")
-    def _one_effect(self) -> Incompatibility:
+    def __post_init__(self) -> None:
         if (self.refuse is None) == (self.notice is None):
             raise ValueError("a rule has either refuse or notice")
-        return self
 
 
 class RuleBook(Record):
@@ -75,8 +74,7 @@ class RuleBook(Record):
     rules: tuple[Incompatibility, ...] = ()
 
 
-@dataclass(frozen=True)
-class Fact:
+class Fact(Struct, frozen=True):
     """A fact about an image, and the words of the request that cause it (none if the line does).
 
     ``words`` decide its version, which is ``otherwise`` without them; ``added`` are the words that add it.
@@ -89,8 +87,7 @@ class Fact:
     provider: str | None = None
 
 
-@dataclass(frozen=True)
-class Composition:
+class Composition(Struct, frozen=True):
     """What an image would consist of; an unknown version is ``None`` and is in no range."""
 
     framework: Fact
@@ -98,8 +95,8 @@ class Composition:
     cuda: Fact
     python: Fact
     os: Fact
-    components: Mapping[str, Fact] = field(default_factory=dict)
-    packages: Mapping[str, Fact] = field(default_factory=dict)
+    components: Mapping[str, Fact] = {}
+    packages: Mapping[str, Fact] = {}
 
 
 def broken(rules: tuple[Incompatibility, ...], facts: Composition) -> Iterator[tuple[Incompatibility, frozenset[str]]]:
@@ -146,7 +143,30 @@ def within(version: str | None, wanted: str) -> bool:
     """Whether a version is in a range; ``cpu`` matches only itself."""
     if version is None or not version[:1].isdigit() or not wanted.lstrip("=!<>~ ")[:1].isdigit():
         return version == wanted
-    return bool(_range(wanted).contains(version, prereleases=True))
+    if not version.isascii() or not all(part.isdigit() for part in version.split(".")):
+        return bool(_range(wanted).contains(version, prereleases=True))
+    release = _numbers(version)
+    return all(_holds(release, sign, _numbers(bound), bool(star)) for sign, bound, star in _CLAUSE.findall(wanted))
+
+
+_CLAUSE = re.compile(r"(==|!=|<=|>=|<|>|~=) ?([0-9]+(?:\.[0-9]+)*)(\.\*)?")
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    **{"==": operator.eq, "!=": operator.ne, "<=": operator.le, ">=": operator.ge},
+    **{"<": operator.lt, ">": operator.gt, "~=": operator.ge},
+}
+
+
+def _numbers(release: str) -> tuple[int, ...]:
+    return tuple(map(int, release.split(".")))
+
+
+def _holds(release: tuple[int, ...], sign: str, bound: tuple[int, ...], star: bool) -> bool:
+    """Whether a release meets a bound of a range, as ``packaging`` has it, which takes longer to load than a plan."""
+    length = max(len(release), len(bound))
+    has, limit = (each + (0,) * (length - len(each)) for each in (release, bound))
+    if star:
+        return (has[: len(bound)] == bound) == (sign == "==")
+    return _ORDERS[sign](has, limit) and (sign != "~=" or has[: len(bound) - 1] == bound[:-1])
 
 
 @lru_cache

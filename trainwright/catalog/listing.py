@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import Field
-
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.image_line import Line, begins, version_key
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.records import Document
+from trainwright.core.records import Document, Field
 
 
 class LineRow(Document):
@@ -32,7 +30,7 @@ class LineRow(Document):
 class ListDocument(Document):
     """``list --json``."""
 
-    schema_: Literal["trainwright/list/1"] = Field(alias="schema")
+    schema: Literal["trainwright/list/1"]
     lines: tuple[LineRow, ...]
 
 
@@ -48,7 +46,7 @@ class ComponentRow(Document):
 class ComponentsDocument(Document):
     """``list --components --json``."""
 
-    schema_: Literal["trainwright/components/1"] = Field(alias="schema")
+    schema: Literal["trainwright/components/1"]
     components: tuple[ComponentRow, ...]
 
 

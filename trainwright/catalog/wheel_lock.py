@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from msgspec import Meta
 
 from trainwright.core.data_files import read_json
 from trainwright.core.fields import (
@@ -22,7 +22,7 @@ from trainwright.core.fields import (
     Sha256,
     each_once,
 )
-from trainwright.core.records import Record, parse_record
+from trainwright.core.records import Checked, Field, Record, parse_record
 
 SCHEMA: Literal["trainwright/lock/1"] = "trainwright/lock/1"
 PLATFORM = "x86_64-manylinux_2_28"  # in uv's syntax; Debian 12 has glibc 2.36, our locked wheels need at most 2.28
@@ -42,11 +42,11 @@ class LockedPackage(Record):
     on the package, directly or not.
     """
 
-    name: Annotated[PackageName, AfterValidator(normalise)]
+    name: Checked[PackageName, normalise]
     version: AnyVersion
     file: PythonFile
     sha256: Sha256
-    size: Annotated[int, Field(ge=0)] | None = None
+    size: Annotated[int, Meta(ge=0)] | None = None
     components: tuple[Name, ...] = ()
 
     @property
@@ -55,22 +55,27 @@ class LockedPackage(Record):
         return not self.file.endswith(".whl")
 
 
+def _name(package: LockedPackage) -> str:
+    return package.name
+
+
+_once = each_once(_name, "package")
+
+
 def _sorted(packages: tuple[LockedPackage, ...]) -> tuple[LockedPackage, ...]:
-    return tuple(sorted(packages, key=lambda package: package.name))
+    return tuple(sorted(_once(packages), key=_name))
 
 
 class Lock(Record):
     """Every Python package of an image line, sorted by name, for one Python and one platform."""
 
-    schema_: Literal["trainwright/lock/1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["trainwright/lock/1"] = SCHEMA
     python: Python
     platform: Platform
     insecure_hosts: tuple[OneLine, ...] = Field(
         default=(), description="hosts whose certificates were not checked when the lock was made"
     )
-    packages: Annotated[
-        tuple[LockedPackage, ...], AfterValidator(each_once(lambda p: p.name, "package")), AfterValidator(_sorted)
-    ]
+    packages: Checked[tuple[LockedPackage, ...], _sorted]
 
     @classmethod
     def load(cls, path: Path) -> Lock:
@@ -83,8 +88,10 @@ class Lock(Record):
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
-        unusual = set() if self.insecure_hosts else {"insecure_hosts"}
-        return dump_rows(self.model_dump(mode="json", by_alias=True, exclude=unusual))
+        document = self.as_json()
+        if not self.insecure_hosts:
+            del document["insecure_hosts"]
+        return dump_rows(document)
 
 
 def dump_rows(document: Mapping[str, Any]) -> str:

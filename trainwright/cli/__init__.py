@@ -1,5 +1,5 @@
 """What all verbs share at the command line: flags, failures with their exit codes, JSON."""
 
-from trainwright.core.lean import import_invoke
+from trainwright.core.lean import import_msgspec
 
-import_invoke()  # before any module of this package or of the verbs imports it whole
+import_msgspec()  # before the first record

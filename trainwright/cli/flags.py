@@ -8,27 +8,18 @@
 
 A field is a flag: its description is the help, its default the default, its annotation the kind (``bool`` is a switch,
 ``tuple`` a flag that may be repeated). A field without a default is positional. An alias names a flag whose name is
-reserved by Python or pydantic (``with_``, ``json_``).
+reserved by Python (``with_``, ``json_``).
 """
 
 from __future__ import annotations
 
 import signal
-import sys
-from collections.abc import Callable
-from functools import wraps
+from collections.abc import Callable, Mapping
 from types import NoneType
-from typing import Any, Generic, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
 
-from invoke.context import Context
-from invoke.exceptions import Exit
-from invoke.parser.argument import Argument
-from invoke.tasks import Task
-from pydantic import Field
-from pydantic.fields import FieldInfo
-
-from trainwright.cli.program import answer, guarded, print_json
-from trainwright.core.records import Record, Words, parse_record
+from trainwright.cli.program import answer, print_json
+from trainwright.core.records import Field, Record, Words, parse_record
 
 W = TypeVar("W", bound=Words)
 D = TypeVar("D", bound=Record)
@@ -58,77 +49,57 @@ class SiteFlag(Words):
     )
 
 
-def arguments(record: type[Words]) -> list[Argument]:
-    """The flags of a record, as invoke's parser takes them; positional ones first, each group in the record's order.
-
-    Raises:
-        TypeError: a field has a type that no flag has.
-    """
-    made = [_argument(name, field) for name, field in record.model_fields.items()]
-    return sorted(made, key=lambda argument: not argument.positional)
-
-
-def _argument(name: str, field: FieldInfo) -> Argument:
-    word = field.alias or name
-    kind = _kind(field.annotation)
-    default = None if field.is_required() else field.get_default()
-    return Argument(
-        names=(word.replace("_", "-"),),
-        attr_name=word if "_" in word else None,  # an alias of a name to itself has no end
-        kind=kind,
-        default=[] if kind is list else default,
-        help=field.description,
-        positional=field.is_required(),
-    )
-
-
-def _kind(annotation: Any) -> type:
-    """What invoke's parser makes of a flag's value; the record does the rest."""
-    options = [each for each in get_args(annotation) if each is not NoneType]
-    if get_origin(annotation) is tuple:
-        return list
-    if len(options) == 1:
-        return _kind(options[0])
-    if annotation in (bool, int, float, str):
-        return annotation  # type: ignore[no-any-return]
-    raise TypeError(f"{annotation}: no flag has a value of this type")
-
-
-class Verb(Task[Callable[..., None]], Generic[W]):
-    """An invoke task over a record. Its failures end the program with their exit code; see
-    :mod:`trainwright.core.errors`.
+class Verb(Generic[W]):
+    """A function over a record, under its name; :mod:`trainwright.cli.tasks` makes a task of invoke of it.
 
     Args:
         function: does the work; its only parameter is annotated with the record.
     """
 
     def __init__(self, function: Callable[[W], None]) -> None:
-        self.record: type[W]
-        (self.record,) = (kind for name, kind in get_type_hints(function).items() if name != "return")
+        self.function = function
+        self.name = function.__name__.rstrip("_")
+        self.__doc__ = function.__doc__
 
-        def body(c: Context, /, **given: Any) -> None:  # noqa: ARG001 - invoke hands every task its context
-            # A killed job must undo what it began, like an interrupted one.
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-            # Of what is not given, invoke says None or []; the record has the default.
-            said = {word: value for word, value in given.items() if value not in (None, [])}
-            if code := guarded(
-                lambda: function(parse_record(self.record, said, "the command line")),
-                as_json=bool(given.get("json")),
-                words=sys.argv[1:],
-            ):
-                raise Exit(code=code)
+    @property
+    def record(self) -> type[W]:
+        """The record, whose fields are the flags."""
+        (found,) = (kind for name, kind in get_type_hints(self.function).items() if name != "return")
+        return cast("type[W]", found)
 
-        wraps(function)(body)
-        super().__init__(body, name=function.__name__.rstrip("_"), positional=())
+    def run(self, said: Mapping[str, Any]) -> None:
+        """Do the work.
 
-    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:  # noqa: ARG002 - invoke's
-        """The flags of the record."""
-        return arguments(self.record)
+        Args:
+            said: the values of flags, under the keys of the record.
+
+        Raises:
+            Failure: the work failed, or the flags do not fit the record.
+        """
+        # A killed job must undo what it began, like an interrupted one.
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        self.function(parse_record(self.record, dict(said), "the command line"))
 
 
 def verb(function: Callable[[W], None]) -> Verb[W]:
     """The function as a verb; see :class:`Verb`."""
     return Verb(function)
+
+
+def kind_of(annotation: Any) -> type:
+    """What a flag takes: ``bool``, ``int``, ``float``, ``str``, or ``list`` where it may be repeated.
+
+    Raises:
+        TypeError: a field has a type that no flag has.
+    """
+    options = [each for each in get_args(annotation) if each is not NoneType]
+    if get_origin(annotation) is tuple:
+        return list
+    if len(options) == 1:
+        return kind_of(options[0])
+    if annotation in (bool, int, float, str):
+        return annotation  # type: ignore[no-any-return]
+    raise TypeError(f"{annotation}: no flag has a value of this type")
 
 
 def emit(document: D, text: Callable[[D], str], *, as_json: bool) -> None:

@@ -1,5 +1,7 @@
 """Checks the command line before a verb runs. invoke parses it; mistakes that invoke silently accepts are errors."""
 
+# ruff: noqa: E402 - invoke is loaded without what nothing uses of it, before any of its modules is imported whole
+
 from __future__ import annotations
 
 import inspect
@@ -7,6 +9,10 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
+
+from trainwright.core.lean import import_invoke
+
+import_invoke()
 
 from invoke.config import Config
 from invoke.exceptions import Exit, ParseError

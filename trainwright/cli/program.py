@@ -14,18 +14,27 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
-
-from invoke.collection import Collection
-from invoke.exceptions import Exit
+from typing import TYPE_CHECKING, Any, TextIO
 
 from trainwright import __version__
-from trainwright.cli.parser import check_command_line, verbs_program
 from trainwright.core.errors import Failure, RequestError
 from trainwright.core.faults import as_failure
 from trainwright.core.text import for_people, hidden, printable
 
+if TYPE_CHECKING:
+    from invoke.collection import Collection
+
+    from trainwright.cli.plain import Find
+
 INTERRUPTED = 130
+
+
+class Ended(Exception):
+    """A verb that has shown what it has to show, and ends with an exit code."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
 
 
 def use_catalog(folder: str | None) -> None:
@@ -106,7 +115,9 @@ def guarded(call: Callable[[], None], *, as_json: bool, words: Sequence[str]) ->
     try:
         try:
             call()
-        except Exit as ended:
+        except Ended as ended:
+            code = ended.code
+        except _exits() as ended:
             # invoke's own errors have 1 and a message: a mistake in the request.
             code = RequestError.exit_code if ended.message and ended.code == 1 else ended.code
             if ended.message:
@@ -123,6 +134,12 @@ def guarded(call: Callable[[], None], *, as_json: bool, words: Sequence[str]) ->
     except Exception as fault:
         return _failed(as_failure(fault, list(words)), as_json)
     return code
+
+
+def _exits() -> Any:
+    """invoke's exception for an exit code, where invoke is loaded and can raise it."""
+    loaded = sys.modules.get("invoke.exceptions")
+    return loaded.Exit if loaded else ()
 
 
 def _failed(failure: Failure, as_json: bool) -> int:
@@ -143,6 +160,10 @@ def checked(namespace: Collection) -> Collection:
     Raises:
         Exit: with code 2, where the command line is wrong.
     """
+    from invoke.exceptions import Exit
+
+    from trainwright.cli.parser import check_command_line
+
     called = Path(sys.argv[0])
     if called.name in ("invoke", "inv") or (called.name, called.parent.name) == ("__main__.py", "invoke"):
         words = sys.argv[1:]
@@ -152,11 +173,12 @@ def checked(namespace: Collection) -> Collection:
     return namespace
 
 
-def run(words: Sequence[str], namespace: Callable[[], Collection], *, checkout: bool) -> int:
+def run(words: Sequence[str], find: Find, namespace: Callable[[], Collection], *, checkout: bool) -> int:
     """The whole program in this process: parse a command line, run its verb, say what went wrong.
 
     Args:
         words: what follows the name of the program.
+        find: the verb of a name, if there is one; only those that a plain line (:mod:`trainwright.cli.plain`) may name.
         namespace: gives the verbs; called where a fault in loading them is reported as any other.
         checkout: whether the program is called as ``./invoke``.
 
@@ -170,6 +192,14 @@ def run(words: Sequence[str], namespace: Callable[[], Collection], *, checkout: 
         sys.stdout.reconfigure(errors="backslashreplace")
 
     def perform() -> None:
+        from trainwright.cli import plain
+
+        if taken := plain.take(words, find):
+            verb, said = taken
+            verb.run(said)
+            return
+        from trainwright.cli.parser import check_command_line, verbs_program
+
         verbs = namespace()
         check_command_line(words, verbs.to_contexts())
         verbs_program(verbs, __version__, checkout=checkout).perform(words)

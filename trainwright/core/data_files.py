@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import stat
-import tomllib
 from collections.abc import Iterable
 from itertools import chain, islice
 from pathlib import Path
@@ -101,10 +100,7 @@ def parse_yaml(text: str, where: str, *, remedy: str = "") -> Any:
         RequestError: it is not that; the message names the line.
     """
     try:
-        _check_nesting(text)
-        loader = _Loader(text)
-        node = loader.get_single_node()
-        data = None if node is None else _Builder(loader).value(node)
+        data = _Builder(_Loader(text)).document()
     except yaml.MarkedYAMLError as wrong:
         mark = wrong.problem_mark or wrong.context_mark
         what = " ".join(f"{wrong.context or ''} {wrong.problem or ''}".split())
@@ -116,99 +112,120 @@ def parse_yaml(text: str, where: str, *, remedy: str = "") -> Any:
     return data
 
 
-# What begins a block collection stands at the beginning of a line, behind nothing but blanks and these signs.
-_INDENT = re.compile(r"^[ \t?:-]+", re.MULTILINE)
-_ODD_BREAKS = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def _check_nesting(text: str) -> None:
-    """Refuse nesting that overflows the stack of libyaml's composer, which recurses in C without a limit.
-
-    Brackets and indents bound the depth. Only where that bound is too high are the events counted, which takes a third
-    of the time of loading and does not recurse.
-    """
-    bound = text.count("[") + text.count("{") + 2 * max(map(len, _INDENT.findall(text)), default=0)
-    if bound < 10 * MAX_DEPTH and not _ODD_BREAKS.search(text):
-        return
-    depth = 0
-    event: Any
-    for event in yaml.parse(text, Loader=_Loader):
-        if isinstance(event, yaml.CollectionStartEvent):
-            depth += 1
-            if depth > MAX_DEPTH:
-                mark: Any = event.start_mark
-                raise yaml.MarkedYAMLError(problem=_TOO_DEEP, problem_mark=mark)
-        elif isinstance(event, yaml.CollectionEndEvent):
-            depth -= 1
+# Plain values that begin like no number, word or day are text.
+_FIRST_LETTERS = frozenset(yaml.SafeLoader.yaml_implicit_resolvers)
 
 
 class _Builder:
-    """Values from the nodes of a document. PyYAML's own constructor takes the last of duplicate keys in silence, does
-    not say where a date is wrong, merges without a limit, and is slower."""
+    """Values from the events of a document. PyYAML's own constructor takes the last of duplicate keys in silence, does
+    not say where a date is wrong, merges without a limit, and is slower; its composer recurses in C without a limit."""
 
-    _SEQUENCE, _MAPPING, _TEXT, _MERGE = (f"tag:yaml.org,2002:{kind}" for kind in ("seq", "map", "str", "merge"))
+    _TEXT, _MERGE = (f"tag:yaml.org,2002:{kind}" for kind in ("str", "merge"))
     _SCALARS = frozenset(f"tag:yaml.org,2002:{kind}" for kind in ("null", "bool", "int", "float", "timestamp"))
     _UNFINISHED = object()
 
     def __init__(self, loader: Any) -> None:
         self._loader = loader
-        self._made: dict[Any, Any] = {}
+        self._next = loader.get_event
+        self._anchors: dict[str, Any] = {}
         self._merged = 0
 
-    def value(self, node: Any, depth: int = 1) -> Any:
-        if node.tag == self._TEXT:
-            return node.value
-        if isinstance(node, yaml.ScalarNode):
-            return self._scalar(node)
-        if node in self._made:  # an alias
-            if self._made[node] is self._UNFINISHED:
-                raise self._wrong(node, "an alias of what it is in")
-            return self._made[node]
-        self._made[node] = self._UNFINISHED
-        if depth > MAX_DEPTH:
-            raise self._wrong(node, _TOO_DEEP)
-        if node.tag == self._SEQUENCE:
-            made: Any = [self.value(each, depth + 1) for each in node.value]
-        elif node.tag == self._MAPPING:
-            made = self._mapping(node, depth + 1)
+    def document(self) -> Any:
+        """The value of the only document; ``None`` where there is none."""
+        self._next()  # the stream begins
+        if isinstance(self._next(), yaml.StreamEndEvent):
+            return None
+        value = self._value(self._next(), 1)
+        self._next()  # the document ends
+        if not isinstance(after := self._next(), yaml.StreamEndEvent):
+            raise self._wrong(after, "expected a single document in the stream but found another document")
+        return value
+
+    def _value(self, event: Any, depth: int) -> Any:
+        kind = type(event)
+        if kind is yaml.AliasEvent:
+            return self._alias(event)
+        anchor = event.anchor
+        if kind is yaml.ScalarEvent and anchor is None and self._is_text(event):
+            return event.value  # as nearly all are
+        if anchor is not None:
+            if anchor in self._anchors:
+                raise self._wrong(event, f"duplicate anchor {anchor!r}")
+            self._anchors[anchor] = self._UNFINISHED
+        if kind is yaml.ScalarEvent:
+            tag = self._tag(event)
+            made: Any = event.value if tag == self._TEXT else self._scalar(event, tag)
+        elif depth > MAX_DEPTH:
+            raise self._wrong(event, _TOO_DEEP)
+        elif event.tag not in (None, "!", f"tag:yaml.org,2002:{'seq' if kind is yaml.SequenceStartEvent else 'map'}"):
+            raise self._wrong(event, f"unknown tag {event.tag}")
+        elif kind is yaml.SequenceStartEvent:
+            made = []
+            while type(each := self._next()) is not yaml.SequenceEndEvent:
+                made.append(self._value(each, depth + 1))
         else:
-            raise self._wrong(node, f"unknown tag {node.tag}")
-        self._made[node] = made
+            made = self._mapping(depth + 1)
+        if anchor is not None:
+            self._anchors[anchor] = made
         return made
 
-    def _mapping(self, node: Any, depth: int) -> dict[Any, Any]:
+    def _alias(self, event: Any) -> Any:
+        if event.anchor not in self._anchors:
+            raise self._wrong(event, f"undefined alias {event.anchor!r}")
+        if self._anchors[event.anchor] is self._UNFINISHED:
+            raise self._wrong(event, "an alias of what it is in")
+        return self._anchors[event.anchor]
+
+    def _mapping(self, depth: int) -> dict[Any, Any]:
         made: dict[Any, Any] = {}
         merged: list[Any] = []
-        for key_node, value_node in node.value:
-            key = key_node.value if key_node.tag in (self._TEXT, self._MERGE) else self.value(key_node, depth)
+        while type(event := self._next()) is not yaml.MappingEndEvent:
+            merge = type(event) is yaml.ScalarEvent and event.value == "<<" and self._tag(event) == self._MERGE
+            key = event.value if merge else self._value(event, depth)
             if isinstance(key, dict | list):
-                raise self._wrong(key_node, "a key that is a list or a mapping")
+                raise self._wrong(event, "a key that is a list or a mapping")
             if key in made:
-                raise self._wrong(key_node, f"duplicate key {key!r}")
-            made[key] = value = self.value(value_node, depth)
-            if key_node.tag == self._MERGE:
+                raise self._wrong(event, f"duplicate key {key!r}")
+            made[key] = value = self._value(self._next(), depth)
+            if merge:
                 merged = value if isinstance(value, list) else [value]
                 self._merged += sum(map(len, merged)) if all(isinstance(each, dict) for each in merged) else MAX_VALUES
                 if self._merged >= MAX_VALUES:
-                    raise self._wrong(key_node, "<< takes a mapping or a list of mappings, with few keys in all")
+                    raise self._wrong(event, "<< takes a mapping or a list of mappings, with few keys in all")
         if merged:
             del made["<<"]
         return {key: value for each in reversed(merged) for key, value in each.items()} | made if merged else made
 
-    def _scalar(self, node: Any) -> Any:
-        if node.tag not in self._SCALARS:
-            raise self._wrong(node, f"unknown tag {node.tag}")
-        try:
-            return self._loader.yaml_constructors[node.tag](self._loader, node)
-        except (ValueError, LookupError, AttributeError, OverflowError) as wrong:
-            why = f": {_words(wrong)}" if isinstance(wrong, ValueError) else ""
-            raise self._wrong(node, f"{node.value!r} is not a valid {node.tag.rpartition(':')[2]}{why}") from None
+    def _tag(self, event: Any) -> str:
+        """What a scalar is: what it says itself, or what its text looks like where that is not quoted."""
+        if event.tag not in (None, "!"):
+            return str(event.tag)
+        return (
+            self._TEXT
+            if self._is_text(event)
+            else str(self._loader.resolve(yaml.ScalarNode, event.value, event.implicit))
+        )
 
     @staticmethod
-    def _wrong(node: Any, what: str) -> yaml.MarkedYAMLError:
-        return yaml.MarkedYAMLError(problem=what, problem_mark=node.start_mark)
+    def _is_text(event: Any) -> bool:
+        """Whether a scalar is text without a closer look."""
+        return event.tag in (None, "!") and (not event.implicit[0] or event.value[:1] not in _FIRST_LETTERS)
+
+    def _scalar(self, event: Any, tag: str) -> Any:
+        if tag not in self._SCALARS:
+            raise self._wrong(event, f"unknown tag {tag}")
+        node = yaml.ScalarNode(tag, event.value, event.start_mark, event.end_mark)
+        try:
+            return self._loader.yaml_constructors[tag](self._loader, node)
+        except (ValueError, LookupError, AttributeError, OverflowError) as wrong:
+            why = f": {_words(wrong)}" if isinstance(wrong, ValueError) else ""
+            raise self._wrong(event, f"{event.value!r} is not a valid {tag.rpartition(':')[2]}{why}") from None
+
+    @staticmethod
+    def _wrong(event: Any, what: str) -> yaml.MarkedYAMLError:
+        return yaml.MarkedYAMLError(problem=what, problem_mark=event.start_mark)
 
 
 # ---- JSON and TOML ---------------------------------------------------------------------------------------------------
@@ -264,6 +281,8 @@ def _duplicate(text: str) -> tuple[str, int]:
 
 def parse_toml(text: str, where: str, *, remedy: str = "") -> dict[str, Any]:
     """What a text of TOML says; arguments and errors as :func:`parse_yaml` has them."""
+    import tomllib
+
     for number, line in enumerate(text.splitlines(), 1):
         if max(key.count(".") for key in re.findall(r"[^\s,=\"']*", line)) > MAX_DOTS:
             raise _unreadable("TOML", where, number, _TOO_DEEP, remedy)

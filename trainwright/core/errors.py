@@ -6,7 +6,6 @@ The exit codes are part of the command line's contract (see ``docs/exit-codes.md
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -114,6 +113,8 @@ class InternalError(Failure):
 
 def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     """The known names most similar to ``word``, best first; may be empty."""
+    import difflib  # only mistakes need it
+
     # A YAML key need not be text: `on` is read as true.
     # The comparison takes time in proportion to both lengths; none of our names is longer. What begins every flag makes
     # none of them similar.

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import sys
-import tempfile
 import time
-import traceback
 from pathlib import Path
 
 from trainwright import __version__
@@ -103,6 +100,9 @@ def _ours(fault: Exception, words: list[str]) -> InternalError:
 
 
 def _report(fault: Exception, words: list[str]) -> str:
+    import platform
+    import traceback
+
     lines = [
         f"trainwright {__version__}, Python {platform.python_version()}, {platform.platform()}",
         f"argv: {words!r}",
@@ -114,6 +114,8 @@ def _report(fault: Exception, words: list[str]) -> str:
 
 def _keep(report: str) -> str:
     """Write a report that only the user can read; returns its path, or empty if no folder is writable."""
+    import tempfile
+
     name = f"crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
     for folder in (state_dir, lambda: Path(tempfile.gettempdir())):
         try:

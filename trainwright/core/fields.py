@@ -1,18 +1,19 @@
 """The types of text in data files, each with its valid characters.
 
 The values go into Dockerfiles, requirements files, pip.conf, apt's lists and shells. So a version has only the
-characters of versions, and a line has nothing that a terminal or a line-based format would interpret. pydantic matches
-these patterns in linear time; they still name only ASCII characters.
+characters of versions, and a line has nothing that a terminal or a line-based format would interpret. The patterns name
+only ASCII characters, and leave one way to match a text, so that none takes long.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Annotated, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from pydantic import AfterValidator, Field
+from msgspec import Meta
 
+from trainwright.core.records import Checked
 from trainwright.core.text import LONGEST_VALUE, trouble
 
 # Flags and files alike: 2.6.0, 2.13.0+cpu, 2.8.3-1, a git revision that begins with a digit.
@@ -40,12 +41,17 @@ def url_trouble(text: str) -> str:
 T = TypeVar("T")
 
 
-def each_once(key: Callable[[T], Hashable], what: str) -> Callable[[Iterable[T] | None], Iterable[T] | None]:
+def form(pattern: str) -> Meta:
+    """What a text must match, from ``^`` to ``$``, which Python takes for the end of a last line, too."""
+    return Meta(pattern=pattern.removesuffix("$") + r"\Z")
+
+
+def each_once(key: Callable[[T], Hashable], what: str) -> Callable[[Sequence[T]], Sequence[T]]:
     """A validator that no two rows of a list have the same key; ``what`` names a row in messages."""
 
-    def check(rows: Iterable[T] | None) -> Iterable[T] | None:
+    def check(rows: Sequence[T]) -> Sequence[T]:
         seen: set[Hashable] = set()
-        for row in rows or ():
+        for row in rows:
             if key(row) in seen:
                 raise ValueError(f"duplicate {what} {key(row)}")
             seen.add(key(row))
@@ -100,33 +106,33 @@ def local_path(place: str) -> str | None:
     return unquote(parts.path)
 
 
-OneLine = Annotated[str, AfterValidator(_line)]  # one line
-Prose = Annotated[str, AfterValidator(_prose)]  # lines for people to read
-Url = Annotated[str, AfterValidator(_inert)]
-SiteUrl = Annotated[str, AfterValidator(_url)]  # may contain a password; never in Dockerfiles
-Name = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,63}$")]  # of a component, framework, provider
-VersionText = Annotated[str, Field(pattern=rf"^{VERSION}$")]
-AnyVersion = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z.+!_-]{0,127}$")]  # a wheel's too
-Python = Annotated[str, Field(pattern=r"^[0-9]\.[0-9]{1,2}$")]
-Cuda = Annotated[str, Field(pattern=r"^(cpu|[0-9]{1,2}\.[0-9]{1,2})$")]
-Capability = Annotated[str, Field(pattern=r"^[0-9]{1,2}\.[0-9]$")]  # of a GPU
-Os = Annotated[str, Field(pattern=r"^[a-z]{1,32}-[0-9.]{1,16}$")]
-Day = Annotated[str, Field(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
-PackageName = Annotated[str, Field(pattern=rf"^{PACKAGE}$")]
-Pin = Annotated[str, Field(pattern=rf"^{PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1,64}}$")]
-Constraint = Annotated[str, Field(pattern=rf"^{PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$")]
-Platform = Annotated[str, Field(pattern=r"^[a-z0-9_]{1,32}-manylinux_2_[0-9]{1,3}$")]
-FileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$")]
-PythonFile = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,246}\.(whl|tar\.gz|tar\.bz2|zip)$")]
-FilledFileName = Annotated[str, Field(pattern=r"^[A-Za-z0-9{][A-Za-z0-9._+~{}-]{0,254}$")]  # {version} to be filled in
-SystemName = Annotated[str, Field(pattern=r"^[A-Za-z0-9{][A-Za-z0-9._+{}-]{0,127}$")]  # Debian's, Amazon's
-SystemVersion = Annotated[str, Field(pattern=r"^[0-9A-Za-z][0-9A-Za-z.+:~^_-]{0,127}$")]
-VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-Folder = Annotated[str, Field(pattern=r"^/[A-Za-z0-9._+/{}-]{0,255}$")]
-Reference = Annotated[str, Field(pattern=r"^[a-z0-9][A-Za-z0-9._/:@-]{0,511}$")]  # of an image
+OneLine = Checked[str, _line]  # one line
+Prose = Checked[str, _prose]  # lines for people to read
+Statement = Checked[Annotated[str, Meta(min_length=1)], _prose]
+Url = Checked[str, _inert]
+SiteUrl = Checked[str, _url]  # may contain a password; never in Dockerfiles
+Name = Annotated[str, form(r"^[a-z0-9][a-z0-9_-]{0,63}$")]  # of a component, framework, provider
+VersionText = Annotated[str, form(rf"^{VERSION}$")]
+AnyVersion = Annotated[str, form(r"^[0-9A-Za-z][0-9A-Za-z.+!_-]{0,127}$")]  # a wheel's too
+OptionalVersion = Annotated[str, form(r"^([0-9A-Za-z][0-9A-Za-z.+!_-]{0,127})?$")]
+Python = Annotated[str, form(r"^[0-9]\.[0-9]{1,2}$")]
+Cuda = Annotated[str, form(r"^(cpu|[0-9]{1,2}\.[0-9]{1,2})$")]
+Capability = Annotated[str, form(r"^[0-9]{1,2}\.[0-9]$")]  # of a GPU
+Os = Annotated[str, form(r"^[a-z]{1,32}-[0-9.]{1,16}$")]
+Day = Annotated[str, form(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+PackageName = Annotated[str, form(rf"^{PACKAGE}$")]
+Pin = Annotated[str, form(rf"^{PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1,64}}$")]
+Constraint = Annotated[str, form(rf"^{PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$")]
+Platform = Annotated[str, form(r"^[a-z0-9_]{1,32}-manylinux_2_[0-9]{1,3}$")]
+FileName = Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$")]
+PythonFile = Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,246}\.(whl|tar\.gz|tar\.bz2|zip)$")]
+FilledFileName = Annotated[str, form(r"^[A-Za-z0-9{][A-Za-z0-9._+~{}-]{0,254}$")]  # {version} to be filled in
+SystemName = Annotated[str, form(r"^[A-Za-z0-9{][A-Za-z0-9._+{}-]{0,127}$")]  # Debian's, Amazon's
+SystemVersion = Annotated[str, form(r"^[0-9A-Za-z][0-9A-Za-z.+:~^_-]{0,127}$")]
+VariableName = Annotated[str, form(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+Folder = Annotated[str, form(r"^/[A-Za-z0-9._+/{}-]{0,255}$")]
+Reference = Annotated[str, form(r"^[a-z0-9][A-Za-z0-9._/:@-]{0,511}$")]  # of an image
 # A registry, or the beginning of the names of its repositories.
-HostPort = Annotated[
-    str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?(/[a-z0-9][A-Za-z0-9_.-]{0,254}){0,16}$")
-]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-Digest = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+HostPort = Annotated[str, form(r"^[a-z0-9][a-z0-9.-]{0,252}(:[0-9]{1,5})?(/[a-z0-9][A-Za-z0-9_.-]{0,254}){0,16}$")]
+Sha256 = Annotated[str, form(r"^[0-9a-f]{64}$")]
+Digest = Annotated[str, form(r"^sha256:[0-9a-f]{64}$")]

@@ -7,23 +7,29 @@ of ``preflight`` are TW1xx, those of ``estimator`` TW2xx. ``docs/findings.md`` i
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
-from trainwright.core.records import Record
+from trainwright.core.fields import form
+from trainwright.core.records import Field, Record
 
 Severity = Literal["error", "warning", "note"]
 SCHEMA: Literal["trainwright/findings/1"] = "trainwright/findings/1"
 
 
+RuleCode = Annotated[str, form(r"^TW[0-9]{3}$")]
+
+
 class Finding(Record):
     """A mistake: what is wrong, where, the source of the rule, and the fix."""
 
-    code: str = Field(pattern=r"^TW\d{3}$")
+    code: RuleCode
     severity: Severity
     path: str = Field(description="a file, or the path of a key in the job file")
-    line: int | None = Field(default=None, ge=1, description="the line in that file; null: no single line")
+    line: Annotated[int, Meta(ge=1)] | None = Field(
+        default=None, description="the line in that file; null: no single line"
+    )
     message: str
     source: str
     remedy: str
@@ -32,7 +38,7 @@ class Finding(Record):
 class Rule(Record):
     """The meaning of a code. ``title`` describes the mistake in general, the message of a finding in particular."""
 
-    code: str = Field(pattern=r"^TW\d{3}$")
+    code: RuleCode
     severity: Severity
     title: str
     source: str
@@ -71,7 +77,7 @@ class Silenced(Record):
 class FindingsDocument(Record):
     """``preflight --json``."""
 
-    schema_: Literal["trainwright/findings/1"] = Field(alias="schema")
+    schema: Literal["trainwright/findings/1"]
     subject: str = Field(description="what was checked")
     files: tuple[str, ...] = Field(description="the files that were read, the subject first")
     facts: dict[str, Any] = Field(description="assumptions of the checks: launcher, hosts, XLA, …")

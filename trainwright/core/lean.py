@@ -1,22 +1,23 @@
 """Imports third-party packages without the parts that nothing here uses, because ``plan`` and ``list`` have to be fast.
 
 invoke loads ``unittest.mock`` (and with it asyncio) for the tests of its users, and a YAML parser for settings that
-Trainwright does not read; it and pydantic load ``importlib.metadata`` (and with it the email package) for a version and
-for plugins. That is more than a third of their time; ``bench/cold.py`` measures what a command takes in all.
+Trainwright does not read, and ``importlib.metadata`` (and with it the email package) for a version. That is a good part
+of their time; ``bench/cold.py`` measures what a command takes in all.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import ModuleType
 
 _STAND_INS: dict[str, dict[str, object]] = {
+    # msgspec can do without the first, no record has the number that it knows, and its uuid asks for a name alone.
+    **{"typing_extensions": {}, "decimal": {"Decimal": type("Decimal", (), {})}, "platform": {"system": lambda: ""}},
     "unittest.mock": {"Mock": None},
     "invoke.vendor.yaml": {},
-    # Plugins of pydantic that happen to be installed have no say in what our records are.
-    "importlib.metadata": {"version": lambda _: "", "entry_points": lambda **_: ()},
+    "importlib.metadata": {"version": lambda _: ""},
 }
 
 
@@ -40,13 +41,13 @@ def lean_imports() -> Iterator[None]:
                 delattr(sys.modules[parent], own)
 
 
+def import_msgspec() -> None:
+    """Load what records use of msgspec."""
+    with lean_imports():
+        import msgspec  # noqa: F401
+
+
 def import_invoke() -> None:
     """Load what the command line uses of invoke."""
     with lean_imports():
         import invoke.program  # noqa: F401
-
-
-def import_pydantic() -> None:
-    """Load the part of pydantic that looks for plugins."""
-    with lean_imports(), suppress(ImportError):
-        import pydantic.plugin._loader  # noqa: F401

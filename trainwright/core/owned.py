@@ -8,14 +8,11 @@ knows what it may complete or remove.
 from __future__ import annotations
 
 import errno
-import filecmp
 import json
 import os
-import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from trainwright.core.errors import BuildFailed, RequestError
 
@@ -25,8 +22,7 @@ ABOUT = "Made by Trainwright: the command that made these files may replace or r
 SMALL = 1_000_000  # bytes; smaller files are copied and compared, larger ones are linked where the disk allows it
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(NamedTuple):
     """Which files of a folder are ours.
 
     Attributes:
@@ -39,7 +35,7 @@ class Manifest:
     """
 
     kind: str
-    files: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    files: Mapping[str, tuple[int, ...]] = {}
     whole: bool = False
     complete: bool = True
     pid: int = 0
@@ -252,6 +248,8 @@ def _same(target: Path, content: str | Path | None, before: tuple[int, ...] | No
     if isinstance(content, str):
         return target.read_bytes() == content.encode()
     if not now:
+        import filecmp
+
         return filecmp.cmp(target, content, shallow=False) and target.stat().st_mode == content.stat().st_mode
     # A linked file is its original, whatever its times say: the link itself changed them.
     return target.samefile(content) or (before == now and target.stat().st_size == content.stat().st_size)
@@ -273,6 +271,8 @@ def _put(target: Path, content: str | Path | None) -> None:
                 raise OSError("small files are copied: an edit of the original must not change a context")
             os.link(content.resolve(), part)
         except OSError:
+            import shutil
+
             shutil.copy2(content, part)
         part.replace(target)
     finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -128,6 +127,8 @@ def locked(path: Path) -> Iterator[None]:
     beside data that a user commits. The lock ends with its process, however that ends.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
+    import hashlib
+
     name = hashlib.sha256(os.fsencode(path.absolute())).hexdigest()[:32]
     guard = cache_dir() / "guards" / name
     guard.parent.mkdir(exist_ok=True)

@@ -2,47 +2,123 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import date
-from typing import Any, TypeVar
+import os
+from copy import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, dataclass_transform
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+import msgspec
+from msgspec.structs import fields, force_setattr
 
-from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.lean import import_pydantic
+from trainwright.core.errors import RequestError
 
-import_pydantic()  # before the first record
+__all__ = ["Checked", "Document", "Field", "Misfit", "MisfitError", "Record", "Words"]
+__all__ += ["check", "parse_record", "read_record"]
+
+if TYPE_CHECKING:
+    from typing import Annotated as Checked
+else:
+
+    class Checked(type):
+        """``Checked[kind, check]``: a ``kind`` that ``check`` accepts (or changes; ``ValueError`` says what is wrong).
+
+        msgspec has no checks of one's own, but hands a value of a class that it does not know to a hook.
+        """
+
+        def __class_getitem__(cls, parts):
+            kind, check = parts
+            return cls("Checked", (), {"kind": kind, "check": staticmethod(check)})
+
+        def __instancecheck__(cls, value):
+            return True
 
 
-class Record(BaseModel):
-    """A frozen record: unknown keys are errors, values are not coerced from other types.
+class _Described(NamedTuple):
+    default: Any
+    alias: str | None
+    description: str
 
-    Its validator is made at its first use, as a verb uses few of the records that it imports.
+
+def Field(*, default: Any = msgspec.NODEFAULT, alias: str | None = None, description: str = "") -> Any:
+    """A field of a record.
+
+    Args:
+        default: its value where the data has none; without one, the field is required.
+        alias: its key in the data, if Python keeps that word for itself.
+        description: for the schema, and the help of a flag.
     """
+    return _Described(default, alias, description)
 
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", populate_by_name=True, hide_input_in_errors=False, defer_build=True
-    )
+
+class _Kind(msgspec.StructMeta):
+    """The class of the classes of records: their fields have descriptions, and are given by name."""
+
+    descriptions: dict[str, str]
+    namespace_: dict[str, Any]
+
+    def __new__(mcls, name: str, bases: tuple[Any, ...], space: dict[str, Any], **config: Any) -> _Kind:
+        *others, base = bases
+        for each in others:  # Python takes the slots of one class only, so the others' fields and methods are repeated
+            fields_of_both = each.namespace_["__annotations__"] | space.get("__annotations__", {})
+            space = each.namespace_ | space | {"__annotations__": fields_of_both}
+        told = {key: each for key, each in space.items() if isinstance(each, _Described)}
+        known = {key: msgspec.field(default=each.default, name=each.alias) for key, each in told.items()}
+        made = super().__new__(mcls, name, (base,), space | known, kw_only=True, **config)
+        made.namespace_ = space
+        made.descriptions = getattr(base, "descriptions", {}) | {key: each.description for key, each in told.items()}
+        return made
+
+    if not TYPE_CHECKING:
+
+        def __call__(cls, /, **given):
+            """A record that is made in Python is checked as data from a file is."""
+            keys = dict(zip(cls.__struct_fields__, cls.__struct_encode_fields__, strict=True))
+            return read_record(cls, {keys.get(key, key): value for key, value in given.items()})
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(Field,))
+class Record(msgspec.Struct, metaclass=_Kind, frozen=True, forbid_unknown_fields=True):
+    """A frozen record: unknown keys are errors, values are not coerced from other types."""
 
     def as_json(self) -> dict[str, Any]:
         """The record as a document of JSON, under the keys that users see."""
-        return self.model_dump(mode="json", by_alias=True)
+        document: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self, enc_hook=os.fspath))
+        return document
+
+    def unusual(self) -> dict[str, Any]:
+        """As :meth:`as_json`, without what has its default, here and in the records that are its values."""
+        whole = self.as_json()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value == (field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()):
+                del whole[field.encode_name]
+            elif isinstance(value, Record):
+                whole[field.encode_name] = value.unusual()
+        return whole
+
+    def replace(self, **changes: Any) -> Self:
+        """The record with other values of fields, which are not checked."""
+        made = copy(self)
+        for name, value in changes.items():
+            force_setattr(made, name, value)
+        return made
 
 
 class Document(Record):
     """What a verb shows, or a part of it. A name of a file that is not UTF-8 is quoted in backslash form."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _is_unicode(cls, data: Any) -> Any:
-        return _quoted(data)
+    def __post_init__(self) -> None:
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if (quoted := _quoted(value)) is not value:
+                force_setattr(self, name, quoted)
 
 
 def _quoted(data: Any) -> Any:
-    """Plain data without halves of surrogate pairs, which neither pydantic nor UTF-8 takes."""
+    """Plain data without halves of surrogate pairs, which UTF-8 does not take."""
     if isinstance(data, str):
         return data if data.isascii() else data.encode(errors="backslashreplace").decode()
-    if isinstance(data, dict):
+    if type(data) is dict:
         return {_quoted(key): _quoted(value) for key, value in data.items()}
     return type(data)(map(_quoted, data)) if type(data) in (list, tuple) else data
 
@@ -51,7 +127,65 @@ class Words(Record):
     """What a command line says, as it was typed: each field is a flag (:mod:`trainwright.cli.flags`)."""
 
 
+def check(kind: Any, value: Any) -> Any:
+    """msgspec's hook for kinds that it does not know: paths and :data:`Checked`.
+
+    Raises:
+        ValueError: the value is wrong.
+        TypeError: it has another type.
+    """
+    if kind is Path:
+        if not isinstance(value, str | Path):
+            raise TypeError
+        return Path(value)
+    if kind.kind is not str:
+        value = msgspec.convert(value, kind.kind, dec_hook=check)
+    elif not isinstance(value, str):
+        raise TypeError
+    return kind.check(value)
+
+
+class Misfit(NamedTuple):
+    """What is wrong with a value: where it is, and what to say of it.
+
+    ``valid``: the valid keys, if the key is unknown. ``read``: what the text was taken for that had no quotes.
+    """
+
+    loc: tuple[Any, ...]
+    says: str
+    valid: tuple[str, ...] = ()
+    read: str = ""
+
+
+class MisfitError(ValueError):
+    """Data that does not fit a record, and everything that is wrong with it."""
+
+    def __init__(self, kind: type, found: list[Misfit]) -> None:
+        from trainwright.core.misfits import in_words
+
+        self.found, self.words = found, "; ".join(map(in_words, found))
+        super().__init__(f"{kind.__name__}: {self.words}")
+
+
+def _misfits(kind: type, data: object) -> list[Misfit]:
+    from trainwright.core.misfits import misfits
+
+    return misfits(kind, data)
+
+
 R = TypeVar("R", bound=Record)
+
+
+def read_record(kind: type[R], data: object) -> R:
+    """``data`` as a record of ``kind``.
+
+    Raises:
+        MisfitError: a key is unknown or missing, or has a value of the wrong type.
+    """
+    try:
+        return msgspec.convert(data, kind, dec_hook=check)
+    except (msgspec.ValidationError, UnicodeEncodeError) as wrong:
+        raise MisfitError(kind, _misfits(kind, data) or [Misfit((), str(wrong))]) from None
 
 
 def parse_record(kind: type[R], data: object, where: str) -> R:
@@ -66,78 +200,6 @@ def parse_record(kind: type[R], data: object, where: str) -> R:
         RequestError: a key is unknown (with the nearest valid one), missing, or has a value of the wrong type.
     """
     try:
-        return kind.model_validate(data)
-    except ValidationError as wrong:
-        lines = [_explain(kind, dict(error)) for error in wrong.errors()]
-        raise RequestError(
-            f"{where}: " + "; ".join(lines), remedy=f"Correct {where} and run the command again."
-        ) from None
-
-
-def _explain(kind: type[Record], error: Mapping[str, Any]) -> str:
-    path = ".".join(str(part) for part in error["loc"]) or "document"
-    if error["type"] == "extra_forbidden":
-        hint = did_you_mean(str(error["loc"][-1]), _keys_at(kind, error["loc"][:-1]))
-        return f"unknown key {path!r}. {hint}".rstrip()
-    if error["type"] == "missing":
-        return f"key {path!r} is missing"
-    if error["type"] == "string_type" and isinstance(error["input"], int | float | date):
-        read = f"{error['input']!s} is a {'date' if isinstance(error['input'], date) else 'number'}"
-        return f"{path}: {read} there; versions and days are text, so write it in quotes"
-    return f"{path}: {wrong_value(error)}"
-
-
-_EXPECTED = {
-    "string": "text",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "dict": "a mapping",
-    "model": "a mapping",
-    "tuple": "a list",
-    "list": "a list",
-    "literal": "{expected}",
-    "greater_than_equal": "at least {ge}",
-    "greater_than": "more than {gt}",
-    "less_than_equal": "at most {le}",
-    "string_pattern": "of the form {pattern}",
-}
-
-
-def wrong_value(error: Mapping[str, Any]) -> str:
-    """What is wrong with the value of a key, in our words.
-
-    Args:
-        error: one of pydantic's, of a key that is known and there.
-    """
-    kind = str(error["type"])
-    for ending in ("_type", "_parsing", "_error", "_mismatch", "_from_float"):
-        kind = kind.removesuffix(ending)
-    given = error.get("input", ...)
-    empty = given is None or given in ("", [], (), {})
-    if kind not in _EXPECTED:
-        # A validator of ours says what is wrong; pydantic's words about an empty value say nothing to a user.
-        own = str(error["msg"]).startswith("Value error, ")
-        return "is empty" if empty and not own else str(error["msg"]).removeprefix("Value error, ")
-    must = f"must be {_EXPECTED[kind].format(**error.get('ctx', {}))}"
-    return f"is empty; it {must}" if empty else must
-
-
-def _keys_at(kind: type[Record], loc: tuple[Any, ...]) -> list[str]:
-    """The keys that are valid at ``loc``; empty if the model there is not a plain record."""
-    from typing import get_args
-
-    current: Any = kind
-    for part in loc:
-        if not (isinstance(current, type) and issubclass(current, BaseModel)):
-            return []
-        field = current.model_fields.get(str(part))
-        if field is None:
-            # An entry of a mapping or list: its keys are free, its values are records of one class.
-            continue
-        candidates = [field.annotation, *get_args(field.annotation)]
-        records = [c for c in candidates if isinstance(c, type) and issubclass(c, BaseModel)]
-        if not records:
-            return []
-        current = records[0]
-    return [field.alias or name for name, field in current.model_fields.items()]
+        return read_record(kind, data)
+    except MisfitError as wrong:
+        raise RequestError(f"{where}: {wrong.words}", remedy=f"Correct {where} and run the command again.") from None

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import Field
-
 from trainwright.core.errors import Failure
 from trainwright.core.masking import masked
 from trainwright.core.records import Document
@@ -25,7 +23,7 @@ from trainwright.doctor.network import check_apt, check_pip, check_trust
 class DoctorDocument(Document):
     """``doctor --json``."""
 
-    schema_: Literal["trainwright/doctor/1"] = Field(alias="schema")
+    schema: Literal["trainwright/doctor/1"]
     findings: tuple[MachineFinding, ...]
 
 
@@ -44,7 +42,7 @@ def run_doctor(*, fix: bool, say: Say, registries: Sequence[str] = ()) -> Doctor
 
 def document(findings: Sequence[MachineFinding]) -> DoctorDocument:
     """The document of findings, without any secret that they quote."""
-    shown = tuple(MachineFinding(**masked(each.model_dump())) for each in findings)
+    shown = tuple(MachineFinding(**masked(each.as_json())) for each in findings)
     return DoctorDocument(schema="trainwright/doctor/1", findings=shown)
 
 

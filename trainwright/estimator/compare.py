@@ -55,6 +55,6 @@ def twins(subject: Subject) -> dict[str, Subject]:
     if subject.framework == "tensorflow":
         compiled["distribution"] = dict(plain)
     return {
-        "baseline": replace(subject, job=job.model_copy(update=baseline)),
-        "compiled": replace(subject, job=job.model_copy(update=compiled)),
+        "baseline": replace(subject, job=job.replace(**baseline)),
+        "compiled": replace(subject, job=job.replace(**compiled)),
     }

@@ -8,13 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
 from trainwright.core import findings
 from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, Silenced
-from trainwright.core.records import Record, parse_record
+from trainwright.core.records import Field, Record, parse_record
 from trainwright.estimator import awscli, compare, program_sdk2, program_sdk3, silence
 from trainwright.estimator.check import CODES, check
 from trainwright.estimator.create_training_job import launch_hyperparameters, make_request
@@ -31,7 +29,7 @@ Look = Callable[[str], ImageFacts | None]
 class EstimatorDocument(Record):
     """``estimator --json``."""
 
-    schema_: Literal["trainwright/estimator/1"] = Field(alias="schema")
+    schema: Literal["trainwright/estimator/1"]
     job: str = Field(description="the job file, or the command line")
     sdk: Literal[2, 3]
     image: ImageFacts | None = Field(description="null: nothing is known about it")
@@ -71,11 +69,11 @@ def read_words(job_file: str | None, words: Mapping[str, Any]) -> tuple[Job, Pat
         if key in given:
             given[key] = {**getattr(job, key), **given[key]}
     if "plan" in given:
-        old = job.plan.model_dump(by_alias=True, exclude_none=True) if job.plan else {}
+        old = job.plan.unusual() if job.plan else {}
         # Another framework starts a new request; the other keys may not fit it.
         keep = {} if "framework" in given["plan"] else old
         given["plan"] = {**keep, **given["plan"]}
-    data = job.model_dump(by_alias=True, exclude_unset=True)
+    data = job.unusual()
     if "instance_type" in given:
         data.pop("instance_groups", None)
     return parse_record(Job, {**data, **given}, COMMAND_LINE), folder
@@ -162,7 +160,7 @@ def with_parameters(job: Job, folder: Path) -> Job:
     remedy = f"{SMP_PARAMETERS} must be a mapping, or the name of a JSON file that contains one."
     parameters = read_json(folder / named, remedy=remedy)
     libraries = {**job.distribution["smdistributed"], "modelparallel": {**model, "parameters": parameters}}
-    return job.model_copy(update={"distribution": {**job.distribution, "smdistributed": libraries}})
+    return job.replace(distribution={**job.distribution, "smdistributed": libraries})
 
 
 def generate(subject: Subject, form: str) -> Any:

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil, prod, sqrt
 
-from pydantic import Field
-
 from trainwright.core.findings import Finding
-from trainwright.core.records import Record
+from trainwright.core.records import Field, Record
 from trainwright.estimator.rules_job import BATCH, FEWER, MEMORY
 from trainwright.estimator.subject import Subject, enabled
 from trainwright.sagemaker.instances import Instance, load_instances

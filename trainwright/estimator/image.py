@@ -6,11 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import Field
-
 from trainwright.catalog.image_line import BASE
 from trainwright.core.errors import EngineError
-from trainwright.core.records import Record
+from trainwright.core.records import Field, Record
 from trainwright.plan.plan import LABEL, Plan
 from trainwright.sagemaker.dlc import FRAMEWORKS, load_dlc
 from trainwright.sagemaker.dlc_contents import contents_of
@@ -92,8 +90,8 @@ def facts_of_plan(plan: Plan) -> ImageFacts:
     held, evidence = _held(str(plan.base.image))
     own = {c.name: f"{c.version} ({c.provider})" for c in plan.components if c.provider != BASE}
     # Versions of the base that the plan states are its name's or the user's.
-    return facts.model_copy(
-        update={"components": None if held is None else held | own | dict(facts.components or {}), "evidence": evidence}
+    return facts.replace(
+        components=None if held is None else held | own | dict(facts.components or {}), evidence=evidence
     )
 
 

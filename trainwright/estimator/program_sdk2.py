@@ -139,6 +139,5 @@ def _input(name: str, given: Any) -> Any:
         return given
     record = channel(name, given)
     if isinstance(record, FileSystem):
-        return call("FileSystemInput", record.model_dump(exclude_none=True), 4)
-    arguments = record.model_dump(exclude_defaults=True, exclude={"s3_data"})
-    return call("TrainingInput", {"s3_data": record.s3_data, **arguments}, 4)
+        return call("FileSystemInput", {k: v for k, v in record.as_json().items() if v is not None}, 4)
+    return call("TrainingInput", record.unusual(), 4)

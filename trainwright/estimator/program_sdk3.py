@@ -60,7 +60,7 @@ def program(subject: Subject) -> str:
                 "max_wait_time_in_seconds": (job.max_wait or job.max_run) if job.spot else None,
             },
         ),
-        "checkpoint_config": config("CheckpointConfig", job.checkpoint.model_dump() if job.checkpoint else {}),
+        "checkpoint_config": config("CheckpointConfig", job.checkpoint.as_json() if job.checkpoint else {}),
         "networking": config(
             "Networking",
             {
@@ -134,7 +134,8 @@ def _input(name: str, given: Any, config: Any) -> PythonSource:
         return made
     record = channel(name, given)
     if isinstance(record, FileSystem):
-        where = config("FileSystemDataSource", record.model_dump(exclude={"content_type"}), 12, SHAPES)
+        named = {key: value for key, value in record.as_json().items() if key != "content_type"}
+        where = config("FileSystemDataSource", named, 12, SHAPES)
         fields = {
             "channel_name": name,
             "data_source": config("DataSource", {"file_system_data_source": where}, 8, SHAPES),

@@ -7,12 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from pydantic import ValidationError
-
 from trainwright.catalog.image_line import version_key
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, Rule
-from trainwright.core.records import wrong_value
+from trainwright.core.misfits import in_words
+from trainwright.core.records import MisfitError, read_record
 from trainwright.estimator.subject import Subject, enabled
 from trainwright.sagemaker.instances import instance
 from trainwright.sagemaker.job import Channel, FileSystem
@@ -337,15 +336,15 @@ def channel(name: str, given: object) -> Channel | FileSystem:
         given = {"s3_data": given}
     if not isinstance(given, Mapping):
         raise RequestError(f"{name} is neither an S3 address nor a record")
+    kind: type[Channel | FileSystem]
     kind = FileSystem if any(str(key).startswith(("file_system", "directory")) for key in given) else Channel
-    unknown = [key for key in given if key not in kind.model_fields]
-    if unknown:
-        raise RequestError(f"{name}: unknown key {unknown[0]!r}. {did_you_mean(str(unknown[0]), kind.model_fields)}")
     try:
-        made = kind.model_validate(given)
-    except ValidationError as wrong:
-        first = wrong.errors()[0]
-        raise RequestError(f"{name}.{'.'.join(str(p) for p in first['loc'])}: {wrong_value(first)}") from None
+        made = read_record(kind, given)
+    except MisfitError as wrong:
+        first = min(wrong.found, key=lambda each: not each.valid)
+        if first.valid:
+            raise RequestError(f"{name}: {in_words(first)}") from None
+        raise RequestError(f"{name}.{'.'.join(map(str, first.loc))}: {first.says}") from None
     if isinstance(made, Channel) and not made.s3_data.startswith("s3://"):
         raise RequestError(f"{name}: {made.s3_data!r} is not an S3 address (s3://bucket/prefix)")
     return made

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from trainwright.core.records import Document
 
 Kind = Literal["lock", "base", "archive", "package", "python", "tool", "insecure host"]
@@ -33,7 +31,7 @@ class LockDocument(Document):
     ``faults`` counts the rows that make a build from the lock impossible: missing, gone or different.
     """
 
-    schema_: Literal["trainwright/locked/1"] = Field(alias="schema")
+    schema: Literal["trainwright/locked/1"]
     plan: str
     path: str
     rows: tuple[LockRow, ...]
@@ -43,7 +41,7 @@ class LockDocument(Document):
 class MirrorDocument(Document):
     """``mirror pull --json``. ``kinds``: the number of files of each kind."""
 
-    schema_: Literal["trainwright/mirror/1"] = Field(alias="schema")
+    schema: Literal["trainwright/mirror/1"]
     plan: str
     folder: str
     site: str

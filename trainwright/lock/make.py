@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from trainwright.build.store import all_records
 from trainwright.catalog.image_line import ImageLine
@@ -53,17 +54,17 @@ def make_lock(inputs: Inputs, engine: Engine, *, upgrade: Sequence[str] = (), sa
     old = inputs.lock or new_lock(plan, inputs.flags)
     names = {normalise(name) for name in upgrade}
     _check_names(names, plan, old)
-    lock = old.model_copy(update={"request": inputs.flags})
+    lock = old.replace(request=inputs.flags)
     # What the sources have, whatever is locked already.
     today = with_lock(inputs, None)
     lock = _archives(lock, today, names, say)
     if lock.base is None or BASE in names:
-        lock = lock.model_copy(update={"base": lock_base(today, engine, refresh=BASE in names, say=say)})
+        lock = lock.replace(base=lock_base(today, engine, refresh=BASE in names, say=say))
     # Packages are chosen for one base.
     if lock.system is None or {BASE, APT} & names or lock.base != old.base:
         lock = _system(lock, today, engine, say=say)
     if lock.tools is None or TOOLS in names:
-        lock = lock.model_copy(update={"tools": _locked((TOOLS, p.source) for p in today.python if p.owner == TOOLS)})
+        lock = lock.replace(tools=_locked((TOOLS, p.source) for p in today.python if p.owner == TOOLS))
     return _python(lock, today, names, say=say)
 
 
@@ -103,7 +104,7 @@ def lock_base(inputs: Inputs, engine: Engine, *, refresh: bool, say: Say) -> Loc
         SourceError: no registry has the image, or the root file system cannot be made.
     """
     base = inputs.plan.base
-    facts: dict[str, object] = {"kind": base.kind, "os": base.os, "image": base.image, "build_image": base.build_image}
+    facts: dict[str, Any] = {"kind": base.kind, "os": base.os, "image": base.image, "build_image": base.build_image}
     if base.image is None:
         made = make_base(DEBIAN_SUITES[base.os], inputs.site, say=say, refresh=refresh)
         rootfs.keep(made.path, made.sha256)
@@ -114,7 +115,7 @@ def lock_base(inputs: Inputs, engine: Engine, *, refresh: bool, say: Say) -> Loc
             prefix = "" if image.argument == "BASE_IMAGE" else "build_"
             digest = pulled.digest or (base.digest if not prefix else None)
             facts |= {f"{prefix}digest": digest, f"{prefix}image_id": pulled.image_id}
-    return LockedBase.model_validate(facts)
+    return LockedBase(**facts)
 
 
 def start_of(lock: PlanLock, site: Site, engine: Engine, *, say: Say) -> Start:
@@ -156,11 +157,9 @@ def _system(lock: PlanLock, inputs: Inputs, engine: Engine, *, say: Say) -> Plan
     answer = ask_today(lock, inputs, engine, say=say)
     if answer is None:
         say("Amazon Linux's repositories are versioned with its image, so its packages follow from the base's digest")
-        return lock.model_copy(update={"system": ()})
+        return lock.replace(system=())
     assert lock.base is not None
-    return lock.model_copy(
-        update={"system": answer.packages, "base": lock.base.model_copy(update={"packages": answer.installed})}
-    )
+    return lock.replace(system=answer.packages, base=lock.base.replace(packages=answer.installed))
 
 
 # ---- Python packages -----------------------------------------------------------------------------------------------
@@ -194,14 +193,14 @@ def _python(lock: PlanLock, inputs: Inputs, names: set[str], *, say: Say) -> Pla
         say(f"resolving {', '.join(sorted(mine))} again")
         python = upgraded(inputs, python, mine, lock=lock)
         lock = _with_insecure_hosts(lock, site, say)
-    lock = lock.model_copy(update={"python": python})
+    lock = lock.replace(python=python)
     if plan.user.requirements is None:
         return lock
     again = names & {USER, *(p.name for p in lock.user or ())}
     if lock.user is None or again or mine:
         say("resolving the packages of --with-requirements")
         keep = [p for p in lock.user or () if p.name not in again and USER not in again]
-        lock = lock.model_copy(update={"user": resolve_user(inputs, lock, keep)})
+        lock = lock.replace(user=resolve_user(inputs, lock, keep))
         lock = _with_insecure_hosts(lock, site, say)
     return lock
 
@@ -212,7 +211,7 @@ def _with_insecure_hosts(lock: PlanLock, site: Site, say: Say) -> PlanLock:
     hosts = insecure_hosts(index_settings(lock.indexes, site)[0])
     if hosts:
         say(insecure_words(hosts))
-    return lock.model_copy(update={"insecure_hosts": tuple(sorted({*lock.insecure_hosts, *hosts}))})
+    return lock.replace(insecure_hosts=tuple(sorted({*lock.insecure_hosts, *hosts})))
 
 
 def upgraded(
@@ -298,4 +297,4 @@ def _elsewhere(plan: Plan, lines: Sequence[ImageLine]) -> list[str]:
 
 
 def _of(package: LockedPackage, component: str) -> LockedPython:
-    return LockedPython(**{**package.model_dump(), "components": (), "component": component})
+    return LockedPython(**{**package.as_json(), "components": (), "component": component})

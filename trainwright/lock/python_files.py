@@ -43,7 +43,7 @@ def addresses(
         missing = [package for file, package in wanted.items() if file not in found]
         if missing and not site.no_index:
             with contextlib.suppress(SourceError):  # a file that is missing in the end is reported by name
-                found |= _ask(missing, python, platform, site.model_copy(update={**alone, "index_url": index}))
+                found |= _ask(missing, python, platform, site.replace(**alone, index_url=index))
     return found
 
 

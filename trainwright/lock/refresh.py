@@ -71,7 +71,7 @@ def refresh_locks(
             say(f"{name}: {'stale' if found else 'up to date'}")
             continue
         say(f"{name}: resolving")
-        made = lock_line(entry.line.model_dump())
+        made = lock_line(entry.line.as_json())
         if made.insecure_hosts:
             say(insecure_words(made.insecure_hosts))
         write_atomically(entry.lock_path, made.dump())

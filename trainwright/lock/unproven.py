@@ -16,9 +16,7 @@ from trainwright.catalog.wheel_lock import PLATFORM, Lock
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import locked, state_dir
 from trainwright.core.say import Say
-from trainwright.lock.wheels import lock_line
 from trainwright.plan.draft import Draft
-from trainwright.site.uv_settings import insecure_words
 
 
 def stored_lock(draft: Draft) -> Lock | None:
@@ -39,6 +37,9 @@ def make_lock(say: Say) -> Callable[[Draft], Lock]:
         with locked(path):
             found = stored_lock(draft)
             if found is None:
+                from trainwright.lock.wheels import lock_line
+                from trainwright.site.uv_settings import insecure_words
+
                 say(f"no image line has {', '.join(draft.unproven)}: resolving its Python packages")
                 found = lock_line(_needs(draft))
                 if found.insecure_hosts:
@@ -51,7 +52,7 @@ def make_lock(say: Say) -> Callable[[Draft], Lock]:
 
 def _needs(draft: Draft) -> dict[str, Any]:
     """What a lock of the draft is made from, in the form of an image line."""
-    chosen = {name: selection.model_dump() for name, selection in draft.selections.items()}
+    chosen = {name: selection.as_json() for name, selection in draft.selections.items()}
     return {"components": chosen, "constraints": list(draft.line.constraints), "python": draft.line.python}
 
 

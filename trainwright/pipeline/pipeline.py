@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, cast
 
-from pydantic import Field
-
 from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import check_replaceable, claim, write_atomically
@@ -49,7 +47,7 @@ class PipelineGroup(Document):
 class PipelineDocument(Document):
     """``pipeline --json``."""
 
-    schema_: Literal["trainwright/pipeline/1"] = Field(alias="schema")
+    schema: Literal["trainwright/pipeline/1"]
     format: Format
     files: tuple[str, ...]
     images: tuple[PipelineImage, ...]

@@ -139,7 +139,7 @@ def _content(path: str, plan: Plan) -> str:
     if component is not None and folder == "components":
         return _digest(component.files)
     if component is not None and folder == "archives":
-        return _digest([source.model_dump(mode="json") for source in component.sources])
+        return _digest([source.as_json() for source in component.sources])
     return plan.id
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
+
+from msgspec import Struct
 
 from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import Catalog, target_of
@@ -36,16 +37,15 @@ from trainwright.plan.request import Request
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-@dataclass
-class _Parts:
+class _Parts(Struct):
     """What the components of a plan add to it, in the order of their layers."""
 
-    components: list[PlannedComponent] = field(default_factory=list)
-    environment: dict[str, str] = field(default_factory=dict)
-    path: list[str] = field(default_factory=list)
-    expect: list[Expectation] = field(default_factory=list)
-    probes: list[PlannedProbe] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
+    components: list[PlannedComponent] = []
+    environment: dict[str, str] = {}
+    path: list[str] = []
+    expect: list[Expectation] = []
+    probes: list[PlannedProbe] = []
+    notices: list[str] = []
 
 
 def make_plan(
@@ -169,7 +169,7 @@ def _parts(
             Expectation(component=name, fact=fact, value=fill(text, values | found)) for fact, text in wanted.items()
         ]
         steps = provider.probe or folder.component.probe if wanted or provider.expect else ()
-        parts.probes += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
+        parts.probes += [PlannedProbe(component=name, **step.as_json()) for step in steps]
         if chosen.provider != BASE:
             parts.notices += [note.says for note in folder.component.notices if note.unless not in selections]
     return parts
@@ -229,7 +229,7 @@ def _closed(selection: Selection, lock: Lock | None) -> Selection:
     if selection.version != OPEN or lock is None:
         return selection
     locked = {package.name: package.version for package in lock.packages}
-    return selection.model_copy(update={"version": locked.get(normalise(selection.packages[0]), OPEN)})
+    return selection.replace(version=locked.get(normalise(selection.packages[0]), OPEN))
 
 
 def _share_out(
@@ -262,7 +262,7 @@ def _locked(package: LockedPackage) -> PlannedSource:
 
 
 def _source(source: Any) -> PlannedSource:
-    return PlannedSource(**source.model_dump())
+    return PlannedSource(**source.as_json())
 
 
 def _system_packages(provider: Provider, line: ImageLine, values: dict[str, str]) -> SystemPackages:

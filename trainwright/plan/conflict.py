@@ -181,7 +181,7 @@ def _remedy(request: Request, drafts: list[Draft], *, closed: bool, attempt: Att
     if not closed:
         return "Use one of the commands above."
     if not request.allow_unproven:
-        bold = request.model_copy(update={"allow_unproven": True})
+        bold = request.replace(allow_unproven=True)
         if attempt(bold) is not None:
             return (
                 "The catalog has nothing that new. Use one of the commands above, or add an image line beside "
@@ -246,14 +246,12 @@ def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: b
         keep_required: keep what a component requires; otherwise leave out the component.
     """
     line = entry.line
-    offer = request.model_copy(
-        update={
-            "cuda": line.cuda,
-            "version": line.version.split("+", maxsplit=1)[0],
-            "python": None if request.python is None else line.python,
-            "base": None if request.base is None else line.base.kind,
-            "allow_unproven": False,
-        }
+    offer = request.replace(
+        cuda=line.cuda,
+        version=line.version.split("+", maxsplit=1)[0],
+        python=None if request.python is None else line.python,
+        base=None if request.base is None else line.base.kind,
+        allow_unproven=False,
     )
     # Each round removes words or adds components to leave out, so there are at most as many rounds as these.
     for _ in range(len(words_of(request)) + len(catalog.components)):
@@ -286,7 +284,7 @@ def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection]
             pins.append(bringing)
         elif near := _nearest_known(catalog, draft, name, version):
             pins.append((name, near))
-    return offer.model_copy(update={"with_": with_, "without": without, "set_": tuple(sorted(set(pins)))})
+    return offer.replace(with_=with_, without=without, set_=tuple(sorted(set(pins))))
 
 
 def _bringing(catalog: Catalog, draft: Draft, name: str, version: str) -> tuple[str, str] | None:

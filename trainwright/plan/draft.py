@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import BuildTarget
@@ -15,8 +15,7 @@ USER = "user"
 INTERPRETER = "interpreter"
 
 
-@dataclass(frozen=True)
-class Draft:
+class Draft(Struct, frozen=True):
     """An image line, adapted to a request.
 
     ``version`` is the framework's, ``selections`` are the chosen components in the order of their layers, and
@@ -77,7 +76,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
         # Another minor version of Python would need other files of every package.
         other = INTERPRETER in component.provides and not begins(wanted, line.python)
         if wanted in component.providers[has.provider].versions and not other:
-            chosen[name] = has.model_copy(update={"version": wanted})
+            chosen[name] = has.replace(version=wanted)
         elif request.allow_unproven and can_move(catalog, name, has, line):
             chosen[name] = _moved(has, wanted)
             unproven.append(f"{name} {wanted}")
@@ -98,7 +97,7 @@ def _provide(catalog: Catalog, chosen: dict[str, Selection], name: str, wanted: 
         provider = catalog.components[other].component.providers.get(wanted)
         if provider is None or not provider.sources_for(chosen[other].version, target):
             return
-    chosen.update({other: chosen[other].model_copy(update={"provider": wanted}) for other in moved})
+    chosen.update({other: chosen[other].replace(provider=wanted) for other in moved})
 
 
 def _follow_pins(request: Request, catalog: Catalog, chosen: dict[str, Selection]) -> None:
@@ -111,7 +110,7 @@ def _follow_pins(request: Request, catalog: Catalog, chosen: dict[str, Selection
             continue
         brought = tied.versions.get(pins[tied.to])
         if brought in provider.versions:
-            chosen[name] = has.model_copy(update={"version": brought})
+            chosen[name] = has.replace(version=brought)
 
 
 def can_move(catalog: Catalog, name: str, selection: Selection, line: ImageLine) -> bool:
@@ -149,9 +148,9 @@ def _follow(catalog: Catalog, name: str, selection: Selection, line: ImageLine, 
     # 13.2.86), that version is still right; if they are that version (NCCL 2.30.7), it is unknown until the lock.
     if any(requirement.endswith(f"=={selection.version}") for requirement in selection.packages):
         names = tuple(requirement.partition("==")[0] for requirement in selection.packages)
-        return selection.model_copy(update={"packages": names, "version": OPEN})
+        return selection.replace(packages=names, version=OPEN)
     loose = tuple(f"{r.partition('==')[0]}=={selection.version}.*" for r in selection.packages)
-    return selection.model_copy(update={"packages": loose})
+    return selection.replace(packages=loose)
 
 
 # A version that follows from the lock of an unproven plan.
@@ -164,7 +163,7 @@ def _moved(selection: Selection, version: str) -> Selection:
         f"{name}=={version}" if has == selection.version else f"{name}=={has}"
         for name, _, has in (requirement.partition("==") for requirement in selection.packages)
     )
-    return selection.model_copy(update={"version": version, "packages": packages})
+    return selection.replace(version=version, packages=packages)
 
 
 def same_version(version: str, wanted: str) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import Field
-
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import Evidence
 from trainwright.core.records import Document
@@ -29,7 +27,7 @@ class ExplainRow(Document):
 class ExplainDocument(Document):
     """``explain --json``."""
 
-    schema_: Literal["trainwright/explain/1"] = Field(alias="schema")
+    schema: Literal["trainwright/explain/1"]
     plan: str
     components: tuple[ExplainRow, ...]
     notices: tuple[str, ...]

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from trainwright.catalog.image_line import BASE, LINE_FILE, Evidence, ImageLine, Line, LineBase, Selection
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.sagemaker.dlc_contents import contents_of
 
 if TYPE_CHECKING:
     from trainwright.sagemaker.dlc import PublishedImage
+    from trainwright.sagemaker.dlc_contents import DlcContents
 
 # The region of AWS's first registry, if none is given.
 DEFAULT_REGION = "us-west-2"
@@ -50,10 +50,10 @@ def extended(entry: Line) -> Line | None:
     claims = {"python": line.python, line.main: line.version}
     if line.cuda != "cpu":
         claims["cuda"] = _dotted(line.published_cuda) or line.cuda
-    names = (*claims, *(AT_LEAST if contents_of(base.image or "") else line.components))
+    names = (*claims, *(AT_LEAST if _contents(base) else line.components))
     held = {name: Selection(provider=BASE, version=claims.get(name, "")) for name in names}
     fields = {"base": base, "components": held, "options": {}, "evidence": (*line.evidence, evidence)}
-    return entry.model_copy(update={"line": line.model_copy(update=fields)})
+    return entry.replace(line=line.replace(**fields))
 
 
 def published(framework: str) -> list[Line]:
@@ -120,20 +120,28 @@ def _dotted(cuda_tag: str | None) -> str | None:
     return None if cuda_tag is None else f"{cuda_tag[2:-1]}.{cuda_tag[-1]}"
 
 
+def _contents(base: LineBase) -> DlcContents | None:
+    if base.kind != "dlc":
+        return None
+    from trainwright.sagemaker.dlc_contents import contents_of
+
+    return contents_of(base.image or "")
+
+
 def with_evidence(entry: Line) -> Line:
     """A line on one of AWS's containers, with the components that AWS's own Dockerfile installs in that."""
-    found = contents_of(entry.line.base.image or "") if entry.line.base.kind == "dlc" else None
+    found = _contents(entry.line.base)
     if found is None:
         return entry
     held = {name: Selection(provider=BASE) for name in found.components} | entry.line.components
-    return entry.model_copy(update={"line": entry.line.model_copy(update={"components": held})})
+    return entry.replace(line=entry.line.replace(components=held))
 
 
 def notes_of(line: ImageLine) -> list[str]:
     """What a user should know about a base image that nobody has looked into yet."""
     if line.base.kind != "dlc":
         return []
-    found = contents_of(line.base.image or "")
+    found = _contents(line.base)
     says = "what the base image holds is known from its name only" if found is None else f"{found.source} installs "
     return [f"{says}{found.listed if found else ''}; the build reads what the container holds"]
 

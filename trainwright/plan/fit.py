@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import Catalog, target_of
@@ -14,8 +15,7 @@ from trainwright.plan.request import Request
 Reason = tuple[str, str]  # constraint, evidence
 
 
-@dataclass(frozen=True)
-class Objection:
+class Objection(Struct, frozen=True):
     """A reason why a draft does not answer its request: words of the request, and the facts that contradict them.
 
     ``closed`` means that only the current catalog contradicts them; another image line could have it.

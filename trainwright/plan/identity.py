@@ -49,7 +49,7 @@ def identify(plan: Plan, catalog: Catalog) -> str:
     if plan.base.kind == "dlc":
         # The region only decides where the same container is pulled from.
         name = str(plan.base.image).rpartition("/")[2]
-        plan = plan.model_copy(update={"base": plan.base.model_copy(update={"image": name})})
+        plan = plan.replace(base=plan.base.replace(image=name))
     carried = _carried(plan)
     key = _digest([_seen(plan), carried, _bytes_of(_sources_of_render(plan, catalog))])
     if known := _cached(key):
@@ -69,20 +69,19 @@ def _carried(plan: Plan) -> dict[str, Any]:
 
     Instructions contain the checksums of the archives that they download, but wheels only by component.
     """
+    left_out = (*NOT_IDENTITY, *([] if plan.user.allow_change else _OPTIONAL))
     return {
         "base": plan.base.os,
         "tools": tool_files(),
         "components": {c.name: [c.files, [(s.package, s.file, s.sha256) for s in c.sources]] for c in plan.components},
-        "user": plan.user.model_dump(
-            mode="json", exclude={*NOT_IDENTITY, *([] if plan.user.allow_change else _OPTIONAL)}
-        ),
+        "user": {key: value for key, value in plan.user.as_json().items() if key not in left_out},
     }
 
 
 def _seen(plan: Plan) -> dict[str, Any]:
     """The part of a plan that templates may see."""
-    unseen: dict[str, Any] = {"components": {"__all__": {"evidence"}}}
-    return plan.model_dump(mode="json", exclude=unseen | dict.fromkeys(_UNSEEN, True))
+    components = tuple(component.replace(evidence=()) for component in plan.components)
+    return {key: value for key, value in plan.replace(components=components).as_json().items() if key not in _UNSEEN}
 
 
 def _sources_of_render(plan: Plan, catalog: Catalog) -> Iterable[Path]:

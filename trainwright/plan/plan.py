@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pydantic import Field
-
 from trainwright.catalog.component import Licence, ProbeStep, SystemPackages
 from trainwright.catalog.image_line import BASE, Evidence
-from trainwright.core.records import Record
+from trainwright.core.records import Field, Record
 from trainwright.user.files import UserFiles
 
 SCHEMA = "trainwright/plan/1"
@@ -124,7 +122,7 @@ class PlannedProbe(ProbeStep):
 class Plan(Record):
     """The resolved record. Equal requests and equal catalogs give equal plans, byte for byte."""
 
-    schema_: str = Field(default=SCHEMA, alias="schema")
+    schema: str = SCHEMA
     id: str
     framework: str
     version: str
@@ -183,10 +181,10 @@ def finish(fields: Mapping[str, Any], identify: Callable[[Plan], str]) -> Plan:
         identify: returns the id of a plan that has its labels, see :mod:`trainwright.plan.identity`.
     """
     draft = Plan(id="", labels={}, tags=(), **fields)
-    draft = draft.model_copy(update={"labels": _labels(draft)})
+    draft = draft.replace(labels=_labels(draft))
     identity = identify(draft)
     labels = {**draft.labels, PLAN_LABEL: identity}
-    return draft.model_copy(update={"id": identity, "labels": labels, "tags": _tags(draft, identity)})
+    return draft.replace(id=identity, labels=labels, tags=_tags(draft, identity))
 
 
 def _labels(plan: Plan) -> dict[str, str]:

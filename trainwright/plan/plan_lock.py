@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from msgspec import Meta
 
 from trainwright.catalog.image_line import BaseKind, known_suite
 from trainwright.catalog.wheel_lock import LockedPackage, dump_rows
@@ -33,7 +33,7 @@ from trainwright.core.fields import (
     each_once,
 )
 from trainwright.core.owned import write_atomically
-from trainwright.core.records import Record, parse_record
+from trainwright.core.records import Checked, Field, Record, parse_record
 from trainwright.plan.plan import Base, Plan, PlannedComponent, PlannedSource
 from trainwright.site.site import Site
 
@@ -52,7 +52,7 @@ class LockedSystemPackage(SystemPackage):
     """A package that apt installs. ``stages``: in which stages, such as ``os`` and ``toolchain``."""
 
     sha256: Sha256
-    size: Annotated[int, Field(ge=0)]
+    size: Annotated[int, Meta(ge=0)]
     stages: tuple[Name, ...]
 
 
@@ -79,11 +79,9 @@ class LockedBase(Record):
     size: int | None = None
     packages: tuple[SystemPackage, ...] = ()
 
-    @model_validator(mode="after")
-    def _can_be_made(self) -> LockedBase:
+    def __post_init__(self) -> None:
         if self.image is None or self.sha256 is not None:
             known_suite(self.os)
-        return self
 
     def as_base(self) -> Base:
         """The base of a plan, digests included."""
@@ -115,10 +113,11 @@ class LockedPython(LockedPackage):
     components: tuple[Name, ...] = ()
 
 
-_Once = AfterValidator(each_once(lambda row: row.name, "package"))
-_Python = Annotated[tuple[LockedPython, ...], _Once]
-_OnceOfVersion = AfterValidator(each_once(lambda row: (row.name, row.version, row.architecture), "package"))
-_OnceOfComponent = AfterValidator(each_once(lambda row: (row.component, row.file), "archive"))
+_Python = Checked[tuple[LockedPython, ...], each_once(lambda row: row.name, "package")]
+_System = Checked[
+    tuple[LockedSystemPackage, ...], each_once(lambda row: (row.name, row.version, row.architecture), "package")
+]
+_Archives = Checked[tuple[LockedArchive, ...], each_once(lambda row: (row.component, row.file), "archive")]
 
 
 class PlanLock(Record):
@@ -134,11 +133,11 @@ class PlanLock(Record):
         tools: what builds the image without being part of it.
     """
 
-    schema_: Literal["trainwright/plan-lock/1"] = Field(default=SCHEMA, alias="schema")
+    schema: Literal["trainwright/plan-lock/1"] = SCHEMA
     plan: Sha256
     request: OneLine
     base: LockedBase | None = None
-    archives: Annotated[tuple[LockedArchive, ...], _OnceOfComponent] = ()
+    archives: _Archives = ()
     python: _Python | None = None
     python_version: Python
     platform: Platform
@@ -147,7 +146,7 @@ class PlanLock(Record):
         default=(), description="hosts whose certificates were not checked when Python packages were resolved"
     )
     user: _Python | None = None
-    system: Annotated[tuple[LockedSystemPackage, ...], _OnceOfVersion] | None = None
+    system: _System | None = None
     tools: _Python | None = None
 
     @classmethod
@@ -164,8 +163,7 @@ class PlanLock(Record):
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
-        data = self.model_dump(mode="json", by_alias=True, exclude_defaults=True) | {"schema": SCHEMA}
-        return dump_rows(data)
+        return dump_rows(self.unusual() | {"schema": SCHEMA})
 
     @property
     def python_files(self) -> tuple[LockedPython, ...]:
@@ -271,8 +269,8 @@ def completed(plan: Plan, lock: PlanLock | None) -> Plan:
     update: dict[str, object] = {"components": components}
     if lock.base is not None:
         digests = {"digest": lock.base.digest, "build_digest": lock.base.build_digest}
-        update["base"] = plan.base.model_copy(update={key: value for key, value in digests.items() if value})
-    return plan.model_copy(update=update)
+        update["base"] = plan.base.replace(**{key: value for key, value in digests.items() if value})
+    return plan.replace(**update)
 
 
 def _completed(component: PlannedComponent, lock: PlanLock) -> PlannedComponent:
@@ -289,12 +287,12 @@ def _completed(component: PlannedComponent, lock: PlanLock) -> PlannedComponent:
                 f"{known.sha256}, {source.sha256}",
                 remedy="The lock was edited: delete it and make it again.",
             )
-        sources.append(source.model_copy(update={"sha256": known.sha256, "size": source.size or known.size}))
+        sources.append(source.replace(sha256=known.sha256, size=source.size or known.size))
     python = lock.user if component.name == "user" else lock.python
     if python is not None:
         own = [s for s in sources if not (s.package and "==" in s.package)]
         sources = [*own, *planned(p for p in python if p.component == component.name)]
-    return component.model_copy(update={"sources": tuple(sources)})
+    return component.replace(sources=tuple(sources))
 
 
 def planned(packages: Iterable[LockedPackage]) -> list[PlannedSource]:

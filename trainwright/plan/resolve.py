@@ -19,9 +19,7 @@ from trainwright.plan.differences import pinned
 from trainwright.plan.draft import Draft, is_whole, make_draft
 from trainwright.plan.extend import SMP_FRAMEWORK, published, registry_reference
 from trainwright.plan.fit import objections
-from trainwright.plan.plan import (
-    Plan,
-)
+from trainwright.plan.plan import Plan
 from trainwright.plan.request import PROVIDER, Request
 
 BASES = {"debian": "Debian root file system", "nvidia": "nvidia/cuda image", "dlc": "AWS Deep Learning Container"}
@@ -122,14 +120,18 @@ def _worth(draft: Draft) -> tuple[Any, ...]:
 
 
 def _fitting(request: Request, catalog: Catalog) -> list[Draft]:
-    lines = (entry for entry in _entries(request, catalog) if _in_question(request, entry.line))
+    version = None if request.allow_unproven else request.version
+    lines = (entry for entry in _entries(request, catalog, version) if _in_question(request, entry.line))
     drafts = (make_draft(request, catalog, entry) for entry in lines)
     return [draft for draft in drafts if next(objections(request, catalog, draft), None) is None]
 
 
-def _entries(request: Request, catalog: Catalog) -> list[Line]:
-    """The image lines of a request's framework, and AWS's containers that it may mean and that have none."""
-    found = list(catalog.lines_of(request.framework))
+def _entries(request: Request, catalog: Catalog, version: str | None = None) -> list[Line]:
+    """The image lines of a request's framework, and AWS's containers that it may mean and that have none.
+
+    With ``version``, lines of other versions may be missing.
+    """
+    found = list(catalog.lines_of(request.framework, version))
     if request.base == "dlc" or (not found and request.framework == SMP_FRAMEWORK):
         own = {(entry.line.version, entry.line.cuda) for entry in found if entry.line.base.kind == "dlc"}
         found += [each for each in published(request.framework) if (each.line.version, each.line.cuda) not in own]
@@ -172,13 +174,9 @@ def _check_names(request: Request, catalog: Catalog) -> None:
         both = sorted(set(names) & set(request.without))
         if both:
             raise RequestError(f"{', '.join(both)}: named by both {other} and --without")
-    lines = [entry.line for entry in _entries(request, catalog)]
     version = request.version
-    if (
-        request.allow_unproven
-        and version
-        and not any(begins(line.version, version) or is_whole(version, line) for line in lines)
-    ):
+    lines = [entry.line for entry in _entries(request, catalog)] if request.allow_unproven and version else []
+    if lines and version and not any(begins(line.version, version) or is_whole(version, line) for line in lines):
         newest = max((line.version for line in lines), key=version_key)
         raise RequestError(
             f"--version {version}: not a complete version, so --allow-unproven cannot try it",
@@ -192,7 +190,7 @@ def _check_pins(request: Request, catalog: Catalog) -> None:
     Raises:
         RequestError: a component of ``--set`` is missing.
     """
-    fitting = _fitting(request.model_copy(update={"set_": ()}), catalog)
+    fitting = _fitting(request.replace(set_=()), catalog)
     for name, version in request.set_ if fitting else ():
         if any(name in draft.selections for draft in fitting):
             continue

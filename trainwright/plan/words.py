@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from trainwright.core.records import Words
+from trainwright.core.records import Field, Words
 
 
 class RequestWords(Words):

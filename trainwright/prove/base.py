@@ -65,7 +65,7 @@ def _steps(plan: Plan, catalog: Catalog) -> list[PlannedProbe]:
     for name, folder in sorted(catalog.components.items()):
         if name not in installed:
             steps = folder.component.providers[BASE].probe or folder.component.probe
-            found += [PlannedProbe(component=name, **step.model_dump()) for step in steps]
+            found += [PlannedProbe(component=name, **step.as_json()) for step in steps]
     return found
 
 
@@ -122,8 +122,7 @@ def with_found(plan: Plan, looked: Mapping[str, Any], catalog: Catalog) -> Plan:
     found = versions(looked)
     free = set(plan.user.allow_change)
     planned = [
-        c if c.provider != BASE or c.version else c.model_copy(update={"version": found.get(c.name, "")})
-        for c in plan.components
+        c if c.provider != BASE or c.version else c.replace(version=found.get(c.name, "")) for c in plan.components
     ]
     names = {component.name for component in planned}
     planned += [
@@ -136,19 +135,14 @@ def with_found(plan: Plan, looked: Mapping[str, Any], catalog: Catalog) -> Plan:
     base = [component for component in planned if component.provider == BASE and component.name in found]
     probed = {step.component for step in plan.probes}
     labels = {name: text for component in base for name, text in component_label(component).items()}
-    return plan.model_copy(
-        update={
-            "components": tuple(planned),
-            "labels": labels | plan.labels,
-            "expect": (
-                *plan.expect,
-                *(Expectation(component=c.name, fact="version", value=found[c.name]) for c in base),
-            ),
-            "probes": (
-                *plan.probes,
-                *(s for s in _steps(plan, catalog) if s.component in found and s.component not in probed),
-            ),
-        }
+    return plan.replace(
+        components=tuple(planned),
+        labels=labels | plan.labels,
+        expect=(*plan.expect, *(Expectation(component=c.name, fact="version", value=found[c.name]) for c in base)),
+        probes=(
+            *plan.probes,
+            *(s for s in _steps(plan, catalog) if s.component in found and s.component not in probed),
+        ),
     )
 
 

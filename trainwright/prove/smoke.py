@@ -20,8 +20,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field
-
 from trainwright.catalog.image_line import BASE
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
 from trainwright.core.junit import Outcome
@@ -59,7 +57,7 @@ class SmokeRow(Document):
 class SmokeDocument(SmokeCounts):
     """``smoke --json``."""
 
-    schema_: Literal["trainwright/smoke/1"] = Field(alias="schema")
+    schema: Literal["trainwright/smoke/1"]
     image: str
     image_id: str
     plan: str
@@ -115,7 +113,7 @@ class SmokeReport:
             "\n".join([f"{len(failed)} image {noun} failed in {self.image}", *lines]),
             remedy=f"The checks are files of templates/ ({components}); smoke.xml in the report folder has more.",
             image=self.image,
-            failed=[row.model_dump() for row in failed],
+            failed=[row.as_json() for row in failed],
         )
 
 
@@ -251,9 +249,7 @@ def excused(report: SmokeReport, base: SmokeReport) -> SmokeReport:
     """A report in which the checks that fail in the base image as well are skipped, with that as the reason."""
     also = {(row.component, row.check) for row in base.rows if row.outcome == "failed"}
     rows = [
-        row.model_copy(
-            update={"outcome": "skipped", "reason": f"of the base image, where it fails, too: {_headline(row.reason)}"}
-        )
+        row.replace(outcome="skipped", reason=f"of the base image, where it fails, too: {_headline(row.reason)}")
         if row.outcome == "failed" and (row.component, row.check) in also
         else row
         for row in report.rows

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from trainwright.core.records import Document
 
 TagKind = Literal["immutable", "own", "moving"]
@@ -51,6 +49,6 @@ class PushedImage(Document):
 class PushDocument(Document):
     """``push --json``: a row per image and region."""
 
-    schema_: Literal["trainwright/push/1"] = Field(alias="schema")
+    schema: Literal["trainwright/push/1"]
     images: tuple[PushedImage, ...]
     notices: tuple[str, ...]

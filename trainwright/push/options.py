@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import get_args
 
-from pydantic import Field
-
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.records import Words
+from trainwright.core.records import Field, Words
 
 STALL = 300.0  # seconds in which nothing moves: a registry puts a big layer together in less
 

@@ -149,7 +149,7 @@ def push_images(
 
 
 def _finished(rows: Sequence[PushedImage]) -> list[dict[str, Any]]:
-    return [row.model_dump(mode="json") for row in rows]
+    return [row.as_json() for row in rows]
 
 
 @dataclass(frozen=True)
@@ -268,7 +268,8 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
         sbom_digest=attached,
         record=str(parcel.record.folder / history.FILE),
     )
-    pushed = {**row.model_dump(mode="json", exclude={"record"}), "pushed_at": datetime.now(UTC).isoformat()}
+    pushed = row.as_json() | {"pushed_at": datetime.now(UTC).isoformat()}
+    del pushed["record"]
     history.remember(parcel.record, pushed)
     return row
 

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
-from pydantic import Field
-
 from trainwright.core.errors import RegistryRefused
-from trainwright.core.records import Record
+from trainwright.core.records import Field, Record
 from trainwright.plan.plan import LABEL
 from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.proof import BUILT_LABEL, UNPROVEN_LABEL
@@ -51,7 +49,7 @@ class Registry:
         self._ecr = ecr
         # A bundle for AWS applies to its registry as well.
         bundle = os.environ.get("AWS_CA_BUNDLE")
-        self._site = site.model_copy(update={"ca_bundle": Path(bundle)}) if bundle else site
+        self._site = site.replace(ca_bundle=Path(bundle)) if bundle else site
 
     def configuration(self, manifest: ImageManifest) -> Mapping[str, Any] | None:
         """The configuration of a manifest's image; ``None`` if it is not a single image (an index, an artifact)."""

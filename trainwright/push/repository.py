@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from msgspec import Meta
 
 from trainwright.core.data_files import read_yaml
 from trainwright.core.records import Record, parse_record
@@ -32,21 +32,19 @@ class RepositoryPolicy(Record):
     """
 
     tag_mutability: Literal["MUTABLE_WITH_EXCLUSION", "IMMUTABLE_WITH_EXCLUSION", "IMMUTABLE", "MUTABLE"]
-    immutable_tags: tuple[str, ...] = Field(default=(), max_length=FILTERS)
+    immutable_tags: Annotated[tuple[str, ...], Meta(max_length=FILTERS)] = ()
     scan_on_push: bool
     encryption: Encryption
     tags: dict[str, str] = {}
     nightly_tags: str = "nightly-*"
-    keep_nightly: int = Field(default=0, ge=0)
+    keep_nightly: Annotated[int, Meta(ge=0)] = 0
     release_tags: str = "release-*"
-    keep_images: int = Field(default=0, ge=0)
-    expire_untagged_days: int = Field(ge=0)
+    keep_images: Annotated[int, Meta(ge=0)] = 0
+    expire_untagged_days: Annotated[int, Meta(ge=0)]
 
-    @model_validator(mode="after")
-    def _exclusions_have_filters(self) -> Self:
+    def __post_init__(self) -> None:
         if (self.tag_mutability == "MUTABLE_WITH_EXCLUSION") != bool(self.immutable_tags):
             raise ValueError('MUTABLE_WITH_EXCLUSION, and nothing else, needs immutable_tags, such as ["*-py3*"]')
-        return self
 
     def arguments(self, filters: list[str]) -> dict[str, Any]:
         """The arguments of ECR's CreateRepository.

@@ -19,11 +19,9 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
-from pydantic import Field
-
 from trainwright.catalog.image_line import cuda_tag, version_key
 from trainwright.core.errors import RequestError
-from trainwright.core.records import Record
+from trainwright.core.records import Field, Record
 from trainwright.plan.plan import Plan, variant
 
 LENGTH = 128  # of the grammar of image references (distribution/reference)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from trainwright.core.records import Document
 
 
@@ -85,7 +83,7 @@ class RehearsedGroup(Document):
 class RehearsalDocument(Document):
     """``rehearse --json`` if the job passed, and ``report.json`` in any case."""
 
-    schema_: Literal["trainwright/rehearsal/1"] = Field(alias="schema")
+    schema: Literal["trainwright/rehearsal/1"]
     outcome: Literal["passed", "failed"]
     image: str
     image_id: str

@@ -140,7 +140,7 @@ def rehearse(
         report.write_junit_report(document, junit)
     _forget_old_reports()
     if document.cause is not None:
-        raise failure(Cause(**document.cause.model_dump()), document)
+        raise failure(Cause(**document.cause.as_json()), document)
     return document
 
 

@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
-from trainwright.core.records import Record, parse_record
+from trainwright.core.fields import form
+from trainwright.core.records import Field, Record, parse_record
 from trainwright.sagemaker.log_lines import Log, bare, blocks, clean, host_of, log_files, rank_of, time_of
 from trainwright.sagemaker.log_search import Finder, Hit, Search
 
@@ -42,16 +43,23 @@ _FIRST_OF_TORCHRUN = re.compile(r"\brank\s+: (?P<rank>\d+) \(local_rank")
 _HOST_OF_TORCHRUN = re.compile(r"\bhost\s+: (?P<host>\S+)")
 
 
+CauseId = Annotated[str, form(r"^[a-z0-9-]+$")]
+
+
 class KnownCause(Record):
     """A known cause: its patterns, a description, the fix, and the source."""
 
-    id: str = Field(pattern=r"^[a-z0-9-]+$")
-    rank: int = Field(ge=1, le=3, description="3 the cause, 2 likely, 1 a consequence")
-    patterns: tuple[str, ...] = Field(min_length=1)
-    at_least: int = Field(default=1, ge=1, description="lines that must show it; a retry or two is normal")
+    id: CauseId
+    rank: Annotated[int, Meta(ge=1, le=3)] = Field(description="3 the cause, 2 likely, 1 a consequence")
+    patterns: Annotated[tuple[str, ...], Meta(min_length=1)]
+    at_least: Annotated[int, Meta(ge=1)] = Field(
+        default=1, description="lines that must show it; a retry or two is normal"
+    )
     at_the_end: bool = Field(default=False, description="only if it is the last line of the log")
     over: tuple[str, ...] = Field(default=(), description="causes that this one replaces where both are found")
-    near: int = Field(default=0, ge=0, description="how many lines the replaced one may be away; 0: the same line")
+    near: Annotated[int, Meta(ge=0)] = Field(
+        default=0, description="how many lines the replaced one may be away; 0: the same line"
+    )
     cause: str
     remedy: str
     source: str
@@ -63,10 +71,10 @@ class KnownCause(Record):
         return words[self.rank - 1]
 
 
-class KnownRehearsalCause(Record):
+class KnownRehearsalCause(Record, dict=True):
     """A cause in a rehearsed job; the pattern is searched in the whole output of a host, line ends included."""
 
-    id: str = Field(pattern=r"^[a-z0-9-]+$")
+    id: CauseId
     pattern: str
     cause: str
     remedy: str
@@ -89,7 +97,7 @@ class CauseBook(Record):
 class LogLine(Record):
     """A line of the log, without colours."""
 
-    line: int = Field(ge=1)
+    line: Annotated[int, Meta(ge=1)]
     text: str
     log: str | None = Field(default=None, description="which log, if there are several")
 
@@ -102,14 +110,14 @@ class Diagnosed(Record):
     cause: str
     remedy: str
     source: str
-    count: int = Field(ge=1, description="lines that show it")
+    count: Annotated[int, Meta(ge=1)] = Field(description="lines that show it")
     evidence: tuple[LogLine, ...]
 
 
 class DiagnosisDocument(Record):
     """``diagnose --json``. ``unknown``: no cause was found; ``matters`` then has the lines to look at."""
 
-    schema_: Literal["trainwright/diagnosis/1"] = Field(alias="schema")
+    schema: Literal["trainwright/diagnosis/1"]
     log: str
     lines: int
     unknown: bool

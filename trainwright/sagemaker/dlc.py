@@ -12,14 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Any, Literal
 
+from msgspec import Meta
 from packaging.version import InvalidVersion, Version
-from pydantic import Field
 
 from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, did_you_mean, nearest
-from trainwright.core.records import Record, parse_record
+from trainwright.core.fields import form
+from trainwright.core.records import Checked, Field, Record, parse_record, read_record
 from trainwright.sagemaker.instances import PublishedFile
 
 PATH = Path(__file__).with_name("dlc.json")
@@ -50,15 +51,17 @@ class PublishedImage(Record):
     version: str = Field(description="of the framework")
     transformers: str | None = Field(description="of the Hugging Face library; null in other images")
     device: Literal["gpu", "cpu"]
-    cuda: str | None = Field(pattern=r"^cu\d{3}$", description="null: a CPU image, or unknown")
-    python: str | None = Field(pattern=r"^py[23]\d*$", description="py2 and py3: the minor version is unknown")
+    cuda: Annotated[str, form(r"^cu[0-9]{3}$")] | None = Field(description="null: a CPU image, or unknown")
+    python: Annotated[str, form(r"^py[23][0-9]*$")] | None = Field(
+        description="py2 and py3: the minor version is unknown"
+    )
     os: str | None
     tag: str
     gallery: bool = Field(description="also in the public gallery, which needs no account")
     released: date | None
     end_of_patch: date | None = Field(description="the last day on which AWS patches it")
     regions: str | None = Field(description="key of the table region_sets; null: unknown")
-    evidence: tuple[str, ...] = Field(min_length=1)
+    evidence: Annotated[tuple[str, ...], Meta(min_length=1)]
 
     @property
     def framework(self) -> str:
@@ -97,7 +100,7 @@ class Support(Record):
     """The period in which AWS patches the images of a framework's minor version."""
 
     repository: str
-    version: str = Field(pattern=r"^\d+\.\d+$")
+    version: Annotated[str, form(r"^[0-9]+\.[0-9]+$")]
     released: date
     end_of_patch: date
     evidence: str
@@ -125,13 +128,20 @@ class DlcCorrection(Record):
     why: str
 
 
+def _origin(given: Any) -> PublishedFile | Snapshot:
+    """A file of a package, or the state of a repository: msgspec tells records apart only by a tag."""
+    if isinstance(given, PublishedFile | Snapshot):
+        return given
+    return read_record(Snapshot, given) if "repository" in given else read_record(PublishedFile, given)
+
+
 class DlcProvenance(Record):
     """Where the tables come from."""
 
     made_by: str
     accounts: tuple[PublishedFile, ...]
     domains: tuple[PublishedFile, ...]
-    images: tuple[PublishedFile | Snapshot, ...]
+    images: tuple[Checked[Any, _origin], ...]
     corrections: tuple[DlcCorrection, ...]
 
 
@@ -145,7 +155,7 @@ class Recorded(Record):
 class DlcTable(Record):
     """The content of ``dlc.json``."""
 
-    schema_: Literal["trainwright/dlc/1"] = Field(alias="schema")
+    schema: Literal["trainwright/dlc/1"]
     provenance: DlcProvenance
     domains: Mapping[str, str] = Field(description="region → DNS suffix of its registry")
     accounts: Mapping[str, Mapping[str, str]] = Field(description="dlc or smp → region → account")
@@ -258,7 +268,8 @@ def _located(image: PublishedImage, table: DlcTable, region: str | None, gallery
         if image.regions is None:
             evidence = (*evidence, "the regions of this image are unknown; the account is that of the region")
     name = f"{image.repository}:{image.tag}"
-    facts = image.model_dump(include={"repository", "tag", "version", "transformers", "os", "cuda", "python"})
+    names = ("repository", "tag", "version", "transformers", "os", "cuda", "python")
+    facts = {name: getattr(image, name) for name in names}
     status: DlcStatus = "unknown"
     if image.end_of_patch is not None:
         status = "supported" if today <= image.end_of_patch else "end-of-support"

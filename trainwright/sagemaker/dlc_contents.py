@@ -13,10 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
-
 from trainwright.core.data_files import read_json
-from trainwright.core.records import Record, parse_record
+from trainwright.core.records import Field, Record, parse_record
 from trainwright.sagemaker.dlc import load_dlc
 
 PATH = Path(__file__).with_name("dlc_contents.json")
@@ -51,7 +49,7 @@ class DlcContents(Record):
 class DlcContentsTable(Record):
     """The content of ``dlc_contents.json``."""
 
-    schema_: Literal["trainwright/dlc-contents/1"] = Field(alias="schema")
+    schema: Literal["trainwright/dlc-contents/1"]
     images: tuple[DlcContents, ...]
 
 

@@ -10,13 +10,14 @@ from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
 from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, nearest
-from trainwright.core.records import Record, parse_record
+from trainwright.core.fields import Sha256
+from trainwright.core.records import Field, Record, parse_record
 
 PATH = Path(__file__).with_name("instances.json")
 SCHEMA = "trainwright/instances/1"
@@ -30,14 +31,14 @@ class Instance(Record):
     """A training instance type. Counts are per instance, that is, per host of a job."""
 
     name: str = Field(description="as SageMaker writes it: ml.p4d.24xlarge")
-    gpus: int = Field(ge=0)
+    gpus: Annotated[int, Meta(ge=0)]
     gpu: str | None = Field(description="EC2's name of the GPU, such as A100; null: none or unknown")
     gpu_memory_gib: float | None = Field(description="GiB of one GPU, two decimals; null: no GPU, or unknown")
-    neuron_devices: int = Field(ge=0, description="Trainium devices")
-    neuron_cores: int = Field(ge=0, description="physical NeuronCores of all devices")
-    efa: int = Field(ge=0, description="maximum number of EFA interfaces")
-    vcpus: int = Field(gt=0)
-    memory_gib: float = Field(gt=0, description="GiB of main memory")
+    neuron_devices: Annotated[int, Meta(ge=0)] = Field(description="Trainium devices")
+    neuron_cores: Annotated[int, Meta(ge=0)] = Field(description="physical NeuronCores of all devices")
+    efa: Annotated[int, Meta(ge=0)] = Field(description="maximum number of EFA interfaces")
+    vcpus: Annotated[int, Meta(gt=0)]
+    memory_gib: Annotated[float, Meta(gt=0)] = Field(description="GiB of main memory")
     architecture: Literal["x86_64", "arm64"] = Field(description="architecture of the image")
     # The toolkit sets FI_PROVIDER=efa (mpirun and torchrun; SMDDP's runner always sets it) for a list of types in its
     # code, and FI_EFA_USE_DEVICE_RDMA=1 for a shorter list. Users must set them for other EFA types.
@@ -72,7 +73,7 @@ class PublishedFile(Record):
     package: str
     version: str
     file: str = Field(description="the wheel or source archive on the package index")
-    sha256: str = Field(pattern="^[0-9a-f]{64}$")
+    sha256: Sha256
     member: str = Field(description="the file in it")
     gives: tuple[str, ...] = Field(description="the fields that it has; name: the valid types")
 
@@ -99,7 +100,7 @@ class InstanceProvenance(Record):
 class InstanceTable(Record):
     """The content of ``instances.json``."""
 
-    schema_: Literal["trainwright/instances/1"] = Field(alias="schema")
+    schema: Literal["trainwright/instances/1"]
     provenance: InstanceProvenance
     instances: Mapping[str, Instance]
 

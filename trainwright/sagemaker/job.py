@@ -7,14 +7,16 @@ container depends on the training toolkit (sagemaker-training 5.1.4, sagemaker-p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from msgspec import Meta
 
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.records import Record, parse_record
+from trainwright.core.fields import form
+from trainwright.core.records import Field, Record, parse_record
 from trainwright.sagemaker.distribution import (
     ONE_PER_HOST,
     STRATEGIES,
@@ -29,7 +31,7 @@ from trainwright.sagemaker.instances import instance
 class Model(Record):
     """The model, for the comparison with a GPU's memory."""
 
-    parameters: float = Field(gt=0, description="number of parameters: 7.0e9")
+    parameters: Annotated[float, Meta(gt=0)] = Field(description="number of parameters: 7.0e9")
     optimizer: Literal["adam", "momentum", "sgd"] = "adam"
 
 
@@ -45,17 +47,22 @@ class Channel(Record):
     instance_groups: tuple[str, ...] = ()
 
 
+Absolute = Annotated[str, form(r"^/.*$")]
+
+
 class FileSystem(Record):
     """An input channel on a file system; the keys are those of SDK 2's ``FileSystemInput``."""
 
     file_system_id: str
     file_system_type: Literal["FSxLustre", "EFS"]
-    directory_path: str = Field(pattern=r"^/", description="for FSx it begins with the mount name")
+    directory_path: Absolute = Field(description="for FSx it begins with the mount name")
     file_system_access_mode: Literal["ro", "rw"] = "ro"
     content_type: str | None = None
 
 
-MOST = 2**31 - 1  # an integer of the service's model has 32 bits (Smithy 2.0, simple types)
+# An integer of the service's model has 32 bits (Smithy 2.0, simple types).
+Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Samples = Annotated[int, Meta(ge=1)]
 
 
 class PlanRequest(Record):
@@ -75,7 +82,7 @@ class InstanceGroup(Record):
 
     name: str
     instance_type: str
-    instance_count: int = Field(ge=1, le=MOST)
+    instance_count: Positive
 
 
 class Checkpoint(Record):
@@ -116,12 +123,14 @@ class Compiler(Record):
 class Batch(Record):
     """Batch sizes in samples: ``global`` per optimizer step of the job, ``per_replica`` of one model replica."""
 
-    global_: int | None = Field(default=None, alias="global", ge=1)
-    per_replica: int | None = Field(default=None, ge=1)
-    micro: int | None = Field(default=None, ge=1)
-    samples: int | None = Field(default=None, ge=1, description="in the training set")
-    learning_rate: float | None = Field(default=None, gt=0, description="found for the batch `tuned_for`")
-    tuned_for: int | None = Field(default=None, ge=1, description="the global batch that learning_rate was found for")
+    global_: Samples | None = Field(default=None, alias="global")
+    per_replica: Samples | None = None
+    micro: Samples | None = None
+    samples: Samples | None = Field(default=None, description="in the training set")
+    learning_rate: Annotated[float, Meta(gt=0)] | None = Field(
+        default=None, description="found for the batch `tuned_for`"
+    )
+    tuned_for: Samples | None = Field(default=None, description="the global batch that learning_rate was found for")
 
 
 class Job(Record):
@@ -132,7 +141,7 @@ class Job(Record):
     entry_point: str | None = None
     source_dir: str | None = None
     instance_type: str | None = None
-    instance_count: int = Field(default=1, ge=1, le=MOST)
+    instance_count: Positive = 1
     instance_groups: tuple[InstanceGroup, ...] = ()
     distribution: dict[str, Any] = Field(default={}, description="in the form of the SageMaker SDK 2")
     hyperparameters: dict[str, Any] = {}
@@ -147,19 +156,17 @@ class Job(Record):
     model: Model | None = None
     name: str | None = Field(default=None, description="prefix of the job's name (default: the repository's name)")
     output: str | None = Field(default=None, description="S3 address for models and code (default: the SDK's bucket)")
-    volume_gb: int = Field(default=30, ge=1, le=MOST, description="disk size of each instance in GB")
-    max_run: int = Field(default=86400, ge=1, le=MOST, description="maximum run time in seconds")
-    max_wait: int | None = Field(
-        default=None, ge=1, le=MOST, description="maximum seconds from request to end, with spot"
-    )
+    volume_gb: Positive = Field(default=30, description="disk size of each instance in GB")
+    max_run: Positive = Field(default=86400, description="maximum run time in seconds")
+    max_wait: Positive | None = Field(default=None, description="maximum seconds from request to end, with spot")
     subnets: tuple[str, ...] = ()
     security_group_ids: tuple[str, ...] = ()
     network_isolation: bool = False
     encrypt_traffic: bool = Field(default=False, description="encrypt the traffic between the containers")
     volume_kms_key: str | None = None
     output_kms_key: str | None = None
-    keep_alive: int | None = Field(default=None, ge=1, le=MOST, description="seconds in a warm pool after the end")
-    retries: int | None = Field(default=None, ge=1, le=MOST, description="attempts after failures of the service")
+    keep_alive: Positive | None = Field(default=None, description="seconds in a warm pool after the end")
+    retries: Positive | None = Field(default=None, description="attempts after failures of the service")
     training_plan: str | None = Field(default=None, description="ARN of a training plan")
     placement: Placement | None = None
     tensorboard: Kept | None = None
@@ -217,7 +224,17 @@ def read_job(path: Path) -> Job:
     Raises:
         RequestError: the file is missing, a key is unknown (names the nearest one), or a value has the wrong type.
     """
-    return parse_record(Job, read_yaml(path) or {}, str(path))
+    return parse_record(Job, _with_numbers(read_yaml(path) or {}), str(path))
+
+
+def _with_numbers(data: Any) -> Any:
+    """YAML 1.1 takes 1.5e9 for text, as its exponent has no sign."""
+    for table, key in (("model", "parameters"), ("batch", "learning_rate")):
+        part = data.get(table) if isinstance(data, dict) else None
+        if isinstance(part, dict) and isinstance(text := part.get(key), str):
+            with suppress(ValueError):
+                data = data | {table: part | {key: float(text)}}
+    return data
 
 
 def load_job(path: Path) -> Job:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -47,9 +46,11 @@ def pip_options(environ: Mapping[str, str], home: Path | None) -> dict[str, tupl
         files.append(Path(named))
     sections: dict[str, dict[str, tuple[str, str]]] = {"global": {}, "install": {}}
     for file in files if named != os.devnull else []:
-        parser = configparser.RawConfigParser()
         if not file.exists():
             continue
+        import configparser  # most machines have no such file
+
+        parser = configparser.RawConfigParser()
         try:
             parser.read_string(read_text(file, remedy="pip cannot read its configuration either."), str(file))
         except configparser.Error as wrong:

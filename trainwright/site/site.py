@@ -11,17 +11,15 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urljoin, urlsplit
-
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from trainwright.core.data_files import MAX_TOML_BYTES, parse_toml, read_text
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.fields import HostPort, OneLine, Reference, SiteUrl
+from trainwright.core.fields import HostPort, OneLine, Reference, SiteUrl, form
 from trainwright.core.masking import masked, remember
 from trainwright.core.paths import home_dir, setting
-from trainwright.core.records import wrong_value
+from trainwright.core.records import MisfitError, Record, read_record
 from trainwright.site.apt_sources import DEBIAN_SUITES, machine_mirrors
 from trainwright.site.pip_config import PIP_OPTIONS, pip_options
 from trainwright.site.places import FILES, FOLDERS, check_place, expanded, many, on_the_web, sort_places, where_of
@@ -33,27 +31,26 @@ _REGION = r"^[a-z]{2}(-[a-z]{2,16}){1,4}-[0-9]$"
 APT_MOUNT = "/mnt/apt/repository"
 
 
-class Aws(BaseModel):
+class Aws(Record):
     """The AWS account (twelve digits) and region that images are pushed to."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    account: str | None = Field(default=None, pattern=r"^[0-9]{12}$")
-    region: str | None = Field(default=None, pattern=_REGION)
+    account: Annotated[str, form(r"^[0-9]{12}$")] | None = None
+    region: Annotated[str, form(_REGION)] | None = None
 
 
-class Proxies(BaseModel):
+_Proxy = Annotated[str, form(r"^[!-~]{1,2048}$")]
+
+
+class Proxies(Record):
     """Proxy addresses, as in the environment variables of the same names."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
-    http: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
-    https: str | None = Field(default=None, pattern=r"^[!-~]{1,2048}$")
+    http: _Proxy | None = None
+    https: _Proxy | None = None
     no: OneLine | None = None
 
 
-class Site(BaseModel):
-    """Where things come from on this machine; see :func:`load_site`.
+class Settings(Record):
+    """What a site file may say.
 
     Attributes:
         index_url: pip's index, with its credentials; ``None`` for pip's default.
@@ -81,8 +78,6 @@ class Site(BaseModel):
         aws: account and region.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
-
     index_url: SiteUrl | None = None
     extra_index_urls: tuple[SiteUrl, ...] = ()
     local_indexes: tuple[Path, ...] = ()
@@ -102,9 +97,14 @@ class Site(BaseModel):
     apt_folder: Path | None = None
     locks: Path | None = None
     build_network: Literal["host", "none"] | None = None
-    builder: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")
+    builder: Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] | None = None
     aws: Aws = Aws()
-    _origins: dict[str, str] = PrivateAttr(default_factory=dict)
+
+
+class Site(Settings):
+    """The settings of this machine, and where each came from (a file, an environment variable), by attribute."""
+
+    origins: Mapping[str, str] = {}
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -112,19 +112,13 @@ class Site(BaseModel):
         named = (self.index_url, *self.extra_index_urls, *self.find_links_urls, self.artifact_mirror)
         return tuple(filter(None, (*named, self.apt_mirror, self.apt_security_mirror)))
 
-    def model_post_init(self, context: Any, /) -> None:
-        """Register the secrets in the addresses, so that every text of this process masks them."""
-        super().model_post_init(context)
+    def __post_init__(self) -> None:
+        # Every text of this process masks the secrets in the addresses.
         remember(*self.addresses, self.proxies.http, self.proxies.https)
-
-    @property
-    def origins(self) -> Mapping[str, str]:
-        """Where each value came from (a file, an environment variable), by attribute."""
-        return self._origins
 
     def describe(self) -> dict[str, Any]:
         """The settings, for ``doctor`` and ``explain``: JSON values, no credentials."""
-        return masked(self.model_dump(mode="json", exclude_defaults=True) | {"origins": self._origins})
+        return masked({"origins": {}} | self.unusual())
 
     def __repr__(self) -> str:
         return f"Site({self.describe()})"
@@ -259,13 +253,11 @@ def load_site(file: Path | None = None, cwd: Path | None = None, environ: Mappin
         for key, value in own.items():
             values[key] = values.get(key, {}) | value if isinstance(value, dict) else value
     try:
-        site = Site(**values)
-    except ValidationError as wrong:
+        return read_record(Site, values | {"origins": origins})
+    except MisfitError as wrong:
         keys, what, remedy = _explain(wrong)
         where = origins.get(keys[0], "the site")
         raise RequestError(f"{where}: {'.'.join(keys)}: {what}", remedy=remedy) from None
-    site._origins = origins
-    return site
 
 
 def _working_folder() -> Path:
@@ -301,7 +293,7 @@ def _machine(environ: Mapping[str, str], cwd: Path) -> tuple[dict[str, Any], dic
         values["netrc"], sources["netrc"] = Path(netrc), str(netrc)
     # Lower case first, as in curl.
     proxies = {
-        kind: environ.get(f"{kind}_proxy") or environ.get(f"{kind}_proxy".upper()) for kind in Proxies.model_fields
+        kind: environ.get(f"{kind}_proxy") or environ.get(f"{kind}_proxy".upper()) for kind in Proxies.__struct_fields__
     }
     for name, mirror in zip(("apt_mirror", "apt_security_mirror"), machine_mirrors(), strict=True):
         if mirror:
@@ -324,8 +316,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     data = parse_toml(text, str(path), remedy="Fix the file; it is TOML.")
     try:
         kept = {"index_url", "extra_index_urls", "artifact_mirror"} & data.keys()
-        Site.model_validate({**data, **{key: on_the_web(data[key]) for key in kept}})
-    except ValidationError as wrong:
+        read_record(Settings, {**data, **{key: on_the_web(data[key]) for key in kept}})
+    except MisfitError as wrong:
         keys, what, remedy = _explain(wrong)
         raise RequestError(f"{where_of(path, text, *keys)}: {'.'.join(keys)}: {what}", remedy=remedy) from None
     data = sort_places(data, lambda key: where_of(path, text, key))
@@ -338,11 +330,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
     return data
 
 
-def _explain(wrong: ValidationError) -> tuple[list[str], str, str]:
+def _explain(wrong: MisfitError) -> tuple[list[str], str, str]:
     """The keys of the first error, its text and a remedy."""
-    error = wrong.errors(include_url=False, include_input=False)[0]
-    keys = [str(part) for part in error["loc"] if isinstance(part, str) and part != "[key]"]
-    if error["type"] == "extra_forbidden":
-        model: type[BaseModel] = Site if len(keys) == 1 else Aws if keys[0] == "aws" else Proxies
-        return keys, "unknown key", did_you_mean(keys[-1], model.model_fields)
-    return keys, wrong_value(error), "see docs/site.md"
+    first = wrong.found[0]
+    keys = [str(part) for part in first.loc if isinstance(part, str) and part != "[key]"]
+    return keys, first.says, did_you_mean(keys[-1], first.valid) if first.valid else "see docs/site.md"

@@ -87,7 +87,7 @@ def fetch_base(inputs: Inputs, *, fresh: bool = False, say: Say) -> Inputs:
 def with_archives(lock: PlanLock, made: Iterable[LockedArchive]) -> PlanLock:
     """A lock with further archives; one of the same component and file replaces the earlier."""
     held = {(a.component, a.file): a for a in (*lock.archives, *made)}
-    return lock.model_copy(update={"archives": tuple(held[key] for key in sorted(held))})
+    return lock.replace(archives=tuple(held[key] for key in sorted(held)))
 
 
 def new_lock(plan: Plan, flags: str) -> PlanLock:

@@ -101,7 +101,10 @@ def gather_lock(lock: PlanLock, base: LockedBase, site: Site) -> Materials:
     """The inputs in a lock: everything but the distribution's packages and the files of folders."""
     look = _Look(site)
     # A locked archive has the fields of a planned one.
-    archives = ((a.component, PlannedSource(**a.model_dump(exclude={"component"}))) for a in lock.archives)
+    archives = (
+        (a.component, PlannedSource(**{key: getattr(a, key) for key in PlannedSource.__struct_fields__}))
+        for a in lock.archives
+    )
     return replace(
         gather_base(base, site),
         archives=tuple(look.archive(owner, source, kept=True) for owner, source in archives),

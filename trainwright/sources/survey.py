@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field
-
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import Line
 from trainwright.core.errors import Failure, SourceError
 from trainwright.core.masking import mask
-from trainwright.core.records import Document
+from trainwright.core.records import Document, Field
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.plan.request import make_request
@@ -54,7 +52,7 @@ class LineSources(Document):
 class SourcesDocument(Document):
     """``sources --json``."""
 
-    schema_: Literal["trainwright/sources/1"] = Field(alias="schema")
+    schema: Literal["trainwright/sources/1"]
     base_images_asked: bool = Field(description="false: there is no engine to ask with")
     lines: tuple[LineSources, ...]
 

@@ -6,8 +6,10 @@ import hashlib
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import Any
+
+from msgspec import Struct
 
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import MANIFEST
@@ -16,7 +18,6 @@ from trainwright.core.records import Record
 from trainwright.core.text import fits, hidden, printable
 from trainwright.user.dockerignore import NAME as IGNORE_FILE
 from trainwright.user.dockerignore import IgnoreRules, read_ignore
-from trainwright.user.requirements import read_requirements
 from trainwright.user.secret_files import is_secret
 
 # Caches, version control, environments: never needed by a job.
@@ -62,8 +63,7 @@ class UserFiles(Record):
 NOT_IDENTITY = ("requirements", "code", "code_files", "code_bytes", "secrets", "allow_secrets")
 
 
-@dataclass(frozen=True)
-class FoundFile:
+class FoundFile(Struct, frozen=True):
     """A file for a context: its name relative to the folder, the path of its content, its size in bytes."""
 
     name: str
@@ -111,8 +111,10 @@ def make_user_files(
         raise RequestError(
             f"--allow-change {','.join(allow_change)}: nothing changes packages without --with-requirements"
         )
-    fields: dict[str, object] = {"allow_secrets": allow_secrets, "allow_change": allow_change}
+    fields: dict[str, Any] = {"allow_secrets": allow_secrets, "allow_change": allow_change}
     if requirements is not None:
+        from trainwright.user.requirements import read_requirements
+
         path = Path(requirements).absolute()
         read_requirements(path, f"--with-requirements {requirements}", git=git)
         fields |= {"requirements": path, "requirements_sha256": _sha256(path)}
@@ -128,7 +130,7 @@ def make_user_files(
             "code_bytes": sum(file.size for file in found),
             "secrets": tuple(_secrets(found, folder)),
         }
-    return UserFiles.model_validate(fields)
+    return UserFiles(**fields)
 
 
 def user_requirements(user: UserFiles) -> list[str]:
@@ -139,6 +141,8 @@ def user_requirements(user: UserFiles) -> list[str]:
     """
     if user.requirements is None:
         return []
+    from trainwright.user.requirements import read_requirements
+
     return read_requirements(user.requirements, f"--with-requirements {user.requirements}", git=True)
 
 

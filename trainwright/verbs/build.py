@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pydantic import Field
+from msgspec.structs import replace
 
 from trainwright.build.options import BuildOptions
 from trainwright.cli.flags import emit, verb
 from trainwright.core.errors import RequestError
 from trainwright.core.layout import size, table
+from trainwright.core.records import Field
 from trainwright.verbs.push import push_text
 from trainwright.verbs.request import RequestFlags, begin
 from trainwright.verbs.way import STEPS, known, run, upto
@@ -50,7 +50,7 @@ def build(flags: BuildFlags) -> None:
     """Build the image through BuildKit, probe it against the plan, tag it."""
     state = begin(flags, options=flags, locked=flags.locked, smoke=flags.smoke)
     if flags.builder:
-        state = replace(state, site=state.site.model_copy(update={"builder": flags.builder}))
+        state = replace(state, site=state.site.replace(builder=flags.builder))
     if flags.stages is not None:
         if flags.tags or flags.smoke or flags.registry or flags.push:
             remedy = "Leave --tag, --smoke, --registry and --push out, or build all of it."
@@ -116,7 +116,7 @@ def build_document(record: BuildRecord, pushed: PushDocument | None) -> BuildDoc
         cached=record.cached,
         components=record.ledger,
         probe=record.probe,
-        smoke=None if smoke is None else SmokeCounts(**{key: smoke[key] for key in SmokeCounts.model_fields}),
+        smoke=None if smoke is None else SmokeCounts(**{key: smoke[key] for key in SmokeCounts.__struct_fields__}),
         record=str(record.folder / "record.json"),
         push=pushed,
     )

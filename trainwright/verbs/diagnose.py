@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
-
 from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
 from trainwright.core.errors import RequestError
+from trainwright.core.records import Field
 
 
 class DiagnoseFlags(SiteFlag, JsonFlag):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invoke.exceptions import Exit
-from pydantic import Field
-
 from trainwright.cli.flags import JsonFlag, emit, verb
-from trainwright.cli.program import say
+from trainwright.cli.program import Ended, say
 from trainwright.core.errors import EngineError
+from trainwright.core.records import Field
 
 if TYPE_CHECKING:
     from trainwright.doctor.doctor import DoctorDocument
@@ -31,7 +29,7 @@ def doctor(flags: DoctorFlags) -> None:
     document = run_doctor(fix=flags.fix, say=say, registries=(base,) if base else ())
     emit(document, doctor_text, as_json=flags.json_)
     if any(finding.severity == "error" for finding in document.findings):
-        raise Exit(code=EngineError.exit_code)
+        raise Ended(EngineError.exit_code)
 
 
 def doctor_text(document: DoctorDocument) -> str:

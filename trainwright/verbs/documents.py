@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import ConfigDict, Field
-
 from trainwright.build.ledger import LedgerRow
-from trainwright.core.records import Document
+from trainwright.core.records import Document, Field
 from trainwright.prove.smoke import SmokeCounts
 from trainwright.push.documents import PushDocument
 
@@ -15,7 +13,7 @@ from trainwright.push.documents import PushDocument
 class BuildDocument(Document):
     """``build --json``."""
 
-    schema_: Literal["trainwright/build/1"] = Field(alias="schema")
+    schema: Literal["trainwright/build/1"]
     plan: str
     image_id: str
     tags: tuple[str, ...]
@@ -33,7 +31,7 @@ class BuildDocument(Document):
 class StagesDocument(Document):
     """``build --stages --json``."""
 
-    schema_: Literal["trainwright/stages/1"] = Field(alias="schema")
+    schema: Literal["trainwright/stages/1"]
     plan: str
     stages: tuple[str, ...]
     steps: int
@@ -44,7 +42,7 @@ class StagesDocument(Document):
 class RenderedText(Document):
     """``render --json``."""
 
-    schema_: Literal["trainwright/render/1"] = Field(alias="schema")
+    schema: Literal["trainwright/render/1"]
     plan: str
     dockerfile: str
 
@@ -52,18 +50,16 @@ class RenderedText(Document):
 class RenderedFolder(Document):
     """``render --output DIR --json``."""
 
-    schema_: Literal["trainwright/render/1"] = Field(alias="schema")
+    schema: Literal["trainwright/render/1"]
     plan: str
     output: str
 
 
-class FailureDocument(Document):
+class FailureDocument(Document, forbid_unknown_fields=False):
     """Any failure; what else there is to know of it stands beside (``component``, ``last_lines``, ``log``, …)."""
 
     # Failure.as_json makes it without this class: reporting a failure must not fail.
-    model_config = ConfigDict(extra="allow")
-
-    schema_: Literal["trainwright/failure/1"] = Field(alias="schema")
+    schema: Literal["trainwright/failure/1"]
     error: Literal[
         "failure", "request", "engine", "build", "proof", "registry", "source", "rehearsal", "tests", "internal"
     ]
@@ -89,7 +85,7 @@ class Offer(Document):
 class ConflictDocument(Document):
     """A request whose words are known but do not hold together."""
 
-    schema_: Literal["trainwright/conflict/1"] = Field(alias="schema")
+    schema: Literal["trainwright/conflict/1"]
     error: Literal["conflict"]
     message: str
     remedy: str

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from invoke.exceptions import Exit
-from pydantic import Field
-
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
-from trainwright.cli.program import artifact, complain, use_catalog
-from trainwright.core.records import Words
+from trainwright.cli.program import Ended, artifact, complain, use_catalog
+from trainwright.core.records import Field, Words
 
 
 class PlanWords(Words):
@@ -105,7 +102,7 @@ def estimator(flags: EstimatorFlags) -> None:
         complain(estimator_text(found))
         artifact(text)
     if found.exit_code:
-        raise Exit(code=found.exit_code)
+        raise Ended(found.exit_code)
 
 
 def job_words(flags: EstimatorFlags) -> dict[str, Any]:
@@ -118,8 +115,8 @@ def job_words(flags: EstimatorFlags) -> dict[str, Any]:
 
     hyperparameters = flags.hyperparameters
     return {
-        **flags.model_dump(include=set(JobWords.model_fields)),
-        "plan": flags.model_dump(include=set(PlanWords.model_fields), exclude_none=True),
+        **{name: getattr(flags, name) for name in JobWords.__struct_fields__},
+        "plan": {name: word for name in PlanWords.__struct_fields__ if (word := getattr(flags, name)) is not None},
         "distribution": distribution_of(flags.distribution),
         "hyperparameters": table_of("--hyperparameters", hyperparameters) if hyperparameters else {},
         "inputs": pairs_of("--input", flags.inputs),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
 from trainwright.cli.program import use_catalog
 from trainwright.core.layout import size, table
+from trainwright.core.records import Field
 
 if TYPE_CHECKING:
     from trainwright.build.store import BuiltDocument

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from trainwright.cli.flags import emit, verb
 from trainwright.cli.program import say
 from trainwright.core.errors import RequestError
 from trainwright.core.layout import table
+from trainwright.core.records import Field
 from trainwright.core.say import Say
 from trainwright.verbs.request import RequestFlags, begin
 from trainwright.verbs.way import known, run, upto

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import say
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.layout import size
+from trainwright.core.records import Field
 from trainwright.core.say import Say
 
 if TYPE_CHECKING:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
 from trainwright.cli.program import say, use_catalog
 from trainwright.core.layout import table
+from trainwright.core.records import Field
 
 if TYPE_CHECKING:
     from trainwright.pipeline.pipeline import PipelineDocument

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from invoke.exceptions import Exit
-from pydantic import Field
-
 from trainwright.cli.flags import JsonFlag, emit, verb
+from trainwright.cli.program import Ended
+from trainwright.core.records import Field
 
 
 class PreflightFlags(JsonFlag):
@@ -30,4 +29,4 @@ def preflight(flags: PreflightFlags) -> None:
     found = check(flags.entry_point, flags.source_dir, flags.job, strict=flags.strict)
     emit(found, findings_text, as_json=flags.json_)
     if found.exit_code:
-        raise Exit(code=found.exit_code)
+        raise Ended(found.exit_code)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import say
 from trainwright.core.layout import size, table
+from trainwright.core.records import Field
 from trainwright.push.options import PushOptions
 
 if TYPE_CHECKING:

@@ -6,11 +6,10 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from trainwright.cli.flags import JsonFlag, emit, verb
 from trainwright.cli.program import say
 from trainwright.core.layout import table
+from trainwright.core.records import Field
 from trainwright.rehearse.words import RehearsalWords
 
 if TYPE_CHECKING:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import Field
-
 from trainwright.cli.flags import emit, verb
 from trainwright.cli.program import artifact, say
+from trainwright.core.records import Field
 from trainwright.verbs.request import RequestFlags, begin
 from trainwright.verbs.way import known, run, upto
 

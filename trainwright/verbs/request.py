@@ -44,6 +44,6 @@ def _spelt(request: Request, words: RequestFlags) -> str:
     user, here = request.user, Path.cwd()
     paths = {name: path for name in ("requirements", "code") if (path := getattr(user, name)) is not None}
     near = {name: path.relative_to(here) for name, path in paths.items() if path.is_relative_to(here)}
-    flags = request.model_copy(update={"user": user.model_copy(update=near)}).flags()
+    flags = request.replace(user=user.replace(**near)).flags()
     own = {"catalog": words.catalog, "site": words.site}
     return " ".join([flags, *(f"--{name} {shlex.quote(value)}" for name, value in own.items() if value)])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from invoke.exceptions import Exit
-from pydantic import Field
-
 from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag, emit, verb
-from trainwright.cli.program import say, use_catalog
+from trainwright.cli.program import Ended, say, use_catalog
 from trainwright.core.errors import EngineError, SourceError
 from trainwright.core.layout import table
+from trainwright.core.records import Field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +51,7 @@ def sources(flags: SourcesFlags) -> None:
     document = survey(entries, catalog, site, engine, missing_packages, say=say)
     emit(document, sources_text, as_json=flags.json_)
     if any(line.unavailable or line.problem for line in document.lines):
-        raise Exit(code=SourceError.exit_code)
+        raise Ended(SourceError.exit_code)
 
 
 def missing_packages(entry: Line, inputs: Inputs) -> Iterable[Input]:

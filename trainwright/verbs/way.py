@@ -10,9 +10,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 if TYPE_CHECKING:
     from trainwright.build.build import Built
@@ -32,8 +35,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """What is known of one image on its way; the first block is what was asked for, the rest what steps found.
 
     Attributes:
@@ -67,15 +69,15 @@ class State:
     started: float = 0.0
     engine: Engine | None = None
     builder: Builder | None = None
-    arguments: dict[str, str] = field(default_factory=dict)
+    arguments: dict[str, str] = {}
     folder: Path | None = None
     dockerfile: str = ""
-    base: dict[str, Any] = field(default_factory=dict)
+    base: dict[str, Any] = {}
     built: Built | None = None
-    probe: dict[str, Any] = field(default_factory=dict)
+    probe: dict[str, Any] = {}
     record: BuildRecord | None = None
     pushed: PushDocument | None = None
-    held: ExitStack = field(default_factory=ExitStack)
+    held: ExitStack = msgspec.field(default_factory=ExitStack)
 
 
 Step = Callable[[State], State]
@@ -176,6 +178,8 @@ def look(state: State) -> State:
     inputs = known(state.inputs)
     if inputs.plan.base.kind != "dlc" or state.stages:
         return state
+    import dataclasses
+
     from trainwright.prove import base
 
     reference = next(image.pinned for image in inputs.images if image.argument == "BASE_IMAGE")
@@ -183,7 +187,7 @@ def look(state: State) -> State:
     looked = base.look(known(state.engine), reference, inputs.plan, state.catalog, say=state.say)
     base.check_claims(inputs.plan, known(state.request), looked)
     found = base.with_found(inputs.plan, looked, state.catalog)
-    return replace(state, inputs=replace(inputs, plan=found), base=base.summary(looked))
+    return replace(state, inputs=dataclasses.replace(inputs, plan=found), base=base.summary(looked))
 
 
 def build(state: State) -> State:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import shutil
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from packaging.specifiers import SpecifierSet
 
 from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.image_line import Line
@@ -189,6 +192,19 @@ def test_words_are_named_only_where_it_would_be_otherwise_without_them():
 )  # fmt: skip
 def test_within(version, wanted, fits):
     assert within(version, wanted) is fits
+
+
+numbers = st.lists(st.sampled_from(["0", "1", "2", "10"]), min_size=1, max_size=4).map(".".join)
+clauses = st.one_of(
+    st.tuples(st.sampled_from(["==", "!=", "<=", ">=", "<", ">", "== ", "> "]), numbers),
+    st.tuples(st.sampled_from(["==", "!="]), numbers.map(lambda text: f"{text}.*")),
+    st.tuples(st.just("~="), numbers.filter(lambda text: "." in text)),
+).map("".join)
+
+
+@given(numbers | numbers.map(lambda text: f"{text}rc1"), st.lists(clauses, min_size=1, max_size=3).map(", ".join))
+def test_a_range_is_what_packaging_says(version, wanted):
+    assert within(version, wanted) is SpecifierSet(wanted).contains(version, prereleases=True)
 
 
 RULE = {"name": "r", "refuse": "a with b", "why": "w", "evidence": {"source": "s", "date": "d", "says": "t"}}

@@ -8,6 +8,7 @@ import pytest
 
 from trainwright.catalog import catalog as module
 from trainwright.catalog.catalog import Catalog, load_catalog, open_catalog
+from trainwright.catalog.image_line import begins
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.plan.request import make_request
@@ -25,11 +26,13 @@ def read(monkeypatch):
     return files
 
 
-def test_opening_the_catalog_reads_the_rules_alone(read):
+def test_opening_the_catalog_reads_nothing_and_asking_for_rules_reads_them_once(read):
     catalog = open_catalog()
     assert catalog.frameworks()
     assert "nccl" in catalog.components
     assert "ncl" not in catalog.components
+    assert read == []
+    assert catalog.rules.rules == catalog.rules.rules
     assert [name.rpartition("/")[2] for name in read] == ["rules.yaml"]
 
 
@@ -41,6 +44,22 @@ def test_a_plan_reads_the_lines_of_its_framework_and_each_file_once(read):
     assert {name.partition("/")[0] for name in lines} == {"pytorch-trcomp"}
     assert len(read) == len(set(read))
     assert sum(name.endswith("/component.yaml") for name in read) < len(catalog.components)
+
+
+def test_a_plan_of_a_version_reads_the_lines_that_name_it(read):
+    resolve(make_request(framework="pytorch", version="1.12", cuda="cu113"), open_catalog())
+    lines = [name for name in read if name.endswith("/line.yaml")]
+    assert 0 < len(lines) < len(load_catalog().lines_of("pytorch"))
+
+
+@pytest.mark.parametrize("length", [1, 2, 3])
+def test_no_line_of_a_version_is_missed(length):
+    whole = load_catalog().lines_of("pytorch")
+    for version in {".".join(entry.line.version.split(".")[:length]) for entry in whole}:
+        found = open_catalog().lines_of("pytorch", version)
+        assert [e for e in found if begins(e.line.version, version)] == [
+            e for e in whole if begins(e.line.version, version)
+        ]
 
 
 def test_a_catalog_read_on_demand_is_the_catalog_read_whole():

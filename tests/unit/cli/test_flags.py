@@ -6,15 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from invoke.collection import Collection
 from invoke.context import Context
 from invoke.exceptions import Exit, ParseError
 from invoke.parser.parser import Parser
-from pydantic import Field
 
-from trainwright.cli.flags import JsonFlag, Verb, arguments, emit, verb
+from trainwright.cli.flags import JsonFlag, Verb, emit, verb
+from trainwright.cli.tasks import VerbTask, arguments, collection
 from trainwright.core.errors import RequestError
-from trainwright.core.records import Document, Words
+from trainwright.core.records import Document, Field, Words
 
 
 class Few(JsonFlag):
@@ -31,7 +30,7 @@ class Few(JsonFlag):
 class Shown(Document):
     """A document."""
 
-    schema_: str = Field(alias="schema")
+    schema: str
     path: str
 
 
@@ -44,8 +43,8 @@ def given(*words: str) -> list[Few]:
         got.append(flags)
 
     task = verb(few)
-    (parsed,) = Parser(contexts=Collection(task).to_contexts()).parse_argv(["few", *words])
-    task(Context(), **parsed.as_kwargs)
+    (parsed,) = Parser(contexts=collection(task).to_contexts()).parse_argv(["few", *words])
+    VerbTask(task)(Context(), **parsed.as_kwargs)
     return got
 
 
@@ -87,7 +86,7 @@ def test_a_flag_that_the_record_does_not_know_is_a_request_error(capsys):
         """Do little."""
 
     with pytest.raises(Exit) as ended:
-        verb(few)(Context(), place="here", palce="there")
+        VerbTask(verb(few))(Context(), place="here", palce="there")
     assert ended.value.code == RequestError.exit_code
     assert "Did you mean place?" in capsys.readouterr().err
 

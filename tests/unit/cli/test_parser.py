@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.in_process import call
 from trainwright.cli.flags import JsonFlag, verb
+from trainwright.cli.tasks import VerbTask
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -213,7 +214,7 @@ def test_a_full_disk_is_told_as_such(monkeypatch, capsys):
         raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/record.json")
 
     with pytest.raises(Exit) as ended:
-        verb(fills)(Context(), json=True)
+        VerbTask(verb(fills))(Context(), json=True)
     assert ended.value.code == 5
     assert "disk is full" in json.loads(capsys.readouterr().out)["message"]
 

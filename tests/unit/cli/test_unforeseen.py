@@ -19,6 +19,7 @@ from trainwright.__main__ import run
 from trainwright.cli import flags as flagging
 from trainwright.cli import program
 from trainwright.cli.flags import JsonFlag
+from trainwright.cli.tasks import VerbTask
 from trainwright.core import errors
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -114,7 +115,7 @@ def test_plain_invoke_ends_with_the_code_of_the_fault(monkeypatch, tmp_path, cap
         raise Unforeseen
 
     with pytest.raises(Exit) as ended:
-        flagging.verb(breaks)(Context(), json=True)
+        VerbTask(flagging.verb(breaks))(Context(), json=True)
     assert ended.value.code == 70
     assert json.loads(capsys.readouterr().out)["error"] == "internal"
 

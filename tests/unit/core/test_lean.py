@@ -17,7 +17,10 @@ def python(code):
     return done.stdout.split()
 
 
-@pytest.mark.parametrize("words", [["plan", "--framework", "pytorch-trcomp"], ["list"], ["--list"]])
+QUICK = [["plan", "--framework", "pytorch", "--cuda", "cu124"], ["list"], ["list", "--framework", "pytorch"]]
+
+
+@pytest.mark.parametrize("words", [*QUICK, ["plan", "--framework", "pytorch-trcomp"], ["--list"]])
 def test_the_verbs_that_read_load_none_of_it(words):
     code = f"""
 import sys
@@ -27,8 +30,10 @@ print("loaded:", *sys.modules)
 """
     loaded = python(code)
     loaded = loaded[loaded.index("loaded:") :]
-    assert "invoke.program" in loaded
+    assert "trainwright.core.records" in loaded
     assert not HEAVY & set(loaded)
+    if words in QUICK:
+        assert not {"invoke", "trainwright.verbs.build"} & set(loaded)
 
 
 def test_afterwards_the_real_modules_are_there():

@@ -22,9 +22,11 @@ from hypothesis import strategies as st
 import trainwright
 from tests.support.examples import some
 from tests.support.regex_steps import TooManySteps, accepts, attempt, nodes, parse, steps
+from trainwright.catalog import image_line, incompatibilities
 from trainwright.core import fields
 from trainwright.core.data_files import read_yaml
 from trainwright.core.text import fits
+from trainwright.site import site
 
 PACKAGE = Path(trainwright.__file__).parent
 FUNCTIONS = {"compile", "fullmatch", "match", "search", "sub", "split", "findall", "finditer"}
@@ -81,6 +83,14 @@ IN_DATA += [
     Pattern(f"causes.yaml: {cause['id']}", cause["pattern"], re.MULTILINE, False) for cause in BOOK["rehearsal"]
 ]
 INPUT = [Pattern("fields.VERSION", fields.VERSION, re.ASCII, True)]
+# What a record's text is held to; as all of them begin and end with an anchor, the matcher can do without.
+INPUT += [
+    Pattern(f"{module.__name__}.{name}", rule.pattern.removeprefix("^").removesuffix(r"\Z"), 0, True)
+    for module in (fields, image_line, incompatibilities, site)
+    for name, kind in vars(module).items()
+    for rule in getattr(kind, "__metadata__", ())
+    if getattr(rule, "pattern", None)
+]
 PATTERNS = list(dict.fromkeys(IN_SOURCE + IN_DATA + INPUT))
 WHOLE = [pattern for pattern in PATTERNS if pattern.whole]
 

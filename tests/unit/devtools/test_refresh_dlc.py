@@ -36,8 +36,8 @@ WEST = "us-west-2"
 
 def claim(source: str, tag: str | None, **facts: Any) -> Claim:
     said = dlc_claims.read_tag(tag) if tag else {}
-    return Claim.model_validate(
-        {"source": source, "repository": "pytorch-training", "tag": tag, "evidence": source, **said, **facts}
+    return Claim(
+        **{"source": source, "repository": "pytorch-training", "tag": tag, "evidence": source, **said, **facts}
     )
 
 
@@ -115,9 +115,7 @@ def test_dates_that_contradict_the_policy() -> None:
 
 def correction(**changes: Any) -> DlcCorrection:
     said = {"source": "sagemaker-core", "repository": "pytorch-training", "tag": LONG.replace("cu113", "cu110")}
-    return DlcCorrection.model_validate(
-        {**said, "field": "cuda", "says": "cu110", "taken": "cu113", "why": "seen", **changes}
-    )
+    return DlcCorrection(**{**said, "field": "cuda", "says": "cu110", "taken": "cu113", "why": "seen", **changes})
 
 
 def test_a_correction_settles_a_contradiction_and_keeps_the_regions() -> None:

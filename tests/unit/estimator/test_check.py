@@ -118,7 +118,7 @@ def test_flags_override_the_file(tmp_path):
 )
 def test_words_that_mean_nothing_are_refused(given, options):
     with pytest.raises(RequestError) as refused:
-        estimate(Job.model_validate(given), Path(), look=lambda _: None, **options)
+        estimate(Job(**given), Path(), look=lambda _: None, **options)
     assert refused.value.exit_code == 2
 
 

@@ -23,7 +23,7 @@ def test_a_plan_says_of_its_image_what_the_labels_of_the_image_say():
     assert not of_plan.baked
     of_labels = facts_of_labels("x", plan.labels)
     assert of_labels is not None
-    assert of_labels.model_copy(update={"reference": of_plan.reference, "origin": "plan"}) == of_plan
+    assert of_labels.replace(reference=of_plan.reference, origin="plan") == of_plan
 
 
 def test_labels_of_others_say_nothing():

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.estimator_jobs import IMAGE, ON, ROOT, facts
+from trainwright.core.records import read_record
 from trainwright.estimator.estimate import EstimatorDocument, estimate
 from trainwright.estimator.estimate_text import estimator_text
 from trainwright.sagemaker.job import Job
@@ -17,7 +18,7 @@ ALONE = "the script starts its own processes"
 
 def checked(silence: dict[str, str], **changes: Any) -> EstimatorDocument:
     given = {"image": IMAGE, "instance_type": "ml.p4d.24xlarge", "entry_point": "train.py", "silence": silence}
-    job = Job.model_validate({**given, **changes})
+    job = read_record(Job, {**given, **changes})
     return estimate(job, Path(ROOT, "examples", "ddp"), form=None, strict=True, look=lambda _: facts())
 
 

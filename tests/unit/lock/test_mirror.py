@@ -32,7 +32,7 @@ pytestmark = pytest.mark.usefixtures("own_places")
 def lock(**update: object) -> PlanLock:
     base = LockedBase(kind="debian", os="debian-12", sha256="b" * 64)
     made = PlanLock(plan=PLAN, request="--framework x", python_version="3.11", platform=PLATFORM, base=base)
-    return made.model_copy(update={"python": (), "tools": (), "system": (), **update})
+    return made.replace(**{"python": (), "tools": (), "system": ()} | update)
 
 
 def archive(url: str) -> LockedArchive:

@@ -100,15 +100,15 @@ def test_another_version_of_a_component_is_another_stage():
 
 def change(image: SharedImage, **component: object) -> SharedImage:
     """The image with another METIS in its plan and the same Dockerfile."""
-    parts = tuple(part.model_copy(update=component) if part.name == "metis" else part for part in image.plan.components)
-    return SharedImage("other", image.plan.model_copy(update={"components": parts}), image.dockerfile)
+    parts = tuple(part.replace(**component) if part.name == "metis" else part for part in image.plan.components)
+    return SharedImage("other", image.plan.replace(components=parts), image.dockerfile)
 
 
 def test_files_of_the_context_are_part_of_a_stage():
     image = image_of("cpu")
     before = stage_keys(image)
     archives = image.plan.component("metis").sources
-    other = tuple(source.model_copy(update={"sha256": "0" * 64}) for source in archives)
+    other = tuple(source.replace(sha256="0" * 64) for source in archives)
     after = stage_keys(change(image, sources=other))
     assert {name for name in before if before[name] != after[name]} == {"metis"}
 
@@ -170,6 +170,6 @@ def test_the_keys_cover_every_stage_of_every_line():
         plan = resolve(make_request(framework=line.framework, cuda=line.cuda, version=line.version), CATALOG)
         text = render_dockerfile(plan, CATALOG)
         keys = stage_keys(SharedImage("x", plan, text))
-        other = stage_keys(SharedImage("x", plan.model_copy(update={"id": "another"}), text))
+        other = stage_keys(SharedImage("x", plan.replace(id="another"), text))
         assert keys == other, line.framework
         assert len(keys) == len(re.findall(r"(?m)^FROM ", text)) - 1

@@ -63,11 +63,10 @@ def plan_with(*urls: str, image: str | None = None, **request: str) -> Plan:
     plan = resolve(make_request(framework="pytorch", cuda="cpu", **request), CATALOG)
     source = PlannedSource(file=FILE, url=urls[0], mirrors=urls[1:], sha256=None) if urls else None
     components = tuple(
-        c.model_copy(update={"sources": (source,), "provider": "source"}) if source and c.name == "metis" else c
-        for c in plan.components
+        c.replace(sources=(source,), provider="source") if source and c.name == "metis" else c for c in plan.components
     )
-    base = plan.base.model_copy(update={"image": image})
-    return plan.model_copy(update={"components": components, "base": base})
+    base = plan.base.replace(image=image)
+    return plan.replace(components=components, base=base)
 
 
 def whole(plan: Plan) -> PlanLock:
@@ -77,14 +76,12 @@ def whole(plan: Plan) -> PlanLock:
     base = LockedBase(kind="debian", os="debian-12", sha256="b" * 64, size=1, packages=(system("libc6"),))
     if plan.base.image:
         base = LockedBase(kind="debian", os="debian-12", image=plan.base.image, digest=DIGEST, image_id=DIGEST)
-    return lock.model_copy(
-        update={
-            "base": base,
-            "archives": tuple(locked_archive(n, s, s.sha256 or SHA, s.size) for n, s in files),
-            "python": make.plan_python(plan),
-            "system": (LockedSystemPackage(**vars(system("gcc")), sha256="c" * 64, size=1, stages=("toolchain",)),),
-            "tools": (python("uv", "1", "tools"),),
-        }
+    return lock.replace(
+        base=base,
+        archives=tuple(locked_archive(n, s, s.sha256 or SHA, s.size) for n, s in files),
+        python=make.plan_python(plan),
+        system=(LockedSystemPackage(**system("gcc").as_json(), sha256="c" * 64, size=1, stages=("toolchain",)),),
+        tools=(python("uv", "1", "tools"),),
     )
 
 
@@ -141,10 +138,10 @@ def test_a_lock_of_another_plan_completes_nothing(site):
 def test_an_edited_checksum_is_refused():
     plan = plan_with()
     lock = whole(plan)
-    wrong = tuple(a.model_copy(update={"sha256": "0" * 64}) for a in lock.archives)
+    wrong = tuple(a.replace(sha256="0" * 64) for a in lock.archives)
     assert wrong, "Debian's METIS is such a file"
     with pytest.raises(RequestError, match="another sha256 for metis"):
-        completed(plan, lock.model_copy(update={"archives": wrong}))
+        completed(plan, lock.replace(archives=wrong))
 
 
 @pytest.mark.parametrize(
@@ -162,9 +159,9 @@ def test_an_edited_checksum_is_refused():
 def test_locked_refuses_whatever_is_missing(tmp_path, site, server, update, words):
     (tmp_path / "requirements.txt").write_text("toolz\n")
     plan = plan_with(f"{server.url}/t", requirements=str(tmp_path / "requirements.txt"))
-    lock = whole(plan).model_copy(update={"user": (python("toolz", "1", "user"),)})
+    lock = whole(plan).replace(user=(python("toolz", "1", "user"),))
     assert unlocked(plan, lock) == []
-    save_lock(lock.model_copy(update=update), lock_path(plan, site))
+    save_lock(lock.replace(**update), lock_path(plan, site))
     with pytest.raises(RequestError) as refused:
         gather_locked(plan, CATALOG, site, FLAGS, strict=True)
     assert refused.value.exit_code == 2
@@ -178,7 +175,7 @@ def test_an_image_is_pinned_by_its_digest_or_its_id(update):
     plan = plan_with(image="registry.example/base:1")
     lock = whole(plan)
     assert lock.base is not None
-    pinned = lock.model_copy(update={"base": lock.base.model_copy(update=update)})
+    pinned = lock.replace(base=lock.base.replace(**update))
     assert bool(unlocked(plan, pinned)) == (len(update) == 2)
 
 
@@ -230,7 +227,7 @@ def test_first_use_takes_what_lies_in_the_folder(site, tmp_path):
     folder.mkdir()
     (folder / FILE).write_bytes(GOOD)
     plan = plan_with(f"{dead_url()}/{FILE}")
-    used = first_use(gather(plan, CATALOG, site.model_copy(update={"artifact_folder": folder})), say=quiet)
+    used = first_use(gather(plan, CATALOG, site.replace(artifact_folder=folder)), say=quiet)
     assert used.lock is not None and used.lock.archives[0].sha256 == SHA
     assert kept(used).read_bytes() == GOOD
 
@@ -260,7 +257,7 @@ def test_the_context_holds_what_the_lock_names(server, site, tmp_path):
     (tmp_path / "requirements.txt").write_text("toolz\n")
     plan = plan_with(f"{server.url}/{FILE}", requirements=str(tmp_path / "requirements.txt"))
     first_use(gather(plan, CATALOG, site), say=quiet)
-    lock = whole(plan).model_copy(update={"user": (python("toolz", "1.1", "user"),)})
+    lock = whole(plan).replace(user=(python("toolz", "1.1", "user"),))
     folder = tmp_path / "context"
     write_context(fetch_base(gather(plan, CATALOG, site, lock, strict=True), say=quiet), folder, say=quiet)
     assert (folder / "archives" / "metis" / FILE).read_bytes() == GOOD
@@ -375,6 +372,6 @@ def test_changes_name_what_is_new_and_what_went(server):
     lock = whole(plan)
     assert changes(lock, lock) == []
     assert {row.state for row in changes(None, lock)} == {"new"}
-    rows = changes(lock, lock.model_copy(update={"system": ()}))
+    rows = changes(lock, lock.replace(system=()))
     assert [(row.kind, row.name, row.state) for row in rows] == [("package", "gcc:amd64", "removed")]
     assert document(plan, Path("x"), rows).faults == 0

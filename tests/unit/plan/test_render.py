@@ -155,5 +155,5 @@ def test_values_cannot_break_out_of_their_quotes(tmp_path):
     (tmp_path / entry).write_text("")
     catalog = load_catalog()
     plan = resolve(make_request(framework="pytorch", cuda="cpu", code=str(tmp_path), entry_point=entry), catalog)
-    odd = plan.model_copy(update={"environment": {**plan.environment, "ODD": 'a "b" $HOME \\ c'}})
+    odd = plan.replace(environment={**plan.environment, "ODD": 'a "b" $HOME \\ c'})
     assert 'ODD="a \\"b\\" \\$HOME \\\\ c"' in render_dockerfile(odd, catalog)

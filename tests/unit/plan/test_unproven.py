@@ -7,7 +7,7 @@ import pytest
 from tests.support.conflicts import CATALOG, assert_offers_resolve, conflict_of, plan_of
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, RequestError
-from trainwright.lock import unproven
+from trainwright.lock import unproven, wheels
 from trainwright.plan.draft import make_draft
 from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
@@ -86,7 +86,7 @@ def small_lock(draft) -> Lock:
          "components": (component,)}
         for name, component in names.items()
     ]  # fmt: skip
-    return Lock.model_validate({"python": "3.11", "platform": "x86_64-manylinux_2_28", "packages": packages})
+    return Lock(**{"python": "3.11", "platform": "x86_64-manylinux_2_28", "packages": packages})
 
 
 def test_a_lock_completes_an_unproven_plan():
@@ -110,7 +110,7 @@ def test_a_lock_is_made_once_and_used_again(tmp_path, monkeypatch):
         made.append(needs)
         return small_lock(make_draft(request, CATALOG, CATALOG.lines[-2]))
 
-    monkeypatch.setattr(unproven, "lock_line", lock_line)
+    monkeypatch.setattr(wheels, "lock_line", lock_line)
     request = make_request(framework="pytorch", version="2.16.0", cuda="cu132", allow_unproven=True)
     assert resolve(request, CATALOG, locks=unproven.stored_lock).unlocked
     told: list[str] = []
@@ -119,7 +119,7 @@ def test_a_lock_is_made_once_and_used_again(tmp_path, monkeypatch):
     third = resolve(request, CATALOG, locks=unproven.stored_lock)
     assert first.as_json() == second.as_json() == third.as_json()
     assert len(made) == len(told) == 1
-    assert made[0]["components"]["pytorch"]["packages"] == ("torch==2.16.0", "numpy==2.4.6")
+    assert made[0]["components"]["pytorch"]["packages"] == ["torch==2.16.0", "numpy==2.4.6"]
     other = make_request(framework="pytorch", version="2.17.0", cuda="cu132", allow_unproven=True)
     resolve(other, CATALOG, locks=unproven.make_lock(told.append))
     assert len(made) == 2
@@ -131,7 +131,7 @@ def test_packages_that_do_not_hold_together_are_a_conflict_with_offers(tmp_path,
     def lock_line(needs):
         raise Conflict("no", rows=[{"constraint": "Python packages", "evidence": "no torch==2.16.0"}], offers=[])
 
-    monkeypatch.setattr(unproven, "lock_line", lock_line)
+    monkeypatch.setattr(wheels, "lock_line", lock_line)
     request = make_request(framework="pytorch", version="2.16.0", allow_unproven=True)
     with pytest.raises(Conflict, match=r"pytorch 2\.16\.0") as refused:
         resolve(request, CATALOG, locks=unproven.make_lock(lambda _: None))

@@ -145,6 +145,16 @@ def test_a_whole_job(tmp_path):
     check("job", yaml.safe_load(WHOLE))
 
 
+def test_a_number_with_an_exponent_without_a_sign_is_a_number(tmp_path: Path) -> None:
+    """``docs/estimator.md`` writes 1.5e9, which is text by YAML 1.1."""
+    job = load_job(job_file(tmp_path, "model: {parameters: 1.5e9}\nbatch: {learning_rate: 1e-4}\n"))
+    assert job.model is not None
+    assert job.batch is not None
+    assert (job.model.parameters, job.batch.learning_rate) == (1.5e9, 1e-4)
+    with pytest.raises(RequestError, match=r"model\.parameters: must be a number"):
+        load_job(job_file(tmp_path, "model: {parameters: many}"))
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [

@@ -87,7 +87,7 @@ def test_a_repository_is_made_as_the_policy_has_it(ecr, policy):
 
 
 def test_create_adds_the_filters_that_are_missing_and_no_more_than_there_may_be(ecr, policy):
-    policy = policy.model_copy(update={"tag_mutability": "IMMUTABLE_WITH_EXCLUSION", "immutable_tags": ()})
+    policy = policy.replace(tag_mutability="IMMUTABLE_WITH_EXCLUSION", immutable_tags=())
     for number, cuda in enumerate(["cpu", "cu118", "cu121", "cu124", "cu126"], 1):
         settle(ecr, policy, [f"*-{cuda}"], create=True, say=print)
         assert len(describe()["imageTagMutabilityExclusionFilters"]) == number
@@ -120,7 +120,7 @@ def test_which_tags_move(mutability, filters, may):
 
 
 def test_tags_of_manifests(ecr, policy):
-    settle(ecr, policy.model_copy(update={"tag_mutability": "IMMUTABLE"}), [], create=True, say=print)
+    settle(ecr, policy.replace(tag_mutability="IMMUTABLE"), [], create=True, say=print)
     first, second = manifest("one"), manifest("two")
     assert ecr.manifest(tag="v1") is None
     assert ecr.digest("v1") is None
@@ -195,7 +195,7 @@ def test_a_policy_of_ones_own(tmp_path: Path):
 @given(st.integers(0, 1000), st.integers(0, 1000), st.integers(1, 1000))
 def test_ecr_takes_every_lifecycle_policy(keep, nightly, days):
     counts = {"keep_images": keep, "keep_nightly": nightly, "expire_untagged_days": days}
-    policy = load_policy().model_copy(update=counts)
+    policy = load_policy().replace(**counts)
     with mock_aws():  # moto checks it as ECR does
         made = Ecr(PushPlace(ACCOUNT, REGION, f"r/{keep}-{nightly}-{days}"), Site())
         assert made.create(policy, ["*-cpu"])

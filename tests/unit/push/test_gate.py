@@ -41,7 +41,7 @@ def record(plan) -> BuildRecord:
 
 def with_smoke(record: BuildRecord, **fields: Any) -> BuildRecord:
     assert record.smoke is not None
-    return record.model_copy(update={"smoke": {**record.smoke, **fields}})
+    return record.replace(smoke={**record.smoke, **fields})
 
 
 def test_a_proven_image_passes(record):
@@ -73,7 +73,7 @@ def changed(record: BuildRecord, *path: str, value: Any) -> BuildRecord:
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    return record.model_copy(update={"probe": probe})
+    return record.replace(probe=probe)
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ def plan() -> Plan:
 
 
 def variation(plan: Plan, **fields: object) -> Plan:
-    return plan.model_copy(update=fields)
+    return plan.replace(**fields)
 
 
 def test_the_rule(plan):

@@ -356,5 +356,5 @@ def test_no_log_is_refused(tmp_path, content):
 
 def test_the_document_is_what_is_printed():
     found = diagnose(["CUDA out of memory"])
-    assert DiagnosisDocument.model_validate(found.as_json()) == found
-    assert found.schema_ == diagnosis.SCHEMA
+    assert DiagnosisDocument(**found.as_json()) == found
+    assert found.schema == diagnosis.SCHEMA

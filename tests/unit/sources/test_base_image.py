@@ -116,7 +116,7 @@ def arguments(base: Base, ids: dict[str, str | None], site: Site) -> dict[str, s
 
 def test_a_mirror_and_a_lock_make_build_arguments(docker):
     site = Site(registries={"docker.io": "mirror.example/hub"})
-    base = IMAGES.model_copy(update={"digest": DIGEST})
+    base = IMAGES.replace(digest=DIGEST)
     assert arguments(base, {}, site) == {
         "BASE_IMAGE": f"mirror.example/hub/nvidia/cuda:1-base@{DIGEST}",
         "BUILD_IMAGE": "mirror.example/hub/nvidia/cuda:1-devel",

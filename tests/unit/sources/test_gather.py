@@ -45,10 +45,8 @@ def quiet(_: str) -> None:
 def plan_with(*sources: PlannedSource, image: str | None = "debian:12", **request: str) -> Plan:
     """The CPU plan, METIS of it from these sources, on an image."""
     plan = resolve(make_request(framework="pytorch", cuda="cpu", **request), CATALOG)
-    components = tuple(
-        c.model_copy(update={"sources": sources}) if sources and c.name == "metis" else c for c in plan.components
-    )
-    return plan.model_copy(update={"components": components, "base": plan.base.model_copy(update={"image": image})})
+    components = tuple(c.replace(sources=sources) if sources and c.name == "metis" else c for c in plan.components)
+    return plan.replace(components=components, base=plan.base.replace(image=image))
 
 
 def archive(sha256: str | None = SHA) -> PlannedSource:
@@ -111,7 +109,7 @@ def test_a_wrong_archive_is_passed_over_with_a_note(tmp_path):
 def test_the_store_has_what_nobody_publishes_a_checksum_of_and_nothing_else(tmp_path):
     path = put(store().path(FILE, SHA))
     lock = new_lock(plan_with(archive(None)), "")
-    lock = lock.model_copy(update={"archives": (locked_archive("metis", archive(), SHA, None),)})
+    lock = lock.replace(archives=(locked_archive("metis", archive(), SHA, None),))
     assert metis(plan_with(archive(None)), Site(), lock).path == path
     assert metis(plan_with(archive()), Site()).path is None, "a build step fetches it, so that its cache stays"
     # A mirror takes whatever is here.
@@ -151,7 +149,7 @@ def test_a_wheel_is_looked_for_in_folders_then_in_indexes(tmp_path):
         "https://two.example/simple",
         "https://page.example",
     ]
-    assert metis(plan_with(wheel()), site.model_copy(update={"no_index": True})).indexes == ("https://page.example",)
+    assert metis(plan_with(wheel()), site.replace(no_index=True)).indexes == ("https://page.example",)
     own = gather(plan_with(), CATALOG, Site()).plan.component("pytorch")
     (torch,) = [p for p in gather(plan_with(), CATALOG, Site()).python if p.source.package == "torch==2.13.0+cpu"]
     assert own is not None and own.index
@@ -202,7 +200,7 @@ def test_the_tools_are_those_of_the_lock_or_of_this_release():
     tools = [p for p in gather(plan, CATALOG, Site()).python if p.owner == "tools"]
     assert "uv" in {str(p.source.package).partition("==")[0] for p in tools}
     locked = LockedPython(name="uv", version="1", file="uv-1-py3-none-any.whl", sha256=SHA, component="tools")
-    lock = new_lock(plan, "").model_copy(update={"tools": (locked,)})
+    lock = new_lock(plan, "").replace(tools=(locked,))
     assert [p.file for p in gather(plan, CATALOG, Site(), lock).python if p.owner == "tools"] == [locked.file]
 
 
@@ -220,7 +218,7 @@ def test_a_base_image_is_named_as_it_is_pulled_here(tmp_path):
     )
     assert image.path is None, "no lock, so the folder is not looked at"
     base = LockedBase(kind="debian", os="debian-12", image="debian:12", digest=ID, image_id=ID)
-    lock = new_lock(plan, "").model_copy(update={"base": base})
+    lock = new_lock(plan, "").replace(base=base)
     inputs = gather(plan, CATALOG, site, lock)
     (image,) = inputs.images
     assert image.pinned == f"mirror.example/hub/library/debian:12@{ID}"
@@ -233,7 +231,7 @@ def test_the_root_file_system_of_a_lock_is_found(tmp_path, place):
     folder = tmp_path / "archives"
     path = put(store().path("rootfs.tar", SHA) if place == "store" else folder / SHA[:2] / SHA / "rootfs.tar")
     plan = plan_with(image=None)
-    lock = new_lock(plan, "").model_copy(update={"base": LockedBase(kind="debian", os="debian-12", sha256=SHA)})
+    lock = new_lock(plan, "").replace(base=LockedBase(kind="debian", os="debian-12", sha256=SHA))
     site = Site(artifact_folder=folder, artifact_mirror="https://mine.example")
     found = gather(plan, CATALOG, site, lock).rootfs
     assert found is not None
@@ -252,7 +250,7 @@ def system(sha256: str = SHA) -> LockedSystemPackage:
 @pytest.mark.parametrize("how", ["right", "missing", "changed", "not in the index"])
 def test_a_package_of_the_distribution(tmp_path, how):
     plan = plan_with()
-    lock = new_lock(plan, "").model_copy(update={"system": (system(),)})
+    lock = new_lock(plan, "").replace(system=(system(),))
     (elsewhere,) = gather(plan, CATALOG, Site(apt_mirror="https://apt.example/debian"), lock).packages
     assert [place.address for place in elsewhere.places] == ["https://apt.example/debian"]
     if how != "missing":
@@ -284,7 +282,7 @@ def test_locked_takes_nothing_that_the_lock_does_not_name(tmp_path):
     site, plan = Site(locks=tmp_path), plan_with(archive(None))
     with pytest.raises(RequestError, match="no lock of this plan"):
         gather_locked(plan, CATALOG, site, "--framework x", strict=True)
-    lock = new_lock(plan, "").model_copy(update={"archives": (locked_archive("metis", archive(), SHA, None),)})
+    lock = new_lock(plan, "").replace(archives=(locked_archive("metis", archive(), SHA, None),))
     save_lock(lock, lock_path(plan, site))
     with pytest.raises(RequestError, match="the tools that build the image"):
         gather_locked(plan, CATALOG, site, "--framework x", strict=True)
@@ -303,7 +301,7 @@ def test_a_site_without_a_network_has_to_have_every_file(tmp_path):
     site = cut_off(tmp_path / "a", tmp_path / "w")
     plan = plan_with(archive(), wheel())
     components = tuple(c for c in plan.components if c.name == "metis")
-    plan = plan.model_copy(update={"components": components})
+    plan = plan.replace(components=components)
 
     def refused() -> SourceError:
         with pytest.raises(SourceError) as failed:

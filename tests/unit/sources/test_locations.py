@@ -107,11 +107,11 @@ def test_the_dockerfile_names_the_places_and_their_checksum(plan, catalog):
 
 
 def test_an_archive_of_the_folder_goes_into_the_context(plan, catalog, tmp_path, monkeypatch):
-    plan = plan.model_copy(update={"base": plan.base.model_copy(update={"image": "debian:bookworm-slim"})})
+    plan = plan.replace(base=plan.base.replace(image="debian:bookworm-slim"))
     metis = plan.component("metis")
     assert metis is not None
-    changed = metis.model_copy(update={"sources": (ARCHIVE,)})
-    plan = plan.model_copy(update={"components": tuple(changed if c.name == "metis" else c for c in plan.components)})
+    changed = metis.replace(sources=(ARCHIVE,))
+    plan = plan.replace(components=tuple(changed if c.name == "metis" else c for c in plan.components))
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / FILE).write_bytes(GOOD)
     said: list[str] = []
@@ -137,7 +137,7 @@ def test_a_line_with_archives_needs_more_than_package_registries(catalog, plan):
     assert offer is not None
     assert "cpu" not in offer
     assert offer.startswith("./invoke build --framework pytorch --cuda cu")
-    near = plan.model_copy(update={"cuda": "12.3", "version": "2.5.0"})
+    near = plan.replace(cuda="12.3", version="2.5.0")
     assert nearest_from_packages(near, catalog) == "./invoke build --framework pytorch --cuda cu124 --version 2.6.0"
 
 
@@ -263,7 +263,7 @@ def test_a_failed_fetch_is_told_with_file_places_and_remedy(fetch, server):
 
 
 def test_a_file_without_a_known_checksum_is_told_by_its_name(fetch):
-    unknown = ARCHIVE.model_copy(update={"sha256": None})
+    unknown = ARCHIVE.replace(sha256=None)
     done = fetch(dead_url(), sha256="-")
     failure = source_failure(taken(unknown), "other", 88, done.stdout.splitlines(), "/log")
     assert failure is not None

@@ -39,10 +39,8 @@ def plan_with(*urls: str, image: str | None = None) -> Plan:
     """The CPU plan, its METIS from these places (none: from Debian), its base as given."""
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), CATALOG)
     own = (PlannedSource(file=FILE, sha256=SHA, url=urls[0], mirrors=urls[1:]),) if urls else ()
-    components = tuple(
-        c.model_copy(update={"sources": own}) if c.name == "metis" and urls else c for c in plan.components
-    )
-    return plan.model_copy(update={"components": components, "base": plan.base.model_copy(update={"image": image})})
+    components = tuple(c.replace(sources=own) if c.name == "metis" and urls else c for c in plan.components)
+    return plan.replace(components=components, base=plan.base.replace(image=image))
 
 
 def check(plan: Plan, site: Site | None = None, seconds: float = 5.0) -> None:
@@ -142,7 +140,7 @@ def test_the_failure_says_which_who_how_and_what_else():
     assert "./invoke build --framework pytorch --cuda cpu --version 2.13.0" in failure.remedy
     details = failure.details
     assert (details["component"], details["file"], details["urls"]) == ("metis", FILE, [f"{dead}/t"])
-    FailureDocument.model_validate(failure.as_json())
+    FailureDocument(**failure.as_json())
 
 
 def test_credentials_go_to_their_host_alone_and_are_not_shown(server, tmp_path):

@@ -285,7 +285,7 @@ def test_what_cannot_be_read_is_named(code: Path, monkeypatch):
 
 
 def test_records_of_older_versions_are_read():
-    assert UserFiles.model_validate({"code": "/x", "code_sha256": "0" * 64, "entry_point": "a.py"}).secrets == ()
+    assert UserFiles(**{"code": "/x", "code_sha256": "0" * 64, "entry_point": "a.py"}).secrets == ()
 
 
 # ---- the context -----------------------------------------------------------------------------------------------------
