@@ -15,6 +15,8 @@ from trainwright.core.records import Record
 
 Severity = Literal["error", "warning", "note"]
 SCHEMA: Literal["trainwright/findings/1"] = "trainwright/findings/1"
+# As of other linters (ruff, ESLint, ShellCheck): a wrong command line or a path that cannot be read is 2.
+FOUND: Literal[1] = 1
 
 
 class Finding(Record):
@@ -81,7 +83,7 @@ class FindingsDocument(Record):
     warnings: int
     notes: int
     strict: bool = Field(description="warnings count as errors for the exit code")
-    exit_code: Literal[0, 2]
+    exit_code: Literal[0, 1]
 
 
 def table(rules: Iterable[Rule]) -> dict[str, Rule]:
@@ -123,7 +125,7 @@ def document(
         warnings=count["warning"],
         notes=count["note"],
         strict=strict,
-        exit_code=2 if failed else 0,
+        exit_code=FOUND if failed else 0,
     )
 
 

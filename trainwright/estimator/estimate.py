@@ -41,7 +41,7 @@ class EstimatorDocument(Record):
     warnings: int
     notes: int
     strict: bool = Field(description="warnings count as errors for the exit code")
-    exit_code: Literal[0, 2]
+    exit_code: Literal[0, 1]
     figures: Figures
     format: Literal["python", "request", "cli", "hyperparameters"] | None = Field(description="null: checks only")
     generated: dict[str, Any] = Field(

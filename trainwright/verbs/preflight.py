@@ -23,7 +23,7 @@ class PreflightFlags(JsonFlag):
 
 @verb
 def preflight(flags: PreflightFlags) -> None:
-    """Read a training script (never run it) for mistakes that would cost a job; exit code 2 for errors."""
+    """Read a training script (never run it) for mistakes that would cost a job; exit code 1 for findings."""
     from trainwright.core.findings import findings_text
     from trainwright.preflight.preflight import preflight as check
 

@@ -26,7 +26,7 @@ NEEDS: dict[str, list[str]] = {
 # C0, 8-bit CSI, NUL, and a byte that is not UTF-8 as Python hands it on.
 CONTROLS = ("\x1b]0;", "\x9b", "\0", "\udcff", "\x7f")
 # 100 000 letters are a name of nothing, or of too long a file; or another fault comes first.
-REFUSED = (0, 2, 3, 4, 8)
+REFUSED = (0, 1, 2, 3, 4, 8)
 
 
 def flags() -> Iterator[tuple[str, str, Argument]]:
@@ -185,10 +185,10 @@ ROWS = (
     Try(["preflight", "--entry-point", "a" * 300 + ".py"], 2, "too long"),
     Try("preflight --entry-point a.py", 0, files={"a.py": f"import {'a' * 5000}\nimport torch\n"}),
     Try("preflight --entry-point a.py", 0, files={"a.py": f"from {'.'.join(['a' * 200] * 30)} import b\n"}),
-    Try("preflight --entry-point a.py", 2, "TW100", files={"a.py": b"\xff\xfe\x00"}),
-    Try("preflight --entry-point a.py", 2, "TW100", files={"a.py": "x = " + "(" * 5000}),
-    Try("preflight --entry-point a.py", (0, 2), files={"a.py": "x = " + "-" * 20_000 + "1\n"}),
-    Try("preflight --entry-point a.py", (0, 2), files={"a.py": "import os\nos.environ['\x9b31m\u202e'] = 4\n"}),
+    Try("preflight --entry-point a.py", 1, "TW100", files={"a.py": b"\xff\xfe\x00"}),
+    Try("preflight --entry-point a.py", 1, "TW100", files={"a.py": "x = " + "(" * 5000}),
+    Try("preflight --entry-point a.py", (0, 1), files={"a.py": "x = " + "-" * 20_000 + "1\n"}),
+    Try("preflight --entry-point a.py", (0, 1), files={"a.py": "import os\nos.environ['\x9b31m\u202e'] = 4\n"}),
     Try("preflight --job job.yaml", 2, files={"job.yaml": Link("/dev/null")}),
     Try("list --catalog nothing", 2, "nothing"),
     Try("list --catalog file", 2, files={"file": ""}),

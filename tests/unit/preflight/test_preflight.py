@@ -90,7 +90,7 @@ def test_exit_code_and_order(rows, strict):
     made = [rule.finding("m", path=path, line=line, severity=severity) for severity, path, line in rows]
     found = document("b.py", ("b.py", "a.py"), {}, made, strict=strict)
     kinds = [severity for severity, _, _ in rows]
-    assert found.exit_code == (2 if "error" in kinds or (strict and "warning" in kinds) else 0)
+    assert found.exit_code == (1 if "error" in kinds or (strict and "warning" in kinds) else 0)
     assert found.errors + found.warnings + found.notes == len(rows)
     order = [("b.py", "a.py", "c.py").index(f.path) for f in found.findings]
     assert order == sorted(order)
@@ -192,10 +192,10 @@ def test_processes_per_host():
 def test_verb(tmp_path):
     entry = write(tmp_path, train="import os\nos.environ['N'] = 4\n")
     done = call("preflight", "--entry-point", str(entry))
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "train.py:2: error TW160" in done.stdout and "fix:" in done.stdout
     done = call("preflight", "--entry-point", str(entry), "--json")
-    assert done.returncode == 2
+    assert done.returncode == 1
     found = json.loads(done.stdout)
     check("findings", found)
     assert [f["code"] for f in found["findings"]] == ["TW160"]
@@ -204,7 +204,7 @@ def test_verb(tmp_path):
 def test_warnings_end_well_unless_strict(tmp_path):
     entry = write(tmp_path, train="import torch\ntorch.save(state, 'model.pt')\n")
     assert call("preflight", "--entry-point", str(entry)).returncode == 0
-    assert call("preflight", "--entry-point", str(entry), "--strict").returncode == 2
+    assert call("preflight", "--entry-point", str(entry), "--strict").returncode == 1
 
 
 def test_the_job_file_names_the_script(tmp_path):
@@ -214,7 +214,7 @@ def test_the_job_file_names_the_script(tmp_path):
     )
     job = job_file(tmp_path, WHOLE)
     done = call("preflight", "--job", str(job), "--json")
-    assert done.returncode == 2, done.stderr
+    assert done.returncode == 1, done.stderr
     found = json.loads(done.stdout)
     assert found["facts"]["launcher"] == "torchrun" and found["facts"]["processes_per_host"] == 8
     assert {"TW193", "TW143"} <= {f["code"] for f in found["findings"]}
