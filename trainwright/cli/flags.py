@@ -8,7 +8,8 @@
 
 A field is a flag: its description is the help, its default the default, its annotation the kind (``bool`` is a switch,
 ``tuple`` a flag that may be repeated). A field without a default is positional. An alias names a flag whose name is
-reserved by Python or pydantic (``with_``, ``json_``).
+reserved by Python or pydantic (``with_``, ``json_``). The field that a record calls ``bare`` takes words without a
+flag.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from invoke.tasks import Task
 from pydantic import Field
 from pydantic.fields import FieldInfo
 
+from trainwright.cli.parser import BareWords
 from trainwright.cli.program import answer, guarded, print_json
 from trainwright.core.records import Record, Words, parse_record
 
@@ -64,15 +66,16 @@ def arguments(record: type[Words]) -> list[Argument]:
     Raises:
         TypeError: a field has a type that no flag has.
     """
-    made = [_argument(name, field) for name, field in record.model_fields.items()]
+    made = [_argument(name, field, bare=name == record.bare) for name, field in record.model_fields.items()]
     return sorted(made, key=lambda argument: not argument.positional)
 
 
-def _argument(name: str, field: FieldInfo) -> Argument:
+def _argument(name: str, field: FieldInfo, *, bare: bool) -> Argument:
     word = field.alias or name
     kind = _kind(field.annotation)
     default = None if field.is_required() else field.get_default()
-    return Argument(
+    make = BareWords if bare else Argument
+    return make(
         names=(word.replace("_", "-"),),
         attr_name=word if "_" in word else None,  # an alias of a name to itself has no end
         kind=kind,

@@ -20,7 +20,7 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit
 
 from trainwright import __version__
-from trainwright.cli.parser import check_command_line, verbs_program
+from trainwright.cli.parser import check_command_line, verbs_program, with_flags
 from trainwright.core.errors import Failure, RequestError
 from trainwright.core.faults import as_failure
 from trainwright.core.text import for_people, hidden, printable
@@ -145,7 +145,9 @@ def checked(namespace: Collection) -> Collection:
     """
     called = Path(sys.argv[0])
     if called.name in ("invoke", "inv") or (called.name, called.parent.name) == ("__main__.py", "invoke"):
-        words = sys.argv[1:]
+        words = with_flags(sys.argv[1:], namespace.to_contexts())
+        if words != sys.argv[1:]:  # plain invoke cannot parse it, but our own program can
+            raise Exit(code=run(words, lambda: namespace, checkout=True))
         check = functools.partial(check_command_line, words, namespace.to_contexts(), finding=True)
         if code := guarded(check, as_json="--json" in words, words=words):
             raise Exit(code=code)
@@ -171,7 +173,8 @@ def run(words: Sequence[str], namespace: Callable[[], Collection], *, checkout: 
 
     def perform() -> None:
         verbs = namespace()
-        check_command_line(words, verbs.to_contexts())
-        verbs_program(verbs, __version__, checkout=checkout).perform(words)
+        given = with_flags(words, verbs.to_contexts())
+        check_command_line(given, verbs.to_contexts())
+        verbs_program(verbs, __version__, checkout=checkout).perform(given)
 
     return guarded(perform, as_json="--json" in words, words=words)

@@ -70,20 +70,30 @@ class Silenced(Record):
     reason: str
 
 
+class Unread(Record):
+    """A file that could not be checked, and why."""
+
+    path: str
+    reason: str
+
+
 class FindingsDocument(Record):
     """``preflight --json``."""
 
     schema_: Literal["trainwright/findings/1"] = Field(alias="schema")
-    subject: str = Field(description="what was checked")
+    subject: str = Field(description="what was checked: a script, or a number of them")
     files: tuple[str, ...] = Field(description="the files that were read, the subject first")
-    facts: dict[str, Any] = Field(description="assumptions of the checks: launcher, hosts, XLA, …")
+    facts: dict[str, Any] = Field(
+        description="assumptions of the checks: launcher, hosts, XLA, …; of several scripts: script → its assumptions"
+    )
     findings: tuple[Finding, ...]
     silenced: tuple[Silenced, ...]
+    unread: tuple[Unread, ...] = Field(description="files that were not checked")
     errors: int
     warnings: int
     notes: int
     strict: bool = Field(description="warnings count as errors for the exit code")
-    exit_code: Literal[0, 1]
+    exit_code: Literal[0, 1, 2] = Field(description="1: findings; 2: files could not be read")
 
 
 def table(rules: Iterable[Rule]) -> dict[str, Rule]:
@@ -107,6 +117,7 @@ def document(
     findings: Sequence[Finding],
     silenced: Sequence[Silenced] = (),
     *,
+    unread: Sequence[Unread] = (),
     strict: bool = False,
 ) -> FindingsDocument:
     """The document of a check: findings in order of file and line, counts, and the exit code that follows."""
@@ -121,11 +132,12 @@ def document(
         facts=facts,
         findings=tuple(ordered),
         silenced=tuple(silenced),
+        unread=tuple(unread),
         errors=count["error"],
         warnings=count["warning"],
         notes=count["note"],
         strict=strict,
-        exit_code=FOUND if failed else 0,
+        exit_code=2 if unread else FOUND if failed else 0,
     )
 
 
@@ -137,6 +149,19 @@ def finding_lines(finding: Finding) -> list[str]:
         f"    fix: {finding.remedy}",
         f"    why: {finding.source}",
     ]
+
+
+def moved(finding: Finding, path: str, line: int | None, cell: str = "") -> Finding:
+    """Return a finding at another place; ``cell`` says where it is in a notebook."""
+    return Finding(
+        code=finding.code,
+        severity=finding.severity,
+        path=path,
+        line=line,
+        message=f"{finding.message} ({cell})" if cell else finding.message,
+        source=finding.source,
+        remedy=finding.remedy,
+    )
 
 
 def silenced_line(kept: Silenced) -> str:
@@ -155,6 +180,7 @@ def findings_text(found: FindingsDocument) -> str:
     """Return the findings and their number as text."""
     lines = [line for finding in found.findings for line in finding_lines(finding)]
     lines += [silenced_line(kept) for kept in found.silenced]
+    lines += [f"not checked: {each.reason}" for each in found.unread]
     read = f"{len(found.files)} file{'s' if len(found.files) != 1 else ''} read"
     lines.append(f"{found.subject}: {tally(found.errors, found.warnings, found.notes)} ({read})")
     return "\n".join(lines)

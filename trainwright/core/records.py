@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import date
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
@@ -49,6 +49,8 @@ def _quoted(data: Any) -> Any:
 
 class Words(Record):
     """What a command line says, as it was typed: each field is a flag (:mod:`trainwright.cli.flags`)."""
+
+    bare: ClassVar[str] = ""  # the field that takes words without a flag, any number of them
 
 
 R = TypeVar("R", bound=Record)

@@ -142,7 +142,7 @@ def estimate(
         warnings=checked.warnings,
         notes=checked.notes,
         strict=strict,
-        exit_code=checked.exit_code,
+        exit_code=findings.FOUND if checked.exit_code else 0,
         figures=figures(next(reversed(jobs.values()))),
         format=form,  # type: ignore[arg-type]
         generated=generated,

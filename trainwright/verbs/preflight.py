@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from invoke.exceptions import Exit
 from pydantic import Field
 
@@ -11,7 +13,12 @@ from trainwright.cli.flags import JsonFlag, emit, verb
 class PreflightFlags(JsonFlag):
     """The flags of ``preflight``."""
 
-    entry_point: str = Field(default="", description="the training script (default: the one that --job names)")
+    bare: ClassVar[str] = "paths"
+
+    paths: tuple[str, ...] = Field(
+        default=(), alias="path", description="a training script, a notebook, a shell script or a folder of them"
+    )
+    entry_point: str | None = Field(default=None, description="the training script (default: the one that --job names)")
     source_dir: str | None = Field(
         default=None, description="the folder that goes into the job (default: the script's own)"
     )
@@ -23,11 +30,12 @@ class PreflightFlags(JsonFlag):
 
 @verb
 def preflight(flags: PreflightFlags) -> None:
-    """Read a training script (never run it) for mistakes that would cost a job; exit code 1 for findings."""
+    """Read training scripts (never run them) for mistakes that would cost a job; exit code 1 for errors."""
     from trainwright.core.findings import findings_text
     from trainwright.preflight.preflight import preflight as check
 
-    found = check(flags.entry_point, flags.source_dir, flags.job, strict=flags.strict)
+    paths = [*flags.paths, *([flags.entry_point] if flags.entry_point else [])]
+    found = check(paths, flags.source_dir, flags.job, strict=flags.strict)
     emit(found, findings_text, as_json=flags.json_)
     if found.exit_code:
         raise Exit(code=found.exit_code)
