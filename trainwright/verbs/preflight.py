@@ -8,6 +8,10 @@ from invoke.exceptions import Exit
 from pydantic import Field
 
 from trainwright.cli.flags import JsonFlag, emit, verb
+from trainwright.cli.program import print_json
+from trainwright.core.errors import RequestError, did_you_mean
+
+FORMATS = ("text", "json", "sarif", "github")
 
 
 class PreflightFlags(JsonFlag):
@@ -25,6 +29,7 @@ class PreflightFlags(JsonFlag):
     job: str | None = Field(
         default=None, description="the job file: launcher, hosts and hyperparameters are then held against the script"
     )
+    format: str | None = Field(default=None, description="text (the default), json, sarif, or github for annotations")
     strict: bool = Field(default=False, description="warnings count as errors")
 
 
@@ -32,10 +37,30 @@ class PreflightFlags(JsonFlag):
 def preflight(flags: PreflightFlags) -> None:
     """Read training scripts (never run them) for mistakes that would cost a job; exit code 1 for errors."""
     from trainwright.core.findings import findings_text
+    from trainwright.core.findings_formats import github, sarif
+    from trainwright.preflight.preflight import CODES
     from trainwright.preflight.preflight import preflight as check
 
+    form = _format(flags)
     paths = [*flags.paths, *([flags.entry_point] if flags.entry_point else [])]
     found = check(paths, flags.source_dir, flags.job, strict=flags.strict)
-    emit(found, findings_text, as_json=flags.json_)
+    if form == "sarif":
+        print_json(sarif(found, CODES))
+    else:
+        emit(found, github if form == "github" else findings_text, as_json=form == "json")
     if found.exit_code:
         raise Exit(code=found.exit_code)
+
+
+def _format(flags: PreflightFlags) -> str:
+    """The format that the flags ask for.
+
+    Raises:
+        RequestError: it is unknown, or ``--json`` is another.
+    """
+    form = flags.format or ("json" if flags.json_ else "text")
+    if form not in FORMATS:
+        raise RequestError(f"--format {form}: unknown format. {did_you_mean(form, FORMATS)}")
+    if flags.json_ and form != "json":
+        raise RequestError(f"--format {form} and --json are two formats", remedy="Leave one of them out.")
+    return form
