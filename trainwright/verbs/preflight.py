@@ -30,6 +30,7 @@ class PreflightFlags(JsonFlag):
         default=None, description="the job file: launcher, hosts and hyperparameters are then held against the script"
     )
     format: str | None = Field(default=None, description="text (the default), json, sarif, or github for annotations")
+    explain: str | None = Field(default=None, description="explain a rule, such as TW121, and check nothing")
     strict: bool = Field(default=False, description="warnings count as errors")
 
 
@@ -42,6 +43,9 @@ def preflight(flags: PreflightFlags) -> None:
     from trainwright.preflight.preflight import preflight as check
 
     form = _format(flags)
+    if flags.explain:
+        _explain(flags.explain, as_json=form == "json")
+        return
     paths = [*flags.paths, *([flags.entry_point] if flags.entry_point else [])]
     found = check(paths, flags.source_dir, flags.job, strict=flags.strict)
     if form == "sarif":
@@ -64,3 +68,12 @@ def _format(flags: PreflightFlags) -> str:
     if flags.json_ and form != "json":
         raise RequestError(f"--format {form} and --json are two formats", remedy="Leave one of them out.")
     return form
+
+
+def _explain(code: str, *, as_json: bool) -> None:
+    """Show a rule of scripts or of job files."""
+    from trainwright.estimator.check import CODES as JOB_CODES
+    from trainwright.preflight.explain import explain, rule_text
+    from trainwright.preflight.preflight import CODES
+
+    emit(explain(code, CODES | JOB_CODES), rule_text, as_json=as_json)

@@ -105,7 +105,7 @@ def test_codes_are_there_once():
 
 def test_every_code_is_in_the_docs():
     page = (ROOT / "docs" / "findings.md").read_text()
-    assert all(f"| {rule.code} | {rule.severity} |" in page for rule in RULES)
+    assert all(f"| [{rule.code}](rules.md#{rule.code.lower()}) | {rule.severity} |" in page for rule in RULES)
 
 
 # ---- the job file ----------------------------------------------------------------------------------------------------
