@@ -28,6 +28,7 @@ from trainwright.pipeline.pipeline import PipelineDocument, default_files
 from trainwright.plan.explain import ExplainDocument
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock
+from trainwright.preflight.baseline import Baseline
 from trainwright.preflight.explain import EXAMPLES, RuleDocument, rule_section
 from trainwright.preflight.preflight import RULES
 from trainwright.prove.smoke import SmokeDocument
@@ -38,7 +39,7 @@ from trainwright.sagemaker.job import Job
 from trainwright.sources.survey import SourcesDocument
 from trainwright.verbs.documents import BuildDocument, ConflictDocument, FailureDocument, StagesDocument
 
-# Name of a schema -> the record that the verb prints; of `plan-lock` and `job`, the file that is read.
+# Name of a schema -> the record that the verb prints; of `plan-lock`, `baseline` and `job`, the file that is read.
 DOCUMENTS: dict[str, type[Record]] = {
     "plan": Plan,
     "plan-lock": PlanLock,
@@ -59,6 +60,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,
     "findings": FindingsDocument,
+    "baseline": Baseline,
     "rule": RuleDocument,
     "estimator": EstimatorDocument,
     "diagnosis": DiagnosisDocument,
@@ -107,8 +109,8 @@ def _findings_page() -> str:
     intro = (
         "# Findings\n\n"
         "Generated from the rules by `./invoke generate`. A comment with a reason silences a finding on its line:\n"
-        "`# trainwright: ignore[TW150] the loss decides whether to stop`.\n`./invoke preflight --explain CODE` shows a rule; "
-        "[rules.md](rules.md) has those of scripts with an example each.\n\n"
+        "`# trainwright: ignore[TW150] the loss decides whether to stop`. `./invoke preflight --explain CODE` shows a\n"
+        "rule; [rules.md](rules.md) has those of scripts with an example.\n\n"
     )
     causes = [
         "## Causes that `./invoke diagnose` knows\n",

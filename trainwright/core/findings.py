@@ -77,6 +77,15 @@ class Unread(Record):
     reason: str
 
 
+class Known(Record):
+    """Findings that a baseline accepts: alike but for the numbers of lines, which the message shows as N."""
+
+    code: str
+    path: str
+    message: str
+    count: int = Field(ge=1)
+
+
 class FindingsDocument(Record):
     """``preflight --json``."""
 
@@ -89,6 +98,8 @@ class FindingsDocument(Record):
     findings: tuple[Finding, ...]
     silenced: tuple[Silenced, ...]
     unread: tuple[Unread, ...] = Field(description="files that were not checked")
+    known: tuple[Finding, ...] = Field(description="findings of the baseline, which do not count")
+    gone: tuple[Known, ...] = Field(description="findings of the baseline that are no longer there")
     errors: int
     warnings: int
     notes: int
@@ -118,6 +129,8 @@ def document(
     silenced: Sequence[Silenced] = (),
     *,
     unread: Sequence[Unread] = (),
+    known: Sequence[Finding] = (),
+    gone: Sequence[Known] = (),
     strict: bool = False,
 ) -> FindingsDocument:
     """The document of a check: findings in order of file and line, counts, and the exit code that follows."""
@@ -133,6 +146,8 @@ def document(
         findings=tuple(ordered),
         silenced=tuple(silenced),
         unread=tuple(unread),
+        known=tuple(known),
+        gone=tuple(gone),
         errors=count["error"],
         warnings=count["warning"],
         notes=count["note"],
@@ -181,8 +196,10 @@ def findings_text(found: FindingsDocument) -> str:
     lines = [line for finding in found.findings for line in finding_lines(finding)]
     lines += [silenced_line(kept) for kept in found.silenced]
     lines += [f"not checked: {each.reason}" for each in found.unread]
+    lines += [f"{each.path}: no longer there: {each.code}: {each.message}" for each in found.gone]
     read = f"{len(found.files)} file{'s' if len(found.files) != 1 else ''} read"
-    lines.append(f"{found.subject}: {tally(found.errors, found.warnings, found.notes)} ({read})")
+    known = f", {len(found.known)} known" if found.known else ""
+    lines.append(f"{found.subject}: {tally(found.errors, found.warnings, found.notes)}{known} ({read})")
     return "\n".join(lines)
 
 

@@ -87,7 +87,8 @@ def github(found: FindingsDocument) -> str:
         for each in found.findings
     ]
     lines += [_command("error", each.reason, each.path, None, "not checked") for each in found.unread]
-    return "\n".join([*lines, f"preflight: {tally(found.errors, found.warnings, found.notes)}"])
+    known = f", {len(found.known)} known" if found.known else ""
+    return "\n".join([*lines, f"preflight: {tally(found.errors, found.warnings, found.notes)}{known}"])
 
 
 def _command(name: str, message: str, path: str, line: int | None, title: str) -> str:

@@ -17,6 +17,7 @@ from trainwright.core.records import parse_record
 from trainwright.preflight import (
     amp,
     arguments,
+    baseline,
     collectives,
     data,
     devices,
@@ -75,6 +76,8 @@ def _checked(
     job_of: Callable[[Subject], Job | None],
     unread: Sequence[Unread] = (),
     *,
+    accepted: Path | None = None,
+    renewed: bool = False,
     strict: bool = False,
 ) -> FindingsDocument:
     """Check scripts against every rule; what they share is reported once."""
@@ -97,13 +100,18 @@ def _checked(
         facts[each.shown] = known.summary()
     kept, silenced = suppressions.silence(list(modules.values()), list(dict.fromkeys(found)), sorted(CODES))
     cells = {name: (each.notebook, code) for each in scripts for name, code in each.cells.items()}
+    names = list(dict.fromkeys(cells[name][0] if name in cells else name for name in files))
+    new = list(dict.fromkeys(_in_notebook(finding, cells) for finding in kept))
+    compared = baseline.compare(new, names, accepted, renewed=renewed)
     return findings.document(
         scripts[0].shown if len(scripts) == 1 else f"{len(scripts)} scripts",
-        list(dict.fromkeys(cells[name][0] if name in cells else name for name in files)),
+        names,
         facts[scripts[0].shown] if len(scripts) == 1 else facts,
-        list(dict.fromkeys(_in_notebook(finding, cells) for finding in kept)),
+        compared.new,
         [_silenced(each, cells) for each in silenced],
         unread=unread,
+        known=compared.known,
+        gone=compared.gone,
         strict=strict,
     )
 
@@ -129,7 +137,13 @@ def _in_notebook(finding: Finding, cells: Mapping[str, tuple[str, CellCode]]) ->
 
 
 def preflight(
-    paths: Sequence[str], source_dir: str | None = None, job_file: str | None = None, *, strict: bool = False
+    paths: Sequence[str],
+    source_dir: str | None = None,
+    job_file: str | None = None,
+    *,
+    accepted: Path | None = None,
+    renewed: bool = False,
+    strict: bool = False,
 ) -> FindingsDocument:
     """Check training scripts without running them.
 
@@ -138,10 +152,12 @@ def preflight(
             job file names the script.
         source_dir: the folder that is uploaded with the job.
         job_file: the job file; it names the launcher, instances and hyperparameters.
+        accepted: the file of the baseline.
+        renewed: write that file from today's findings.
         strict: warnings count as errors.
 
     Raises:
-        RequestError: a path does not exist, nothing can be read, or the job file is invalid.
+        RequestError: a path does not exist, nothing can be read, or the job file or the baseline is invalid.
     """
     job = load_job(Path(job_file)) if job_file else None
     if job is not None and job_file is not None:
@@ -163,4 +179,4 @@ def preflight(
         )
 
     unread = [Unread(path=path, reason=why.message) for path, why in named.unread.items()]
-    return _checked(named.found, job_of, unread, strict=strict)
+    return _checked(named.found, job_of, unread, accepted=accepted, renewed=renewed, strict=strict)

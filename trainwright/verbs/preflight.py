@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 from invoke.exceptions import Exit
@@ -30,6 +31,8 @@ class PreflightFlags(JsonFlag):
         default=None, description="the job file: launcher, hosts and hyperparameters are then held against the script"
     )
     format: str | None = Field(default=None, description="text (the default), json, sarif, or github for annotations")
+    baseline: str | None = Field(default=None, description="a file of findings that are known and do not count")
+    write_baseline: bool = Field(default=False, description="write today's findings into --baseline FILE")
     explain: str | None = Field(default=None, description="explain a rule, such as TW121, and check nothing")
     strict: bool = Field(default=False, description="warnings count as errors")
 
@@ -47,7 +50,18 @@ def preflight(flags: PreflightFlags) -> None:
         _explain(flags.explain, as_json=form == "json")
         return
     paths = [*flags.paths, *([flags.entry_point] if flags.entry_point else [])]
-    found = check(paths, flags.source_dir, flags.job, strict=flags.strict)
+    if flags.write_baseline and not flags.baseline:
+        raise RequestError(
+            "--write-baseline needs --baseline FILE", remedy="--baseline preflight.json --write-baseline"
+        )
+    found = check(
+        paths,
+        flags.source_dir,
+        flags.job,
+        accepted=Path(flags.baseline) if flags.baseline else None,
+        renewed=flags.write_baseline,
+        strict=flags.strict,
+    )
     if form == "sarif":
         print_json(sarif(found, CODES))
     else:

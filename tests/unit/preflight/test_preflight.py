@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.in_process import call
-from tests.support.training_scripts import everything, write
+from tests.support.training_scripts import codes, everything, write
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Rule, document, findings_text, table
 from trainwright.preflight.preflight import RULES, examine
@@ -68,6 +68,14 @@ def test_a_comment_without_reason_or_code_silences_nothing(comment):
 def test_a_comment_that_silences_nothing_is_a_note():
     found = everything("import os  # trainwright: ignore[TW160] why\nos.environ['N'] = 4\n")
     assert {(f.code, f.severity) for f in found} >= {("TW103", "note"), ("TW160", "error")}
+
+
+def test_a_finding_without_a_line_is_silenced_by_a_comment_of_its_own():
+    job = {"spot": True, "checkpoint": {"s3_uri": "s3://b/c"}}
+    text = "import torch\nloss.backward()\n"
+    assert "TW143" in codes(text, job)
+    assert not {"TW143", "TW103"} & codes(f"# trainwright: ignore[TW143] it takes a minute\n{text}", job)
+    assert {"TW143", "TW103"} <= codes(text.replace("torch\n", "torch  # trainwright: ignore[TW143] why\n"), job)
 
 
 def test_a_comment_at_a_loop_does_not_silence_its_body():
