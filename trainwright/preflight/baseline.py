@@ -14,7 +14,7 @@ from pydantic import Field
 from trainwright.core.data_files import read_json
 from trainwright.core.findings import Finding, Known
 from trainwright.core.findings_formats import identity
-from trainwright.core.owned import check_replaceable, write_atomically
+from trainwright.core.owned import write_atomically
 from trainwright.core.records import Record, parse_record
 
 SCHEMA: Literal["trainwright/baseline/1"] = "trainwright/baseline/1"
@@ -38,15 +38,12 @@ def read_baseline(path: Path) -> Baseline:
 
 
 def write_baseline(path: Path, findings: Iterable[Finding], kept: Iterable[Known]) -> None:
-    """Write the baseline of findings; nothing but another baseline is replaced.
+    """Write the baseline of findings.
 
     Args:
-        path: the file.
+        path: the file; it is replaced.
         findings: what is accepted.
         kept: entries about files that were not checked.
-
-    Raises:
-        RequestError: the file exists and is not a baseline.
     """
     counts = Counter(identity(finding) for finding in findings)
     counts.update({(each.code, each.path, each.message): each.count for each in kept})
@@ -54,7 +51,6 @@ def write_baseline(path: Path, findings: Iterable[Finding], kept: Iterable[Known
         Known(code=code, path=name, message=message, count=count)
         for (code, name, message), count in sorted(counts.items(), key=lambda item: (item[0][1], item[0]))
     ]
-    check_replaceable(path, f"--baseline {path}", mark=f'"schema": "{SCHEMA}"')
     text = json.dumps(Baseline(schema=SCHEMA, findings=tuple(known)).as_json(), indent=1, ensure_ascii=False)
     write_atomically(path.absolute(), text + "\n")
 

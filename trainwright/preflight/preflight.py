@@ -143,6 +143,7 @@ def preflight(
     *,
     accepted: Path | None = None,
     renewed: bool = False,
+    only_training: bool = False,
     strict: bool = False,
 ) -> FindingsDocument:
     """Check training scripts without running them.
@@ -154,6 +155,7 @@ def preflight(
         job_file: the job file; it names the launcher, instances and hyperparameters.
         accepted: the file of the baseline.
         renewed: write that file from today's findings.
+        only_training: leave out scripts that do not train.
         strict: warnings count as errors.
 
     Raises:
@@ -167,7 +169,7 @@ def preflight(
             paths = [job.entry_point if source_dir else str(beside / job.entry_point)]
     if not paths:
         raise RequestError("the script to check is missing", remedy="./invoke preflight train.py")
-    named = subjects(paths, source_dir)
+    named = subjects(paths, source_dir, only_training=only_training)
 
     def job_of(each: Subject) -> Job | None:
         """The job, started as the shell script starts it if the job itself starts one process."""

@@ -65,12 +65,13 @@ class Subjects:
             self.unread[shown] = wrong
 
 
-def subjects(paths: Sequence[str], source_dir: str | None = None) -> Subjects:
+def subjects(paths: Sequence[str], source_dir: str | None = None, *, only_training: bool = False) -> Subjects:
     """Return the scripts that paths name. Of a folder and of a notebook, those that train and that no other imports.
 
     Args:
         paths: scripts, notebooks, shell scripts and folders.
         source_dir: the folder that is uploaded with the job; by default the folder that is named, or the script's own.
+        only_training: of scripts that are named, leave out those that would be left out of a folder.
 
     Raises:
         RequestError: a path does not exist or names something else, or there is no training script at all.
@@ -82,7 +83,7 @@ def subjects(paths: Sequence[str], source_dir: str | None = None) -> Subjects:
         _check(path)
     made, reader = Subjects(), Reader()
     named = {path.resolve(): path.parent for path in given if path.suffix == ".py" and path.is_file()}
-    _scripts(reader, named, source_dir, made, all_of_them=True)
+    _scripts(reader, named, source_dir, made, all_of_them=not only_training)
     for path in given:
         if path.is_dir():
             files = list(_walk(path))
@@ -99,7 +100,7 @@ def subjects(paths: Sequence[str], source_dir: str | None = None) -> Subjects:
                 _shell(path, reader, source_dir, made)
     if not made.found and made.unread:
         raise next(iter(made.unread.values()))
-    if not made.found and any(path.is_dir() for path in given):
+    if not made.found and not only_training and any(path.is_dir() for path in given):
         folder = next(path for path in given if path.is_dir())
         raise RequestError(f"{folder}: no training script found in this folder", remedy="Name the script itself.")
     return made

@@ -31,6 +31,9 @@ class PreflightFlags(JsonFlag):
         default=None, description="the job file: launcher, hosts and hyperparameters are then held against the script"
     )
     format: str | None = Field(default=None, description="text (the default), json, sarif, or github for annotations")
+    only_training: bool = Field(
+        default=False, description="of the scripts that are named, check only those that train; there may be none"
+    )
     baseline: str | None = Field(default=None, description="a file of findings that are known and do not count")
     write_baseline: bool = Field(default=False, description="write today's findings into --baseline FILE")
     explain: str | None = Field(default=None, description="explain a rule, such as TW121, and check nothing")
@@ -60,6 +63,7 @@ def preflight(flags: PreflightFlags) -> None:
         flags.job,
         accepted=Path(flags.baseline) if flags.baseline else None,
         renewed=flags.write_baseline,
+        only_training=flags.only_training,
         strict=flags.strict,
     )
     if form == "sarif":

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.support.in_process import call
 from tests.support.training_scripts import write
@@ -166,6 +168,28 @@ def test_words_and_flags_in_any_order(tmp_path):
 def test_another_verb_takes_no_words(tmp_path):
     done = call("plan", "a.py", cwd=tmp_path)
     assert done.returncode == 2 and "unexpected word" in done.stderr
+
+
+# ---- pre-commit ------------------------------------------------------------------------------------------------------
+
+# pre-commit/pre-commit, pre_commit/clientlib.py of commit 017fa5c0: MANIFEST_HOOK_DICT
+REQUIRED = {"id", "name", "entry", "language"}
+OPTIONAL = {"files", "exclude", "types", "types_or", "args", "description", "require_serial", "pass_filenames"}
+
+
+def test_the_hook_runs_over_what_a_commit_changes(tmp_path):
+    (hook,) = yaml.safe_load((Path(__file__).resolve().parents[3] / ".pre-commit-hooks.yaml").read_text())
+    assert REQUIRED <= set(hook) <= REQUIRED | OPTIONAL
+    program, *words = hook["entry"].split()
+    assert program == "trainwright"
+    package = {"lib/__init__": "", "lib/part": f"from . import x\n{TRAINS}"}
+    write(tmp_path, train=WRONG + TRAINS, prepare=WRONG, setup=WRONG, **package)
+    changed = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    files = [name for name in changed if re.search(hook["files"], name)]
+    done = call(*words, *files, "--format", "github", cwd=tmp_path)
+    assert done.returncode == 1 and done.stdout.count("::error") == 1 and "file=train.py" in done.stdout
+    files.remove("train.py")
+    assert call(*words, *files, cwd=tmp_path).returncode == 0
 
 
 # ---- shell scripts ---------------------------------------------------------------------------------------------------
