@@ -22,7 +22,7 @@ _SKIPPED = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
 _NO_SCRIPT = re.compile(r"(__init__|setup|conftest|test_\w*|\w*_test)\.py")
 # Words of what trains, or runs in a job of SageMaker. They only choose the scripts of a folder.
 _TRAINS = re.compile(
-    r"\.backward\(|\.fit\(|\.train\(|GradientTape|optimizer\.step|\bSM_(MODEL|CHANNEL|HOSTS|NUM|OUTPUT)|/opt/ml\b"
+    r"\.backward\(|\.fit\(|\.train\(|GradientTape|optimizer\.step|\bSM_(MODEL|CHANNEL|HOSTS|NUM|OUTPUT)|/opt/ml/(input|model|output|checkpoints)\b"
     r"|init_process_group|smdistributed|horovod|def _mp_fn"
 )
 _IN_JOB = re.compile(r"\bSM_(MODEL|CHANNEL|HOSTS|NUM|OUTPUT)|\.backward\(")

@@ -117,3 +117,62 @@ def test_a_script_for_one_process_is_told_so_once():
 def test_a_finding_names_the_line():
     (found,) = [f for f in findings("import os\n\nos.environ['N'] = 4\n") if f.code == "TW160"]
     assert found.line == 3
+
+
+# ---- idioms of public scripts that were once reported ----------------------------------------------------------------
+
+ASIDE = """
+import os
+import torch
+from transformers import AutoModelForCausalLM, Trainer
+trainer = Trainer(model)
+trainer.train()
+folder = "/tmp/adapter"
+trainer.model.save_pretrained(folder)
+{then}
+"""
+
+
+def test_a_model_that_is_only_put_aside_is_not_lost():
+    """aws-samples/amazon-sagemaker-generativeai: adapters go to /tmp, and are merged from there."""
+    merged = "model = AutoModelForCausalLM.from_pretrained(folder)\nmodel.save_pretrained(args.output_dir)"
+    assert "TW142" not in codes(ASIDE.format(then=merged))
+    assert "TW142" in codes(ASIDE.format(then="AutoModelForCausalLM.from_pretrained('/opt/ml/input/data/model')"))
+
+
+def test_a_text_that_becomes_a_number_where_it_is_used_is_none():
+    """philschmid/huggingface-sagemaker-workshop-series: ``learning_rate=float(args.learning_rate)``."""
+    text = parser('"--learning-rate", type=str, default=5e-5')
+    assert "TW195" in codes(text)
+    assert "TW195" not in codes(f"{text}train(lr=float(args.learning_rate))\n")
+    assert "TW195" in codes(f"{text}train(lr=float(args.learning_rate))\nprint(args.learning_rate * 2)\n")
+
+
+def test_logs_at_every_step_are_a_choice_outside_of_xla():
+    def severity(argument: str, job: dict | None = None) -> list[str]:
+        return [f.severity for f in findings(f"a = TrainingArguments(out, {argument})\n", job) if f.code == "TW153"]
+
+    assert severity("logging_steps=1") == ["note"]
+    assert severity("logging_steps=1", XLA_JOB) == ["warning"]
+    assert severity("save_steps=1") == ["warning"]
+
+
+def test_a_list_that_the_container_gives_is_not_read_from_arguments():
+    """aws-samples/amazon-sagemaker-local-mode: ``--hosts``, ``type=list, default=env.hosts``."""
+    text = parser('"--hosts", type=list, default=env.hosts')
+    assert "TW192" not in codes(text)
+    assert "TW192" in codes(text, {"hyperparameters": {"hosts": "a"}})
+
+
+def test_an_estimator_that_saves_under_a_condition_does_not_save_in_every_process():
+    """aws/sagemaker-tensorflow-training-toolkit, benchmarks/horovod-resnet."""
+    text = """
+import tensorflow as tf
+import horovod.tensorflow as hvd
+hvd.init()
+config = {config}
+tf.estimator.Estimator(model_fn=f, model_dir=folder, config=tf.estimator.RunConfig(save_checkpoints_steps={steps}))
+"""
+    job = {"distribution": {"mpi": {"enabled": True, "processes_per_host": 8}}, "instance_type": P4D}
+    assert "TW141" in codes(text.format(config=1, steps=100), job)
+    assert "TW141" not in codes(text.format(config=1, steps="100 if hvd.rank() == 0 else None"), job)
