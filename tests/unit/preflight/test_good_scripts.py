@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.training_scripts import LOOP, P4D, TORCHRUN, XLA_JOB, codes, findings, parser
 
 GOOD_DDP = """
@@ -176,3 +178,59 @@ tf.estimator.Estimator(model_fn=f, model_dir=folder, config=tf.estimator.RunConf
     job = {"distribution": {"mpi": {"enabled": True, "processes_per_host": 8}}, "instance_type": P4D}
     assert "TW141" in codes(text.format(config=1, steps=100), job)
     assert "TW141" not in codes(text.format(config=1, steps="100 if hvd.rank() == 0 else None"), job)
+
+
+IS_FIRST = """
+import os
+import torch
+import torch.distributed as dist
+def is_first(number):
+    if number == 0:
+        return True
+    {then}
+dist.init_process_group("nccl")
+if {test}:
+    torch.save(model.state_dict(), "/opt/ml/model/m.pt")
+    {inside}
+"""
+
+
+@pytest.mark.parametrize("then", ["else:\n        return False", "return False"])
+def test_a_function_that_compares_the_rank_is_a_condition_on_the_rank(then):
+    """aws-samples/sagemaker-distributed-training-workshop, 1_data_parallel: ``is_main_process(rank)``."""
+
+    def found(test: str, inside: str = "pass") -> set[str]:
+        job = {"distribution": TORCHRUN, "instance_type": P4D}
+        return codes(IS_FIRST.format(then=then, test=test, inside=inside), job) & {"TW141", "TW128"}
+
+    assert found("is_first(int(os.environ['RANK']))") == set()
+    assert found("is_first(int(os.environ['RANK']))", "dist.barrier()") == {"TW128"}
+    assert found("is_first(epoch)") == {"TW141"}
+    assert found("not is_first(int(os.environ['RANK']))", "dist.barrier()") >= {"TW128"}
+
+
+@pytest.mark.parametrize("path", ["'{}/1'.format(os.environ['SM_MODEL_DIR'])", "'%s/1' % os.environ['SM_MODEL_DIR']"])
+def test_a_path_that_begins_with_a_value_leads_where_that_leads(path):
+    """aws-samples/sagemaker-distributed-training-digital-pathology-images: ``'{}/00000001'.format(folder)``."""
+    save = f"import os\nimport torch\ntorch.save(model.state_dict(), {path})\n"
+    assert "TW142" not in codes(save)
+    assert "TW142" in codes(save.replace("os.environ['SM_MODEL_DIR']", "'/tmp/x'"))
+
+
+def test_a_save_at_every_hundredth_step_is_not_at_every_step():
+    """aws-samples/sagemaker-distributed-training-workshop, 16_smp: ``if not steps % args.checkpoint_freq[0]``."""
+    text = """
+import torch
+import torch.distributed as dist
+steps, index = start(dist.get_rank())
+for data in loader:
+    loss = model(data)
+    loss.backward()
+    optimizer.step()
+    steps += 1
+    if {test}:
+        torch.save(model.state_dict(), "/opt/ml/model/m.pt")
+"""
+    assert "TW152" not in codes(text.format(test="not steps % args.frequency[0]"))
+    assert "TW152" in codes(text.format(test="dist.get_rank() == 0"))
+    assert "TW152" in codes(text.format(test="dist.get_rank() % 8 == 0"))
