@@ -37,7 +37,7 @@ from trainwright.preflight import (
 from trainwright.preflight.notebooks import CellCode
 from trainwright.preflight.reader import Module, Script
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.subjects import Subject, subjects
+from trainwright.preflight.subjects import NamedScript, subjects
 from trainwright.sagemaker.job import Job, load_job
 
 FAMILIES = (
@@ -68,12 +68,12 @@ def _room_for_depth() -> Iterator[None]:
 def examine(script: Script, job: Job | None = None, *, subject: str = "", strict: bool = False) -> FindingsDocument:
     """Check a parsed script against every rule."""
     name = subject or (script.files[0] if script.files else "nothing")
-    return _checked([Subject(name, script, {each: each for each in script.files})], lambda _: job, strict=strict)
+    return _checked([NamedScript(name, script, {each: each for each in script.files})], lambda _: job, strict=strict)
 
 
 def _checked(
-    scripts: Sequence[Subject],
-    job_of: Callable[[Subject], Job | None],
+    scripts: Sequence[NamedScript],
+    job_of: Callable[[NamedScript], Job | None],
     unread: Sequence[Unread] = (),
     *,
     accepted: Path | None = None,
@@ -171,7 +171,7 @@ def preflight(
         raise RequestError("the script to check is missing", remedy="./invoke preflight train.py")
     named = subjects(paths, source_dir, only_training=only_training)
 
-    def job_of(each: Subject) -> Job | None:
+    def job_of(each: NamedScript) -> Job | None:
         """The job, started as the shell script starts it if the job itself starts one process."""
         if job is None or each.started is None or not each.started.distribution or job.distribution:
             return job

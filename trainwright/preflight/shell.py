@@ -18,7 +18,7 @@ _LAUNCHERS = {
     "mpirun": "mpi",
     "horovodrun": "mpi",
 }
-_PYTHON = re.compile(r"(.*/)?(python[\d.]*|torchrun|accelerate|deepspeed|mpirun|horovodrun)")
+_PYTHON = re.compile(r"(.*/)?(python[0-9.]*|torchrun|accelerate|deepspeed|mpirun|horovodrun)")
 # Of a path in the container, or of a variable, what follows is in the folder of the job.
 _PREFIX = re.compile(r"^(/opt/ml/(code|input/data/code)/|\$\{?\w+\}?/|\./)+")
 

@@ -19,7 +19,7 @@ KINDS = (".py", ".ipynb", ".sh")
 MOST_SCRIPTS = 2000
 # Folders of other people's code, or of no code.
 _SKIPPED = {"__pycache__", "node_modules", "site-packages", "build", "dist"}
-_NO_SCRIPT = re.compile(r"(__init__|setup|conftest|test_\w*|\w*_test)\.py")
+_NO_SCRIPT = re.compile(r"(__init__|setup|conftest|test_[^/]*|[^/]*_test)\.py")
 # Words of what trains, or runs in a job of SageMaker. They only choose the scripts of a folder.
 _TRAINS = re.compile(
     r"\.backward\(|\.fit\(|\.train\(|GradientTape|optimizer\.step|\bSM_(MODEL|CHANNEL|HOSTS|NUM|OUTPUT)|/opt/ml/(input|model|output|checkpoints)\b"
@@ -29,7 +29,7 @@ _IN_JOB = re.compile(r"\bSM_(MODEL|CHANNEL|HOSTS|NUM|OUTPUT)|\.backward\(")
 
 
 @dataclass(frozen=True)
-class Subject:
+class NamedScript:
     """A script to check.
 
     Attributes:
@@ -50,10 +50,10 @@ class Subject:
 
 
 @dataclass
-class Subjects:
+class NamedScripts:
     """All that paths name: the scripts, and why others could not be read."""
 
-    found: list[Subject] = field(default_factory=list)
+    found: list[NamedScript] = field(default_factory=list)
     unread: dict[str, RequestError] = field(default_factory=dict)
 
     @contextmanager
@@ -65,7 +65,7 @@ class Subjects:
             self.unread[shown] = wrong
 
 
-def subjects(paths: Sequence[str], source_dir: str | None = None, *, only_training: bool = False) -> Subjects:
+def subjects(paths: Sequence[str], source_dir: str | None = None, *, only_training: bool = False) -> NamedScripts:
     """Return the scripts that paths name. Of a folder and of a notebook, those that train and that no other imports.
 
     Args:
@@ -81,7 +81,7 @@ def subjects(paths: Sequence[str], source_dir: str | None = None, *, only_traini
     given = list(dict.fromkeys(_placed(Path(path), source_dir) for path in paths))
     for path in given:
         _check(path)
-    made, reader = Subjects(), Reader()
+    made, reader = NamedScripts(), Reader()
     named = {path.resolve(): path.parent for path in given if path.suffix == ".py" and path.is_file()}
     _scripts(reader, named, source_dir, made, all_of_them=not only_training)
     for path in given:
@@ -153,7 +153,7 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 
 def _scripts(
-    reader: Reader, candidates: Mapping[Path, Path], source_dir: str | None, made: Subjects, *, all_of_them: bool
+    reader: Reader, candidates: Mapping[Path, Path], source_dir: str | None, made: NamedScripts, *, all_of_them: bool
 ) -> None:
     """Add the scripts among some files, each with the folder in which it was found."""
     modules: dict[Path, Module] = {}
@@ -215,7 +215,9 @@ def _trains(path: Path, modules: Mapping[Path, Module], reached: set[Path]) -> b
     return any(_TRAINS.search(modules[each].text) for each in reached if each in modules)
 
 
-def _subject(reader: Reader, entry: Path, root: Path, bases: Sequence[Path], started: Started | None = None) -> Subject:
+def _subject(
+    reader: Reader, entry: Path, root: Path, bases: Sequence[Path], started: Started | None = None
+) -> NamedScript:
     """Read a script; findings show its files below the folders that the user named."""
     script = reader.script(entry, root)
     paths = {module.name: module.path for module in script.modules}
@@ -224,10 +226,10 @@ def _subject(reader: Reader, entry: Path, root: Path, bases: Sequence[Path], sta
         path = paths.get(name) or (entry if name == script.files[0] else root / name)
         base = next((each for each in bases if path.is_relative_to(each.resolve())), None)
         names[name] = (base / path.relative_to(base.resolve())).as_posix() if base is not None else str(path)
-    return Subject(names[script.files[0]], script, names, started=started)
+    return NamedScript(names[script.files[0]], script, names, started=started)
 
 
-def _notebook(path: Path, made: Subjects) -> None:
+def _notebook(path: Path, made: NamedScripts) -> None:
     """Add the training scripts of a notebook."""
     folder = path.parent.resolve()
     codes = {}
@@ -248,10 +250,10 @@ def _notebook(path: Path, made: Subjects) -> None:
         cells = {f"{path}#{name}": codes[file] for name, file in named.items() if file in codes}
         names = {name: f"{path}#{name}" if file in codes else str(path.parent / name) for name, file in named.items()}
         shown = f"{path}#{codes[place].name}" if codes[place].name else str(path)
-        made.found.append(Subject(shown, script, names, cells, str(path)))
+        made.found.append(NamedScript(shown, script, names, cells, str(path)))
 
 
-def _shell(path: Path, reader: Reader, source_dir: str | None, made: Subjects) -> None:
+def _shell(path: Path, reader: Reader, source_dir: str | None, made: NamedScripts) -> None:
     """Add the Python scripts that a shell script starts.
 
     Raises:
