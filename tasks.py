@@ -23,11 +23,21 @@ class TestFlags(Words):
 
     fast: bool = Field(default=False, description="only what needs no container engine")
     select: str | None = Field(default=None, description="only tests whose name holds this expression")
+    mutants: str | None = Field(
+        default=None, description="plant faults in these modules (plan/conflict,…, or all) and count what no test sees"
+    )
+    seed: int = Field(default=1, description="with --mutants: which sample (default: 1)")
+    sample: int = Field(default=0, description="with --mutants: how many faults, all modules together (default: all)")
 
 
 @verb
 def test(flags: TestFlags) -> None:
     """Lint, types, unit tests, then the real builds."""
+    if flags.mutants:
+        from devtools.mutants import FLOOR, run_mutants
+
+        run_mutants(flags.mutants, seed=flags.seed, sample=flags.sample, floor=FLOOR, say=say)
+        return
     from devtools.checks import run_tests
 
     run_tests(fast=flags.fast, select=flags.select)

@@ -20,9 +20,15 @@ What is not as there: the distribution (Debian), the compiled shim of host names
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
+import tarfile
 from pathlib import Path
+from typing import Any
+
+import docker
 
 GENERATIONS = ("conda", "system", "uv")
 PYTHON = "python3.11"
@@ -94,25 +100,53 @@ def make_dlc(generation: str, image: str, tag: str, folder: Path, client: str = 
 
     Raises:
         subprocess.CalledProcessError: the build failed.
+        docker.errors.APIError: the engine does not take the image's other configuration.
     """
     files = {"mpirun": MPIRUN, "start": START, "shape.sh": f"set -eux\n{SHAPE}{PLACES[generation]}"}
     for name, text in files.items():
         (folder / name).write_text(text)
-    (folder / "Dockerfile").write_text(
-        f"FROM {image} AS made\n"
-        "COPY . /shape/\n"
-        "RUN sh /shape/shape.sh && rm -r /shape\n"
-        # No label or variable of Trainwright's image.
-        "FROM scratch\n"
-        "COPY --from=made / /\n"
-        "LABEL maintainer='Amazon AI' framework=pytorch\n"
-        "ENV LANG=C.UTF-8 LC_ALL=C.UTF-8 PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 DLC_CONTAINER_TYPE=training\n"
-        "ENV SAGEMAKER_TRAINING_MODULE=sagemaker_pytorch_container.training:main\n"
-        f"ENV PATH={FIRST[generation]}{ROOT_PATH}\n"
-        f"WORKDIR {'/workspace' if generation == 'uv' else '/'}\n"
-        'ENTRYPOINT ["bash", "-m", "start_with_right_hostname.sh"]\n'
-        'CMD ["/bin/bash"]\n'
-    )
-    subprocess.run(
-        [client, "build", "--quiet", "--tag", tag, str(folder)], check=True, env={**os.environ, "DOCKER_BUILDKIT": "1"}
-    )
+    (folder / "Dockerfile").write_text(f"FROM {image}\nCOPY . /shape/\nRUN sh /shape/shape.sh && rm -r /shape\n")
+    made = f"{tag.rpartition(':')[0]}:made"
+    build = [client, "build", "--quiet", "--tag", made, str(folder)]
+    subprocess.run(build, check=True, env={**os.environ, "DOCKER_BUILDKIT": "1"})
+    engine = docker.from_env(timeout=300)
+    try:
+        engine.images.load(_reconfigured(engine.api.inspect_image(made), tag, generation))
+        engine.images.remove(made)
+    finally:
+        engine.close()
+
+
+def _reconfigured(made: dict[str, Any], tag: str, generation: str) -> bytes:
+    """What `docker load` reads: the layers of an image, by their digests, without its labels and variables."""
+    variables = {
+        "PATH": FIRST[generation] + ROOT_PATH,
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "DLC_CONTAINER_TYPE": "training",
+        "SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main",
+    }
+    layers = made["RootFS"]["Layers"]
+    config = {
+        "Env": [f"{name}={value}" for name, value in variables.items()],
+        "Labels": {"maintainer": "Amazon AI", "framework": "pytorch"},
+        "WorkingDir": "/workspace" if generation == "uv" else "/",
+        "Entrypoint": ["bash", "-m", "start_with_right_hostname.sh"],
+        "Cmd": ["/bin/bash"],
+    }
+    kept = {"architecture": made["Architecture"], "os": made["Os"], "created": made["Created"]}
+    documents = {
+        "config.json": {**kept, "config": config, "rootfs": {"type": "layers", "diff_ids": layers}},
+        # The engine has these layers, so it does not ask for the files.
+        "manifest.json": [{"Config": "config.json", "RepoTags": [tag], "Layers": [f"{each}.tar" for each in layers]}],
+    }
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as packed:
+        for name, document in documents.items():
+            data = json.dumps(document).encode()
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            packed.addfile(member, io.BytesIO(data))
+    return archive.getvalue()

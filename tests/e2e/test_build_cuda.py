@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import image_tests
 from trainwright.engine.engine import connect
 
 pytestmark = pytest.mark.cuda
@@ -48,8 +49,8 @@ def test_smoke_is_all_green(built, program):
     assert done.code == 0, done.err[-4000:]
     rows = done.json["rows"]
     assert done.json["failed"] == 0
-    assert {"cuda", "cuda-compiler", "nccl", "rmm"} <= {row["component"] for row in rows}
-    skipped = [row for row in rows if row["outcome"] == "skipped"]
-    assert all(row["reason"] for row in skipped)
     record = json.loads(Path(built["record"]).read_text())
+    planned = [component["name"] for component in record["plan"]["components"]]
+    assert {"cuda", "cuda-compiler", "nccl", "rmm"} <= set(planned)
+    assert image_tests.reported(rows) == image_tests.expected(planned)
     assert record["smoke"]["failed"] == 0

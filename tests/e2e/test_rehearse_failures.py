@@ -216,6 +216,15 @@ def test_code_in_the_image_disables_the_source_folder(rehearse, variant):
     assert "/opt/ml/code" in told["message"]
 
 
+def test_code_in_the_image_is_rehearsed_without_an_entry_point(variant, program):
+    own = 'mkdir -p /opt/ml/code && echo \'import os; print("OWN" + os.environ["SM_HPS"])\' > /opt/ml/code/own.py'
+    image = variant(own, "ENV SAGEMAKER_PROGRAM=own.py")
+    done = program("rehearse", "--image", image, "--hyperparameters", '{"lr": 0.1}', "--json")
+    assert done.code == 0, done.err[-3000:]
+    assert 'OWN{"lr":0.1}' in done.err
+    assert done.json["entry_point"] == "own.py"
+
+
 def test_no_mpi4py(rehearse, variant):
     image = variant("rm -rf \"$(python3 -c 'import mpi4py; print(mpi4py.__path__[0])')\"")
     failed(rehearse(RANKS, *MPI, image=image), "mpi4py-missing", rank=range(4))

@@ -48,6 +48,8 @@ from trainwright.sources.failures import source_failure
 from trainwright.sources.inputs import Inputs
 
 _KEY_LINE = re.compile(r"error|fail|denied|not found|no space|mismatch|unable|cannot", re.IGNORECASE)
+# uv 0.9 and newer: "error: No solution found when resolving dependencies", then why.
+_NO_SOLUTION = re.compile(r"No solution found.*?\bcause: (.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -296,10 +298,13 @@ def _failure(
         remedy = f"The disk is full: `docker system df` shows why, `docker builder prune` frees the cache. {remedy}"
     elif re.search(r"temporary failure|could not resolve|connection (timed out|refused|reset)|dns error", text, re.I):
         remedy = f"A source did not answer: run the command again, or see ./invoke doctor. {remedy}"
-    elif component == "user" and inputs.plan.base.kind == "dlc" and "No solution found" in text:
-        remedy = f"Leave the package out, or let it change in the base image: --allow-change NAME. {remedy}"
     step = failed.name if failed is not None else "before the first step"
     why = next((line for line in reversed(last) if _KEY_LINE.search(line)), "") or progress.problem
+    if contradiction := _NO_SOLUTION.search("\n".join(last)):
+        why = contradiction[1].replace("\n", " ")
+        if component == "user" and inputs.plan.base.kind == "dlc":
+            name = next(iter(re.findall(r"you require ([\w.-]+)", why)), "NAME")
+            remedy = f"Leave {name} out, or let it change in the base image: --allow-change {name}. {remedy}"
     return BuildFailed(
         f"{component or 'the build'} failed in {readable(step)[:120]}: {why.strip()[:300]}; no tag was moved",
         remedy=remedy,

@@ -165,4 +165,5 @@ def summary(looked: Mapping[str, Any]) -> dict[str, Any]:
     """What an image is compared with after its build: the part of what was found that a record keeps."""
     kept = {name: looked.get(name, {}) for name in KEPT}
     provider = looked.get("environment", {}).get("FI_PROVIDER")
-    return {**kept, "image_id": looked["image"]["id"], "fi_provider": provider, "components": versions(looked)}
+    image = {"image_id": looked["image"]["id"], "layers": looked["image"].get("layers", [])}
+    return {**kept, **image, "fi_provider": provider, "components": versions(looked)}

@@ -111,6 +111,7 @@ def _image_config(client_path: str, image: str, env: Mapping[str, str] | None) -
     history = run([client_path, "history", "--no-trunc", "--format", "{{json .CreatedBy}}", image], env=env, timeout=60)
     return {
         "id": data.get("Id", ""),
+        "layers": (data.get("RootFS") or {}).get("Layers") or [],
         "size_bytes": data.get("Size", 0),
         "architecture": data.get("Architecture", ""),
         "entrypoint": config.get("Entrypoint"),
@@ -295,7 +296,16 @@ def _intruders(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Di
 
 
 def _changes(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Difference]:
-    """Python packages of the base image that the image has in another version, or no longer: nobody asked for that."""
+    """What the image does not keep of its base: its layers, and its Python packages in their versions."""
+    layers, below = found.get("image", {}).get("layers", []), found.get("base", {}).get("layers", [])
+    if layers[: len(below)] != below:
+        yield Difference(
+            "base image",
+            "layers",
+            f"{len(below)} layers of the image that was looked at",
+            "others",
+            "The name of the base image led to another one during the build: build again.",
+        )
     installed: Mapping[str, str] = found.get("distributions", {})
     sources = [s for c in plan.get("components", ()) if c["name"] != "user" for s in c.get("sources", ())]
     named = [s.get("package") or (s.get("file") or "").partition("-")[0] for s in sources]

@@ -94,12 +94,13 @@ def _line_at(text: str, place: int) -> str:
 
 def _baked_code(facts: JobFacts) -> Cause | None:
     """Code in the image's ``/opt/ml/code``: the toolkit (5.1.1 and newer) logs at INFO that it ignores the job's."""
-    for host in facts.hosts:
+    for host in () if facts.job.baked else facts.hosts:
         if "is not empty, abandoning unzipping" in host.text:
             return Cause(
                 "code-in-image",
                 "the image has code in /opt/ml/code, so the toolkit ignored this job's source folder",
-                "Build the image without --code, or omit source_dir in the estimator to run the image's code.",
+                "Build the image without --code, or run the image's own code: an Estimator without source_dir, which "
+                "./invoke rehearse without --entry-point rehearses.",
                 host=host.name,
             )
     return None

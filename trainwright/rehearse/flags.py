@@ -31,9 +31,11 @@ def make_job(words: RehearsalWords) -> RehearsedJob:
         raise RequestError(
             "rehearse needs --image", remedy="./invoke list --built shows the images that were built here."
         )
-    if not words.entry_point:
+    if not words.entry_point and (more := [flag for flag, given in _of_own_code(words).items() if given]):
         raise RequestError(
-            "rehearse needs --entry-point", remedy="For example: --entry-point train.py --source-dir src"
+            f"{', '.join(more)}: only with --entry-point; without it, the image's own program runs, as it does for an "
+            "Estimator without source code",
+            remedy="For example: --entry-point train.py --source-dir src",
         )
     version: Literal[2, 3] = 2 if words.sdk == 2 else 3
     if words.sdk not in (2, 3):
@@ -66,6 +68,18 @@ def make_job(words: RehearsalWords) -> RehearsedJob:
     )
     check_job(job)
     return job
+
+
+def _of_own_code(words: RehearsalWords) -> dict[str, object]:
+    """The flags that describe code that an estimator uploads, or how SageMaker's SDK starts it."""
+    return {
+        "--source-dir": words.source_dir,
+        "--requirements": words.requirements,
+        "--distribution": words.distribution,
+        "--processes-per-host": words.processes_per_host,
+        "--sdk 3": words.sdk == 3,
+        "--launch-only": words.launch_only,
+    }
 
 
 def distribution_of(given: str | None) -> dict[str, Any] | None:

@@ -57,13 +57,15 @@ class HostFolder:
 
 
 def check_entry_point(job: RehearsedJob) -> tuple[Path, str]:
-    """The code folder, and the path of the entry point in it.
+    """The code folder, and the path of the entry point in it; of the image's own program, only its name.
 
     Raises:
         RehearsalFailed: the entry point is absolute, outside the source folder, or missing; SageMaker's SDK or toolkit
             would refuse it (sagemaker-training 5.1.4 accepts only relative names).
     """
     given = Path(job.entry_point)
+    if job.baked:
+        return given, job.entry_point
     if job.source_dir is None:
         if not given.is_file():
             raise _refused(
@@ -128,6 +130,8 @@ def write_control(job: RehearsedJob, launcher: Launcher, folder: Path) -> None:
         script = folder / "entry-point"
         script.write_text(launch_only.entry_point(job.entry_point))
         script.chmod(0o755)
+    if job.baked:
+        return
     with tarfile.open(folder / ARCHIVE, "w:gz", compresslevel=1, dereference=True) as archive:
         for name, path in sorted(code_files(job, folder).items()):
             archive.add(path, arcname=name, recursive=False)
@@ -195,7 +199,12 @@ def write_host(
 
 
 def hyperparameters(job: RehearsedJob, entry_point: str, processes_per_host: int | None) -> dict[str, str]:
-    """The hyperparameters that SDK 2 sends for a job; every value is JSON."""
+    """The hyperparameters that SDK 2 sends for a job: JSON values, or for an ``Estimator`` without source code, text.
+
+    Source: SDK 2.257.6, ``estimator.py``: ``Estimator.set_hyperparameters`` and ``_TrainingJob._get_train_args``.
+    """
+    if job.baked:
+        return {name: str(value) for name, value in job.hyperparameters.items()}
     own = {name: json.dumps(value) for name, value in job.hyperparameters.items()}
     if job.framework == "tensorflow":
         own.setdefault("model_dir", json.dumps("/opt/ml/model"))

@@ -111,7 +111,8 @@ def rehearse(
             f"the engine at {engine.endpoint} does not share the files of this machine, which the hosts need",
             remedy="Rehearse on the engine's machine, or unset DOCKER_HOST.",
         )
-    opt_ml.check_entry_point(job)
+    if job.entry_point:
+        opt_ml.check_entry_point(job)
     leftovers.clear(engine)
     identity = f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:4]}"
     folder = (output or leftovers.reports_dir() / identity).absolute()
@@ -236,12 +237,24 @@ def _run(
 
 
 def of_image(job: RehearsedJob, image: JobImage) -> RehearsedJob:
-    """The job with the framework of its image, and the version of SMP if the image contains it.
+    """The job with the framework of its image, the version of SMP if the image contains it, and its program if the job
+    has no code of its own.
 
     The framework comes from our label, else from ``SAGEMAKER_TRAINING_MODULE`` (as in AWS's containers), else from the
     job's distribution. A line's name may contain more than its framework (``huggingface-tensorflow``); SageMaker's
     launchers know two frameworks.
+
+    Raises:
+        RequestError: neither the job nor the image has code.
     """
+    if not job.entry_point:
+        program = image.environment.get("SAGEMAKER_PROGRAM", "")
+        if not program:
+            raise RequestError(
+                f"rehearse needs --entry-point: {image.reference} names no program of its own (SAGEMAKER_PROGRAM)",
+                remedy="For example: --entry-point train.py --source-dir src",
+            )
+        job = replace(job, entry_point=program, baked=True)
     hints = (image.labels.get(f"{LABEL}.framework", ""), image.environment.get("SAGEMAKER_TRAINING_MODULE", ""))
     names = (name for hint in hints for name in distributions.PRECEDENCE if name in hint)
     framework = next(names, distributions.framework_of(job.distribution) or job.framework)

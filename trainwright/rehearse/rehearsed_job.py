@@ -25,7 +25,8 @@ class RehearsedJob:
         image: reference or id of the image.
         framework: ``pytorch`` or ``tensorflow``, from the image's labels or the user.
         smp_version: of SageMaker's model parallel library in the image; ``None`` if unknown or missing.
-        entry_point: as given: relative to ``source_dir``, or a path if that is not set.
+        entry_point: as given: relative to ``source_dir``, or a path if that is not set; empty for the image's program.
+        baked: the code is the image's own, as with an ``Estimator`` without ``source_dir``.
         source_dir: the folder that an estimator would upload.
         requirements: a requirements file that replaces the folder's own ``requirements.txt``.
         hosts: number of instances, all groups together.
@@ -48,6 +49,7 @@ class RehearsedJob:
 
     image: str
     entry_point: str
+    baked: bool = False
     framework: str = "pytorch"
     smp_version: str | None = None
     source_dir: Path | None = None

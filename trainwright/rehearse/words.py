@@ -14,7 +14,8 @@ class RehearsalWords(Words):
 
     image: str = Field(default="", description="tag or id of an image that the engine has")
     entry_point: str = Field(
-        default="", description="the script, relative to --source-dir; without --source-dir, any file"
+        default="",
+        description="the script, relative to --source-dir or, without it, any file (default: the image's own program)",
     )
     source_dir: str | None = Field(default=None, description="the folder that an estimator would upload")
     requirements: str | None = Field(

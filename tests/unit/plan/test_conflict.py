@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -281,3 +282,24 @@ def test_answers_do_not_depend_on_the_hash_seed():
     }  # fmt: skip
     assert len(printed) == 1
     assert printed.pop().count("\n") == 4
+
+
+def test_evidence_counts_the_lines_or_says_what_there_is_instead():
+    with pytest.raises(Conflict) as refused:
+        resolve(make_request(framework="tensorflow", cuda="cu113"), load_catalog())
+    files = [path.read_text() for path in (images_dir() / "tensorflow").glob("*/line.yaml")]
+    cuda = {re.findall(r"(?m)^cuda: \"?([0-9.]+|cpu)\"?$", text)[0] for text in files}
+    evidence = {row["constraint"]: row["evidence"] for row in refused.value.details["rows"]}
+    assert evidence["--framework tensorflow"] == f"{len(files)} image lines have it"
+    what, _, there = evidence["--cuda cu113"].partition("; lines have ")
+    assert what == "no image line has it"
+    assert set(there.split(", ")) == {"cpu" if each == "cpu" else f"cu{each.replace('.', '')}" for each in cuda}
+
+
+def test_fewer_than_three_offers_are_whole_offers():
+    whole = load_catalog()
+    two = [entry for entry in whole.lines if entry.name in ("2.4.0-cu124", "2.5.1-cu124")]
+    catalog = Catalog(two, whole.components, whole.rules)
+    conflict = conflict_of(cuda="cu113", catalog=catalog)
+    assert len(conflict.details["offers"]) == len(two) == 2
+    assert_offers_resolve(conflict, catalog)

@@ -22,7 +22,7 @@ ENGINE = Engine(Client("/bin/false", "builtin", "20.10", "plain"), "20.10")
 LABEL = "io.trainwright.component"
 # pytorch-training 1.10.2 as AWS's Dockerfile of 2022-09-20 (f023343d) makes it, without EFA, and with METIS.
 LOOKED: dict[str, Any] = {
-    "image": {"id": "sha256:" + "1" * 64},
+    "image": {"id": "sha256:" + "1" * 64, "layers": ["sha256:a", "sha256:b"]},
     "facts": {
         "python": {"version": "3.8.13"},
         "pytorch": {"version": "1.10.2"},
@@ -122,11 +122,11 @@ def test_the_plan_says_what_was_found_and_stays_the_same_plan() -> None:
     assert {"openmpi", "metis"} <= {step.component for step in found.probes}
 
 
-def in_image(plan: Plan, **changes: Any) -> list[tuple[str, str]]:
+def in_image(plan: Plan, layers: str = "abc", **changes: Any) -> list[tuple[str, str]]:
     """The differences of an image on top of the base, in which this was changed."""
     found = {**copy.deepcopy(LOOKED), **changes, "base": base.summary(LOOKED)}
     found["environment"] = plan.environment
-    found["image"] = {"labels": plan.labels}
+    found["image"] = {"labels": plan.labels, "layers": [f"sha256:{layer}" for layer in layers]}
     return [(d.component, d.fact) for d in probe.differences(plan.as_json(), found)]
 
 
@@ -137,6 +137,12 @@ def test_what_the_base_has_is_no_fault_of_the_image() -> None:
     assert in_image(plan, driver_libraries=["/usr/lib/libcuda.so.1"]) == [("driver", "/usr/lib/libcuda.so.1")]
     more = {"ssh host keys": ["/etc/ssh/ssh_host_rsa_key"], "apt lists": ["/var/lib/apt/lists/x_y"]}
     assert in_image(plan, left_overs=more) == [("left-overs", "apt lists")]
+
+
+@pytest.mark.parametrize("layers", ["axc", "a", "cab"])
+def test_an_image_on_top_of_another_base_is_none_of_the_plan(layers: str) -> None:
+    plan = base.with_found(planned()[0], LOOKED, CATALOG)
+    assert in_image(plan, layers=layers) == [("base image", "layers")]
 
 
 def test_a_package_of_the_base_that_changed_is_named() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.rehearse.causes import before_start, explain
+from trainwright.rehearse.causes import before_start, explain, failed
 from trainwright.rehearse.observed import HostFacts, JobFacts, Process
 from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.sagemaker.diagnosis import load_book
@@ -166,6 +166,8 @@ def test_train_that_does_nothing():
     assert cause.id == "train-silent"
     # SDK 3's drivers write no success file.
     assert explain(facts(good(success=False), sdk=3)) is None
+    assert failed(facts(good(success=False)))
+    assert not failed(facts(good(success=False), sdk=3))
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "smddp", "xla"])
@@ -201,6 +203,7 @@ def test_code_in_the_image_is_a_failure_of_a_job_that_succeeds():
     cause = explain(facts(good(text=text)))
     assert cause is not None
     assert cause.id == "code-in-image"
+    assert explain(facts(good(text=text), baked=True)) is None
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ def test_a_word_a_text_and_a_file_give_a_distribution(tmp_path: Path) -> None:
     ("words", "said"),
     [
         ({"image": ""}, "--image"),
-        ({"entry_point": ""}, "--entry-point"),
+        ({"entry_point": "", "source_dir": "src"}, "--source-dir: only with --entry-point"),
+        ({"entry_point": "", "distribution": "mpi", "sdk": 3}, "--distribution, --sdk 3: only with --entry-point"),
+        ({"entry_point": "", "launch_only": True}, "--launch-only: only with --entry-point"),
         ({"sdk": 1}, "--sdk 1"),
         ({"distribution": "torchdistributed"}, "torch_distributed"),
         ({"hyperparameters": "[1]"}, "--hyperparameters"),
@@ -96,6 +98,23 @@ def test_an_image_says_its_framework_and_what_it_has_of_smp(labels, environment,
     image = JobImage("ref", "sha256:1", named, "/bin", environment, (), (), (), 0)
     told = of_image(job(), image)
     assert (told.framework, told.smp_version) == (framework, smp)
+
+
+def test_without_an_entry_point_the_image_s_own_program_runs(tmp_path: Path) -> None:
+    """As SDK 2.257.6 does it for ``Estimator(image_uri)``: no code, no ``sagemaker_`` keys, values as text."""
+    wanted = replace(job(entry_point=""), hyperparameters={"lr": 0.1, "shuffle": True, "name": "a b"})
+    image = JobImage("ref", "sha256:1", {}, "/bin", {"SAGEMAKER_PROGRAM": "main.py"}, (), (), ("main.py",), 0)
+    told = of_image(wanted, image)
+    assert (told.entry_point, told.baked) == ("main.py", True)
+    assert opt_ml.hyperparameters(told, "main.py", None) == {"lr": "0.1", "shuffle": "True", "name": "a b"}
+    opt_ml.write_control(told, "process", tmp_path / "control")
+    assert not (tmp_path / "control" / opt_ml.ARCHIVE).exists()
+
+
+def test_an_image_without_a_program_needs_an_entry_point() -> None:
+    image = JobImage("ref", "sha256:1", {}, "/bin", {}, (), (), (), 0)
+    with pytest.raises(RequestError, match="needs --entry-point: ref names no program"):
+        of_image(job(entry_point=""), image)
 
 
 def test_parameters_that_the_smp_of_the_image_does_not_know_are_refused() -> None:

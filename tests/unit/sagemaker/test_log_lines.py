@@ -79,6 +79,7 @@ def test_events_keep_their_time_and_stream():
         ("[1,mpirank:3,algo-1]<stderr>:boom", 3, "algo-1"),
         ("[1,12]<stdout>:boom", 12, None),
         ("[rank7]: boom", 7, None),
+        ("[rank12]: boom", 12, None),
         ("[rank7]:[E626 06:24:44.903881913 ProcessGroupNCCL.cpp:616] [Rank 7] boom", 7, None),
         ("[default2]:boom", 2, None),
         ("[E ProcessGroupNCCL.cpp:458] [Rank 5] boom", 5, None),
