@@ -10,6 +10,7 @@ from typing import Any
 
 from devtools.architecture import PAGE, architecture_page
 from devtools.infra import infra_template
+from devtools.rule_examples import rule_examples
 from devtools.schemas import schema_of
 from devtools.transcripts import with_transcripts
 from devtools.variants import expectations, shipped_dockerfiles
@@ -28,6 +29,8 @@ from trainwright.pipeline.pipeline import PipelineDocument, default_files
 from trainwright.plan.explain import ExplainDocument
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock
+from trainwright.preflight.baseline import Baseline
+from trainwright.preflight.explain import EXAMPLES, RuleDocument, rule_section
 from trainwright.preflight.preflight import RULES
 from trainwright.prove.smoke import SmokeDocument
 from trainwright.push.documents import PushDocument
@@ -37,7 +40,7 @@ from trainwright.sagemaker.job import Job
 from trainwright.sources.survey import SourcesDocument
 from trainwright.verbs.documents import BuildDocument, ConflictDocument, FailureDocument, StagesDocument
 
-# Name of a schema -> the record that the verb prints; of `plan-lock` and `job`, the file that is read.
+# Name of a schema -> the record that the verb prints; of `plan-lock`, `baseline` and `job`, the file that is read.
 DOCUMENTS: dict[str, type[Record]] = {
     "plan": Plan,
     "plan-lock": PlanLock,
@@ -58,6 +61,8 @@ DOCUMENTS: dict[str, type[Record]] = {
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,
     "findings": FindingsDocument,
+    "baseline": Baseline,
+    "rule": RuleDocument,
     "estimator": EstimatorDocument,
     "diagnosis": DiagnosisDocument,
     "job": Job,
@@ -76,6 +81,9 @@ def expected_files() -> dict[Path, str]:
     for name, model in DOCUMENTS.items():
         schema = _compact(schema_of(model))
         files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
+    examples = rule_examples()
+    files[EXAMPLES] = json.dumps(examples, indent=0, ensure_ascii=False) + "\n"
+    files[ROOT / "docs" / "rules.md"] = _rules_page(examples)
     files[ROOT / "docs" / "findings.md"] = _findings_page()
     files[ROOT / "README.md"] = with_transcripts((ROOT / "README.md").read_text())
     files[PAGE] = architecture_page(PAGE.read_text())
@@ -102,7 +110,8 @@ def _findings_page() -> str:
     intro = (
         "# Findings\n\n"
         "Generated from the rules by `./invoke generate`. A comment with a reason silences a finding on its line:\n"
-        "`# trainwright: ignore[TW150] the loss decides whether to stop`.\n\n"
+        "`# trainwright: ignore[TW150] the loss decides whether to stop`. `./invoke preflight --explain CODE` shows a\n"
+        "rule; [rules.md](rules.md) has those of scripts with an example.\n\n"
     )
     causes = [
         "## Causes that `./invoke diagnose` knows\n",
@@ -114,10 +123,24 @@ def _findings_page() -> str:
         ),
     ]
     tables = [
-        rules_markdown("What `./invoke preflight` finds", RULES),
+        rules_markdown("What `./invoke preflight` finds", RULES, page="rules.md"),
         rules_markdown("What `./invoke estimator` finds", JOB_RULES),
     ]
     return intro + "\n".join([*tables, *causes]) + "\n"
+
+
+def _rules_page(examples: dict[str, str]) -> str:
+    """``docs/rules.md``: a section for each rule of `preflight`."""
+    intro = (
+        "# Rules for training scripts\n\n"
+        "Generated from the rules and from `tests/corpus/` by `./invoke generate`. In the examples `-` is the\n"
+        "mistake and `+` the right way; they show the changed lines of a longer script.\n\n"
+    )
+    documents = [
+        RuleDocument(schema="trainwright/rule/1", **rule.as_json(), example=examples.get(rule.code))
+        for rule in sorted(RULES, key=lambda rule: rule.code)
+    ]
+    return intro + "\n".join(rule_section(each) for each in documents)
 
 
 def generate(*, check: bool) -> None:

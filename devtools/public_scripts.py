@@ -16,7 +16,7 @@ import yaml
 
 from trainwright.core.records import parse_record
 from trainwright.preflight.preflight import examine
-from trainwright.preflight.reader import read_script
+from trainwright.preflight.reader import Reader
 from trainwright.sagemaker.job import Job
 
 LIST = Path(__file__).resolve().parents[1] / "tests" / "corpus" / "public.yaml"
@@ -72,7 +72,7 @@ def found_in(folder: Path, row: dict[str, Any]) -> list[str] | None:
     if path is None:
         return None
     job = parse_record(Job, JOBS[row["job"]] | {"hyperparameters": row.get("hyperparameters", {})}, row["path"])
-    found = examine(read_script(path), job).findings
+    found = examine(Reader().script(path.resolve(), path.parent.resolve()), job).findings
     return sorted(f"{f.code} {f.severity} {f.path}:{f.line}" for f in found)
 
 

@@ -8,7 +8,7 @@
 
 A field is a flag: its description is the help, its default the default, its annotation the kind (``bool`` is a switch,
 ``tuple`` a flag that may be repeated). A field without a default is positional. An alias names a flag whose name is
-reserved by Python (``with_``, ``json_``).
+reserved by Python (``with_``, ``json_``). The field that a record calls ``bare`` takes words without a flag.
 """
 
 from __future__ import annotations

@@ -43,6 +43,36 @@ _NUMBERS = {
 }
 
 
+class BareWords(Argument):
+    """A flag that may be repeated and whose name may be left out; invoke knows positional words only by number."""
+
+
+def with_flags(words: Sequence[str], contexts: Iterable[ParserContext]) -> list[str]:
+    """Return a command line with the flags' names that were left out: ``preflight --path=a.py`` for ``preflight a.py``.
+
+    Args:
+        words: what follows the name of the program.
+        contexts: the verbs and their flags.
+    """
+    taking = {
+        str(context.name): (context, _flag(argument))
+        for context in contexts
+        for argument in _arguments(context)
+        if isinstance(argument, BareWords)
+    }
+    start = next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))
+    if start == len(words) or words[start] not in taking or "--complete" in words:
+        return list(words)
+    verb, flag = taking[words[start]]
+    made = list(words[: start + 1])
+    is_value = False
+    for word in words[start + 1 :]:
+        bare = not is_value and not word.startswith("-")
+        is_value = not is_value and word in verb.flags and verb.flags[word].takes_value
+        made.append(f"{flag}={word}" if bare else word)
+    return made
+
+
 def check_command_line(words: Sequence[str], contexts: Sequence[ParserContext], *, finding: bool = False) -> None:
     """Parse a command line as invoke will, for a better answer when it is wrong.
 
@@ -259,7 +289,9 @@ class Verbs(Program):
     def print_task_help(self, name: str) -> None:
         """What a verb does, and its flags."""
         context = self.parser.contexts[name]
-        print(f"Usage: {self.binary} {name} [--flags]\n\n{inspect.getdoc(self.collection[name])}\n\nFlags:\n")
+        bare = next((each.names[0] for each in _arguments(context) if isinstance(each, BareWords)), None)
+        words = f" [{bare.upper()}…]" if bare else ""
+        print(f"Usage: {self.binary} {name}{words} [--flags]\n\n{inspect.getdoc(self.collection[name])}\n\nFlags:\n")
         self.print_columns(context.help_tuples())
 
     def task_list_opener(self, extra: str = "") -> str:  # noqa: ARG002 - invoke's

@@ -162,11 +162,13 @@ def checked(namespace: Collection) -> Collection:
     """
     from invoke.exceptions import Exit
 
-    from trainwright.cli.parser import check_command_line
+    from trainwright.cli.parser import check_command_line, with_flags
 
     called = Path(sys.argv[0])
     if called.name in ("invoke", "inv") or (called.name, called.parent.name) == ("__main__.py", "invoke"):
-        words = sys.argv[1:]
+        words = with_flags(sys.argv[1:], namespace.to_contexts())
+        if words != sys.argv[1:]:  # plain invoke cannot parse it, but our own program can
+            raise Exit(code=run(words, lambda _: None, lambda: namespace, checkout=True))
         check = functools.partial(check_command_line, words, namespace.to_contexts(), finding=True)
         if code := guarded(check, as_json="--json" in words, words=words):
             raise Exit(code=code)
@@ -198,10 +200,11 @@ def run(words: Sequence[str], find: Find, namespace: Callable[[], Collection], *
             verb, said = taken
             verb.run(said)
             return
-        from trainwright.cli.parser import check_command_line, verbs_program
+        from trainwright.cli.parser import check_command_line, verbs_program, with_flags
 
         verbs = namespace()
-        check_command_line(words, verbs.to_contexts())
-        verbs_program(verbs, __version__, checkout=checkout).perform(words)
+        given = with_flags(words, verbs.to_contexts())
+        check_command_line(given, verbs.to_contexts())
+        verbs_program(verbs, __version__, checkout=checkout).perform(given)
 
     return guarded(perform, as_json="--json" in words, words=words)

@@ -21,6 +21,7 @@ from invoke.tasks import Task
 from msgspec.structs import FieldInfo, fields
 
 from trainwright.cli.flags import Verb, kind_of
+from trainwright.cli.parser import BareWords
 from trainwright.cli.program import guarded
 from trainwright.core.records import Words
 
@@ -31,20 +32,21 @@ def arguments(record: type[Words]) -> list[Argument]:
     Raises:
         TypeError: a field has a type that no flag has.
     """
-    made = [_argument(field, record.descriptions[field.name]) for field in fields(record)]
+    made = [_argument(record, field) for field in fields(record)]
     return sorted(made, key=lambda argument: not argument.positional)
 
 
-def _argument(field: FieldInfo, description: str) -> Argument:
+def _argument(record: type[Words], field: FieldInfo) -> Argument:
     word = field.encode_name
     kind = kind_of(field.type)
     default = None if field.required else field.default
-    return Argument(
+    make = BareWords if field.name == record.bare else Argument
+    return make(
         names=(word.replace("_", "-"),),
         attr_name=word if "_" in word else None,  # an alias of a name to itself has no end
         kind=kind,
         default=[] if kind is list else default,
-        help=description,
+        help=record.descriptions[field.name],
         positional=field.required,
     )
 

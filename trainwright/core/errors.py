@@ -1,7 +1,8 @@
 """One class per kind of failure, each with its exit code, a message and a remedy.
 
 The exit codes are part of the command line's contract (see ``docs/exit-codes.md``):
-0 fine, 2 request, 3 conflict, 4 engine, 5 build, 6 proof, 7 registry, 8 source, 9 rehearsal, 70 a bug in Trainwright.
+0 fine, 1 findings, 2 request, 3 conflict, 4 engine, 5 build, 6 proof, 7 registry, 8 source, 9 rehearsal,
+70 a bug in Trainwright.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ from trainwright.core.records import Field, Record
 
 Severity = Literal["error", "warning", "note"]
 SCHEMA: Literal["trainwright/findings/1"] = "trainwright/findings/1"
+# As of other linters (ruff, ESLint, ShellCheck): a wrong command line or a path that cannot be read is 2.
+FOUND: Literal[1] = 1
 
 
 RuleCode = Annotated[str, form(r"^TW[0-9]{3}$")]
@@ -74,20 +76,41 @@ class Silenced(Record):
     reason: str
 
 
+class Unread(Record):
+    """A file that could not be checked, and why."""
+
+    path: str
+    reason: str
+
+
+class Known(Record):
+    """Findings that a baseline accepts: alike but for the numbers of lines, which the message shows as N."""
+
+    code: str
+    path: str
+    message: str
+    count: Annotated[int, Meta(ge=1)]
+
+
 class FindingsDocument(Record):
     """``preflight --json``."""
 
     schema: Literal["trainwright/findings/1"]
-    subject: str = Field(description="what was checked")
+    subject: str = Field(description="what was checked: a script, or a number of them")
     files: tuple[str, ...] = Field(description="the files that were read, the subject first")
-    facts: dict[str, Any] = Field(description="assumptions of the checks: launcher, hosts, XLA, …")
+    facts: dict[str, Any] = Field(
+        description="assumptions of the checks: launcher, hosts, XLA, …; of several scripts: script → its assumptions"
+    )
     findings: tuple[Finding, ...]
     silenced: tuple[Silenced, ...]
+    unread: tuple[Unread, ...] = Field(description="files that were not checked")
+    known: tuple[Finding, ...] = Field(description="findings of the baseline, which do not count")
+    gone: tuple[Known, ...] = Field(description="findings of the baseline that are no longer there")
     errors: int
     warnings: int
     notes: int
     strict: bool = Field(description="warnings count as errors for the exit code")
-    exit_code: Literal[0, 2]
+    exit_code: Literal[0, 1, 2] = Field(description="1: findings; 2: files could not be read")
 
 
 def table(rules: Iterable[Rule]) -> dict[str, Rule]:
@@ -111,6 +134,9 @@ def document(
     findings: Sequence[Finding],
     silenced: Sequence[Silenced] = (),
     *,
+    unread: Sequence[Unread] = (),
+    known: Sequence[Finding] = (),
+    gone: Sequence[Known] = (),
     strict: bool = False,
 ) -> FindingsDocument:
     """The document of a check: findings in order of file and line, counts, and the exit code that follows."""
@@ -125,11 +151,14 @@ def document(
         facts=facts,
         findings=tuple(ordered),
         silenced=tuple(silenced),
+        unread=tuple(unread),
+        known=tuple(known),
+        gone=tuple(gone),
         errors=count["error"],
         warnings=count["warning"],
         notes=count["note"],
         strict=strict,
-        exit_code=2 if failed else 0,
+        exit_code=2 if unread else FOUND if failed else 0,
     )
 
 
@@ -141,6 +170,19 @@ def finding_lines(finding: Finding) -> list[str]:
         f"    fix: {finding.remedy}",
         f"    why: {finding.source}",
     ]
+
+
+def moved(finding: Finding, path: str, line: int | None, cell: str = "") -> Finding:
+    """Return a finding at another place; ``cell`` says where it is in a notebook."""
+    return Finding(
+        code=finding.code,
+        severity=finding.severity,
+        path=path,
+        line=line,
+        message=f"{finding.message} ({cell})" if cell else finding.message,
+        source=finding.source,
+        remedy=finding.remedy,
+    )
 
 
 def silenced_line(kept: Silenced) -> str:
@@ -159,25 +201,31 @@ def findings_text(found: FindingsDocument) -> str:
     """Return the findings and their number as text."""
     lines = [line for finding in found.findings for line in finding_lines(finding)]
     lines += [silenced_line(kept) for kept in found.silenced]
+    lines += [f"not checked: {each.reason}" for each in found.unread]
+    lines += [f"{each.path}: no longer there: {each.code}: {each.message}" for each in found.gone]
     read = f"{len(found.files)} file{'s' if len(found.files) != 1 else ''} read"
-    lines.append(f"{found.subject}: {tally(found.errors, found.warnings, found.notes)} ({read})")
+    known = f", {len(found.known)} known" if found.known else ""
+    lines.append(f"{found.subject}: {tally(found.errors, found.warnings, found.notes)}{known} ({read})")
     return "\n".join(lines)
 
 
-def rules_markdown(title: str, rules: Iterable[Rule]) -> str:
-    """Return a table of codes for the docs."""
+def rules_markdown(title: str, rules: Iterable[Rule], *, page: str = "") -> str:
+    """Return a table of codes for the docs; with a ``page`` that has a section for each, without fix and source."""
+
+    by_code = sorted(rules, key=lambda r: r.code)
 
     def cell(text: str) -> str:
         return text.replace("|", "\\|").replace("\n", " ")
 
+    if page:
+        head = [f"## {title}", "", "| code | severity | what is wrong |", "| --- | --- | --- |"]
+        rows = [f"| [{r.code}]({page}#{r.code.lower()}) | {r.severity} | {cell(r.title)} |" for r in by_code]
+        return "\n".join([*head, *rows]) + "\n"
     rows = [
         f"## {title}",
         "",
         "| code | severity | what is wrong | fix | how it is known |",
         "| --- | --- | --- | --- | --- |",
     ]
-    rows += [
-        f"| {r.code} | {r.severity} | {cell(r.title)} | {cell(r.remedy)} | {cell(r.source)} |"
-        for r in sorted(rules, key=lambda r: r.code)
-    ]
+    rows += [f"| {r.code} | {r.severity} | {cell(r.title)} | {cell(r.remedy)} | {cell(r.source)} |" for r in by_code]
     return "\n".join(rows) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
 
 import msgspec
 from msgspec.structs import fields, force_setattr
@@ -125,6 +125,8 @@ def _quoted(data: Any) -> Any:
 
 class Words(Record):
     """What a command line says, as it was typed: each field is a flag (:mod:`trainwright.cli.flags`)."""
+
+    bare: ClassVar[str] = ""  # the field that takes words without a flag, any number of them
 
 
 def check(kind: Any, value: Any) -> Any:

@@ -39,7 +39,7 @@ class EstimatorDocument(Record):
     warnings: int
     notes: int
     strict: bool = Field(description="warnings count as errors for the exit code")
-    exit_code: Literal[0, 2]
+    exit_code: Literal[0, 1]
     figures: Figures
     format: Literal["python", "request", "cli", "hyperparameters"] | None = Field(description="null: checks only")
     generated: dict[str, Any] = Field(
@@ -140,7 +140,7 @@ def estimate(
         warnings=checked.warnings,
         notes=checked.notes,
         strict=strict,
-        exit_code=checked.exit_code,
+        exit_code=findings.FOUND if checked.exit_code else 0,
         figures=figures(next(reversed(jobs.values()))),
         format=form,  # type: ignore[arg-type]
         generated=generated,

@@ -122,7 +122,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         list(code.called("parse_args"))
     )
     for argument in arguments:
-        yield from _one(argument, given)
+        yield from _one(code, argument, given)
     yield from _dataclass_arguments(code, given)
     main = next((c for c in code.called("hydra.main")), None)
     if main is not None:
@@ -164,7 +164,7 @@ def _argument(call: Call) -> Argument | None:
     )
 
 
-def _one(argument: Argument, given: dict[str, object]) -> Iterator[Finding]:
+def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Iterator[Finding]:
     call = argument.call
     shown = next((f"--{n}" for n in argument.names if len(n) > 1), argument.names[0])
     kind = call.given("type")
@@ -174,9 +174,9 @@ def _one(argument: Argument, given: dict[str, object]) -> Iterator[Finding]:
         yield at(BOOL, call, f"{shown} False is True")
     if name in ("list", "dict", "tuple", "set") and call.given("nargs") is None:
         default = call.given("default")
-        from_job = default is not None and "environ" in ast.unparse(default)
+        computed = default is not None and not isinstance(default, ast.Constant | ast.List | ast.Tuple | ast.Dict)
         # With a default from the environment nobody passes it: it works until somebody does.
-        if in_job is not None or not from_job:
+        if in_job is not None or not computed:
             yield at(LETTERS, call, f"{shown} with type={name}", severity=None if in_job is not None else "warning")
     if argument.bare and in_job is not None:
         yield at(FLAG, call, f"the job passes --{in_job} {given[in_job]}, but it takes no value", severity="error")
@@ -190,10 +190,24 @@ def _one(argument: Argument, given: dict[str, object]) -> Iterator[Finding]:
     textual = name == "str" and call.given("choices") is None
     if (kind is not None and not textual) or call.given("action") is not None or not isinstance(default, ast.Constant):
         return
-    if type(default.value) in (int, float):
+    if type(default.value) in (int, float) and not _converted(code, argument):
         severity: Severity | None = "error" if in_job is not None else None
         what = "type=str" if textual else "no type"
         yield at(UNTYPED, call, f"{shown} has {what} and the default {default.value!r}", severity=severity)
+
+
+def _converted(code: ScriptFacts, argument: Argument) -> bool:
+    """Return whether the script makes a number of an argument wherever it uses it: ``float(args.lr)``."""
+    names = {name.replace("-", "_") for name in argument.names}
+    uses = [
+        module.parents.get(node)
+        for module in code.modules
+        for node in module.nodes
+        if isinstance(node, ast.Attribute) and node.attr in names and isinstance(node.ctx, ast.Load)
+    ]
+    return bool(uses) and all(
+        isinstance(use, ast.Call) and isinstance(use.func, ast.Name) and use.func.id in ("int", "float") for use in uses
+    )
 
 
 def _value(call: Call, shown: str, value: object) -> Iterator[Finding]:

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from trainwright.preflight.events import Reach
+from trainwright.preflight.events import Guard, Reach
 from trainwright.preflight.values import IDENTITY, Marks, Value, unknown
 
 _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
@@ -46,6 +46,14 @@ def kind_of(tags: Marks, side: bool) -> Reach:
     if {"several", "single"} & tags:
         return "world"
     return "flag" if "flag" in tags else "other"
+
+
+def returned(value: Value, guards: tuple[Guard, ...]) -> Value:
+    """Return a function's result with what the condition around it says: ``if rank == 0: return True``."""
+    tag = {"one": "zero:rank", "host": "zero:local"}.get(guards[-1].kind) if guards else None
+    if tag is None or not isinstance(value.single(), bool):
+        return value
+    return value.with_tags(tag if value.single() else _OPPOSITE[tag])
 
 
 def as_test(value: Value) -> Value:

@@ -223,6 +223,8 @@ class Evaluator(Calls):
         elif "rank" in left.tags and isinstance(node.op, ast.FloorDiv):
             identity = frozenset({"host_rank"})
         flows = (left.tags | right.tags) & (FLOWS | {"world", "gpus", "loss"})
+        if isinstance(node.op, ast.Mod) and isinstance(one, str) and one.startswith("%"):
+            return joined_path([right, left])  # "%s/model" % folder
         if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):
             return path_join([left, right]) if isinstance(node.op, ast.Div) else joined_path([left, right])
         return Value(tags=flows | identity)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from trainwright.preflight.conditions import as_test, kind_of
+from trainwright.preflight.conditions import as_test, kind_of, returned
 from trainwright.preflight.evaluate import Evaluator
 from trainwright.preflight.events import Event, Guard, JobStart
 from trainwright.preflight.known import said
@@ -167,7 +167,8 @@ class Interpreter(Evaluator):
                 return self._try(node, scope)
             case ast.Return():
                 if self.returned:
-                    self.returned[-1].append(self.value(node.value, scope) if node.value else constant(None))
+                    value = self.value(node.value, scope) if node.value else constant(None)
+                    self.returned[-1].append(returned(value, self.guards))
                 return True
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 scope.names[node.name] = self._define(node, scope)

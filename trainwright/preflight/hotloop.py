@@ -68,7 +68,9 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     for call in code.calls:
         for keyword in call.node.keywords:
             if keyword.arg in EACH and isinstance(keyword.value, ast.Constant) and keyword.value.value == 1:
-                yield at(EVERY_STEP, call, f"{keyword.arg}=1")
+                # To log at every step is slow, but a choice; to save or evaluate is most likely none.
+                logs: Severity | None = "note" if "log" in keyword.arg and not code.xla else None
+                yield at(EVERY_STEP, call, f"{keyword.arg}=1", severity=logs)
         if call.last == "set_detect_anomaly" and call.constant("mode", 0) is True and not _chosen(call):
             yield at(ANOMALY, call, "torch.autograd.set_detect_anomaly(True)")
         if call.last in ("detect_anomaly", "emit_nvtx") and "autograd" in call.name and not _chosen(call):

@@ -351,7 +351,8 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     if name == "prepare":
         return _prepared(event)
     if name in ("format", "joinpath", "with_suffix", "with_name") or (name == "join" and base.constants):
-        return joined_path([base, *event.args, *event.keywords.values()])
+        given = [*event.args, *event.keywords.values()]
+        return joined_path([*given, base] if str(base.single()).startswith("{") else [base, *given])
     if name == "index" and "hosts" in base.tags:
         return unknown("host_rank", *(("rank",) if calls.launch.per_host == 1 else ()))
     if name == "get" and base.name == "os.environ":

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from trainwright.core import findings
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
-from trainwright.core.findings import Finding, FindingsDocument, Rule
+from trainwright.core.findings import Finding, FindingsDocument, Rule, Silenced, Unread
+from trainwright.core.records import parse_record
 from trainwright.preflight import (
     amp,
     arguments,
+    baseline,
     collectives,
     data,
     devices,
@@ -29,8 +34,10 @@ from trainwright.preflight import (
     tensorflow,
     xla,
 )
-from trainwright.preflight.reader import Script, read_script
+from trainwright.preflight.notebooks import CellCode
+from trainwright.preflight.reader import Module, Script
 from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.subjects import NamedScript, subjects
 from trainwright.sagemaker.job import Job, load_job
 
 FAMILIES = (
@@ -43,6 +50,8 @@ RULES: tuple[Rule, ...] = (
     *(rule for family in FAMILIES for rule in family.RULES),
 )
 CODES = findings.table(RULES)
+# What holds in a job's container; the code of a notebook itself runs where its folders stay.
+IN_CONTAINERS = {"TW142", "TW144", "TW145"}
 
 
 @contextmanager
@@ -58,43 +67,118 @@ def _room_for_depth() -> Iterator[None]:
 
 def examine(script: Script, job: Job | None = None, *, subject: str = "", strict: bool = False) -> FindingsDocument:
     """Check a parsed script against every rule."""
-    facts = ScriptFacts(script, job)
-    found: list[Finding] = list(script.findings)
-    with _room_for_depth():
-        for family in FAMILIES:
-            found += family.check(facts)
-    kept, silenced = suppressions.silence(script.modules, found, sorted(CODES))
+    name = subject or (script.files[0] if script.files else "nothing")
+    return _checked([NamedScript(name, script, {each: each for each in script.files})], lambda _: job, strict=strict)
+
+
+def _checked(
+    scripts: Sequence[NamedScript],
+    job_of: Callable[[NamedScript], Job | None],
+    unread: Sequence[Unread] = (),
+    *,
+    accepted: Path | None = None,
+    renewed: bool = False,
+    strict: bool = False,
+) -> FindingsDocument:
+    """Check scripts against every rule; what they share is reported once."""
+    found: list[Finding] = []
+    files: dict[str, None] = {}
+    modules: dict[str, Module] = {}
+    facts: dict[str, Any] = {}
+    for each in scripts:
+        known = ScriptFacts(each.script, job_of(each))
+        raw = list(each.script.findings)
+        with _room_for_depth():
+            for family in FAMILIES:
+                raw += family.check(known)
+        if each.notebook and not each.cells[each.names[each.script.files[0]]].name:
+            raw = [finding for finding in raw if finding.code not in IN_CONTAINERS]
+        found += [findings.moved(f, each.names.get(f.path, f.path), f.line) for f in raw]
+        files |= dict.fromkeys(each.names[name] for name in each.script.files)
+        for module in each.script.modules:
+            modules.setdefault(each.names[module.name], replace(module, name=each.names[module.name]))
+        facts[each.shown] = known.summary()
+    kept, silenced = suppressions.silence(list(modules.values()), list(dict.fromkeys(found)), sorted(CODES))
+    cells = {name: (each.notebook, code) for each in scripts for name, code in each.cells.items()}
+    names = list(dict.fromkeys(cells[name][0] if name in cells else name for name in files))
+    new = list(dict.fromkeys(_in_notebook(finding, cells) for finding in kept))
+    compared = baseline.compare(new, names, accepted, renewed=renewed)
     return findings.document(
-        subject or (script.files[0] if script.files else "nothing"),
-        script.files,
-        facts.summary(),
-        list(dict.fromkeys(kept)),
-        silenced,
+        scripts[0].shown if len(scripts) == 1 else f"{len(scripts)} scripts",
+        names,
+        facts[scripts[0].shown] if len(scripts) == 1 else facts,
+        compared.new,
+        [_silenced(each, cells) for each in silenced],
+        unread=unread,
+        known=compared.known,
+        gone=compared.gone,
         strict=strict,
     )
 
 
+def _silenced(kept: Silenced, cells: Mapping[str, tuple[str, CellCode]]) -> Silenced:
+    """Return a silenced finding at its line in the notebook's file."""
+    if kept.path not in cells:
+        return kept
+    notebook, code = cells[kept.path]
+    line = code.places[kept.line - 1][0] if kept.line else None
+    return Silenced(code=kept.code, path=notebook, line=line, reason=kept.reason)
+
+
+def _in_notebook(finding: Finding, cells: Mapping[str, tuple[str, CellCode]]) -> Finding:
+    """Return a finding in a notebook at its line in the notebook's file; others as they are."""
+    if finding.path not in cells:
+        return finding
+    notebook, code = cells[finding.path]
+    place = code.places[finding.line - 1] if finding.line and finding.line <= len(code.places) else None
+    where = f"cell {place[1]}, line {place[2]}" if place else ""
+    named = ": ".join(part for part in (where, code.name) if part)
+    return findings.moved(finding, notebook, place[0] if place else None, named)
+
+
 def preflight(
-    entry_point: str, source_dir: str | None = None, job_file: str | None = None, *, strict: bool = False
+    paths: Sequence[str],
+    source_dir: str | None = None,
+    job_file: str | None = None,
+    *,
+    accepted: Path | None = None,
+    renewed: bool = False,
+    only_training: bool = False,
+    strict: bool = False,
 ) -> FindingsDocument:
-    """Check a training script without running it.
+    """Check training scripts without running them.
 
     Args:
-        entry_point: the script, as for an estimator; if empty, the job file names it.
+        paths: scripts, notebooks, shell scripts and folders, also relative to ``source_dir``; if there are none, the
+            job file names the script.
         source_dir: the folder that is uploaded with the job.
         job_file: the job file; it names the launcher, instances and hyperparameters.
+        accepted: the file of the baseline.
+        renewed: write that file from today's findings.
+        only_training: leave out scripts that do not train.
         strict: warnings count as errors.
 
     Raises:
-        RequestError: a file is missing, or the job file is invalid.
+        RequestError: a path does not exist, nothing can be read, or the job file or the baseline is invalid.
     """
     job = load_job(Path(job_file)) if job_file else None
     if job is not None and job_file is not None:
         beside = Path(job_file).parent
         source_dir = source_dir or (str(beside / job.source_dir) if job.source_dir else None)
-        if not entry_point and job.entry_point:
-            entry_point = job.entry_point if source_dir else str(beside / job.entry_point)
-    if not entry_point:
-        raise RequestError("the script to check is missing", remedy="./invoke preflight --entry-point train.py")
-    script = read_script(Path(entry_point), Path(source_dir) if source_dir else None)
-    return examine(script, job, subject=entry_point, strict=strict)
+        if not paths and job.entry_point:
+            paths = [job.entry_point if source_dir else str(beside / job.entry_point)]
+    if not paths:
+        raise RequestError("the script to check is missing", remedy="./invoke preflight train.py")
+    named = subjects(paths, source_dir, only_training=only_training)
+
+    def job_of(each: NamedScript) -> Job | None:
+        """The job, started as the shell script starts it if the job itself starts one process."""
+        if job is None or each.started is None or not each.started.distribution or job.distribution:
+            return job
+        data = read_yaml(Path(str(job_file)))
+        return parse_record(
+            Job, {**data, "distribution": {each.started.distribution: {"enabled": True}}}, str(job_file)
+        )
+
+    unread = [Unread(path=path, reason=why.message) for path, why in named.unread.items()]
+    return _checked(named.found, job_of, unread, accepted=accepted, renewed=renewed, strict=strict)

@@ -7,12 +7,12 @@ import io
 import sys
 import tokenize
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from trainwright.core.errors import RequestError
+from trainwright.core.data_files import read_bytes
 from trainwright.core.findings import Finding, Rule
 from trainwright.sagemaker.toolkit import TOOLKIT
 
@@ -32,6 +32,7 @@ RELATIVE_IMPORT = Rule(
 )
 RULES = (UNREADABLE, RELATIVE_IMPORT)
 MOST_FILES = 200
+UNREAD = "A script is a regular file of at most 20 MB that you may read: ls -ld shows its permissions."
 DEEPEST = 400
 # Syntax newer than this interpreter is rejected as well, so the finding names the version.
 _VERSION = ".".join(map(str, sys.version_info[:2]))
@@ -180,58 +181,102 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
             yield value
 
 
-def read_script(entry_point: Path, source_dir: Path | None = None) -> Script:
-    """Read a training script and, transitively, the files in its own folder that it imports.
+class Reader:
+    """Reads scripts and what they import, each file once.
 
     Args:
-        entry_point: the script; relative to ``source_dir`` if that is given, as in the SDK.
-        source_dir: the folder that is uploaded with the job; by default the script's own.
-
-    Raises:
-        RequestError: a file or folder is missing, or the entry point is not a Python file.
+        written: code that is not on the disk (a notebook's), by the path that it would have.
     """
-    if source_dir is not None and not source_dir.is_dir():
-        raise RequestError(f"--source-dir {source_dir}: no such folder", remedy="Name the folder of the script.")
-    entry = entry_point
-    if source_dir is not None and not entry.is_absolute() and (source_dir / entry).is_file():
-        entry = source_dir / entry
-    if not entry.is_file():
-        scripts = sorted(p.name for p in entry.parent.glob("*.py")) if entry.parent.is_dir() else []
-        raise RequestError(
-            f"--entry-point {entry_point}: no such file",
-            remedy=f"The folder contains {', '.join(scripts[:8])}." if scripts else "Name the training script.",
-        )
-    if entry.suffix != ".py":
-        raise RequestError(
-            f"--entry-point {entry_point}: not a Python file", remedy="Name the Python script that it starts."
-        )
-    root = (source_dir or entry.parent).resolve()
-    entry = entry.resolve()
-    modules: list[Module] = []
-    findings: list[Finding] = []
-    files: list[str] = []
-    waiting, seen = {entry: True}, {entry}
-    while waiting and len(files) < MOST_FILES:
-        # Unconditional imports come first, so that a file imported both ways counts as certain.
-        path = next((p for p, certain in waiting.items() if certain), next(iter(waiting)))
-        certain = waiting.pop(path)
-        name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
-        files.append(name)
-        parsed = parse_module(path, name, path.read_bytes(), certain=certain)
-        if isinstance(parsed, Finding):
-            findings.append(parsed)
-            continue
-        modules.append(parsed)
-        if path == entry:
-            findings += _relative_imports(parsed)
+
+    def __init__(self, written: Mapping[Path, str] | None = None) -> None:
+        self.written = dict(written or {})
+        self._parsed: dict[tuple[Path, str], Module | Finding] = {}
+
+    def module(self, path: Path, name: str, *, certain: bool = True) -> Module | Finding:
+        """Return a file as a syntax tree, or the finding that it cannot be parsed.
+
+        Raises:
+            RequestError: it cannot be read.
+        """
+        key = path, name
+        if key not in self._parsed:
+            text = self.written[path] if path in self.written else read_bytes(path, remedy=UNREAD)
+            self._parsed[key] = parse_module(path, name, text)
+        found = self._parsed[key]
+        return replace(found, certain=certain) if isinstance(found, Module) and not certain else found
+
+    def imported(self, module: Module, roots: list[Path]) -> Iterator[tuple[ast.AST, Path]]:
+        """Yield the files below ``roots`` that a module imports, with the import node, in source order."""
+        for node in module.imports:
+            if isinstance(node, ast.Import):
+                for name in node.names:
+                    yield from ((node, path) for path in self._find(name.name, roots))
+                continue
+            bases = roots
+            if node.level:
+                folder = module.path.parent
+                for _ in range(node.level - 1):
+                    folder = folder.parent
+                bases = [folder] if any(folder.is_relative_to(root) for root in roots) else []
+            if node.module:
+                yield from ((node, path) for path in self._find(node.module, bases))
+            for name in node.names:
+                dotted = f"{node.module}.{name.name}" if node.module else name.name
+                yield from ((node, path) for path in self._find(dotted, bases))
+
+    def script(self, entry: Path, root: Path) -> Script:
+        """Read a script and, transitively, what it imports from its folder and from ``root``.
+
+        Raises:
+            RequestError: a file cannot be read.
+        """
+        modules: list[Module] = []
+        findings: list[Finding] = []
+        files: list[str] = []
+        waiting, seen = {entry: True}, {entry}
         # The script's own folder is on the path first, then the folder of the job (PYTHONPATH).
         roots = list(dict.fromkeys((entry.parent, root)))
-        for node, found in _imported(parsed, roots):
-            always = certain and isinstance(parsed.parents.get(node), ast.Module)
-            if found not in seen or (always and found in waiting):
-                seen.add(found)
-                waiting[found] = always
-    return Script(tuple(modules), tuple(findings), tuple(files), bool(waiting))
+        while waiting and len(files) < MOST_FILES:
+            # Unconditional imports come first, so that a file imported both ways counts as certain.
+            path = next((p for p, certain in waiting.items() if certain), next(iter(waiting)))
+            certain = waiting.pop(path)
+            name = path.relative_to(root).as_posix() if path.is_relative_to(root) else path.name
+            files.append(name)
+            parsed = self.module(path, name, certain=certain)
+            if isinstance(parsed, Finding):
+                findings.append(parsed)
+                continue
+            modules.append(parsed)
+            if path == entry:
+                findings += _relative_imports(parsed)
+            for node, found in self.imported(parsed, roots):
+                always = certain and isinstance(parsed.parents.get(node), ast.Module)
+                if found not in seen or (always and found in waiting):
+                    seen.add(found)
+                    waiting[found] = always
+        return Script(tuple(modules), tuple(findings), tuple(files), bool(waiting))
+
+    def _is_file(self, path: Path) -> bool:
+        """Return whether a path is a file; a name too long for the file system is not."""
+        try:
+            return path in self.written or path.is_file()
+        except OSError:
+            return False
+
+    def _find(self, dotted: str, roots: list[Path]) -> Iterator[Path]:
+        """Yield the file of a module and the ``__init__`` files of its packages, if they are below a root."""
+        parts = dotted.split(".")
+        for root in roots:
+            whole = root.joinpath(*parts)
+            found = [p for p in (whole.with_name(whole.name + ".py"), whole / "__init__.py") if self._is_file(p)]
+            if not found:
+                continue
+            for depth in range(1, len(parts)):
+                package = root.joinpath(*parts[:depth]) / "__init__.py"
+                if self._is_file(package):
+                    yield package.resolve()
+            yield found[0].resolve()
+            return
 
 
 def _relative_imports(entry: Module) -> Iterator[Finding]:
@@ -241,47 +286,3 @@ def _relative_imports(entry: Module) -> Iterator[Finding]:
             yield RELATIVE_IMPORT.finding(
                 f"`from {what} import …` fails in a script: it has no parent package", path=entry.name, line=node.lineno
             )
-
-
-def _imported(module: Module, roots: list[Path]) -> Iterator[tuple[ast.AST, Path]]:
-    """Yield the files below ``roots`` that a module imports, with the import node, in source order."""
-    for node in module.nodes:
-        if isinstance(node, ast.Import):
-            for name in node.names:
-                yield from ((node, path) for path in _find(name.name, roots))
-        elif isinstance(node, ast.ImportFrom):
-            bases = roots
-            if node.level:
-                folder = module.path.parent
-                for _ in range(node.level - 1):
-                    folder = folder.parent
-                bases = [folder] if any(folder.is_relative_to(root) for root in roots) else []
-            if node.module:
-                yield from ((node, path) for path in _find(node.module, bases))
-            for name in node.names:
-                dotted = f"{node.module}.{name.name}" if node.module else name.name
-                yield from ((node, path) for path in _find(dotted, bases))
-
-
-def _is_file(path: Path) -> bool:
-    """Return whether a path is a file; a name too long for the file system is not."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
-
-
-def _find(dotted: str, roots: list[Path]) -> Iterator[Path]:
-    """Yield the file of a module and the ``__init__`` files of its packages, if they are below a root."""
-    parts = dotted.split(".")
-    for root in roots:
-        whole = root.joinpath(*parts)
-        found = [p for p in (whole.with_name(whole.name + ".py"), whole / "__init__.py") if _is_file(p)]
-        if not found:
-            continue
-        for depth in range(1, len(parts)):
-            package = root.joinpath(*parts[:depth]) / "__init__.py"
-            if package.is_file():
-                yield package.resolve()
-        yield found[0].resolve()
-        return

@@ -138,7 +138,7 @@ def saves(code: ScriptFacts) -> list[Save]:
             found.append(Save(event, event.arg("filepath", 0), whole=True))
         elif event.last in ("MonitoredTrainingSession", "Estimator") and code.imports("tensorflow") is not None:
             path = event.arg("checkpoint_dir") or event.arg("model_dir")
-            found += [Save(event, path, whole=True)] if path is not None else []
+            found += [] if path is None or " if " in ast.unparse(event.node) else [Save(event, path, whole=True)]
         elif event.last == "CheckpointManager":
             found.append(Save(event, event.arg("directory", 1), whole=True))
     return found
@@ -286,7 +286,8 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             yield _at(READ_ONLY, event, f"`{text}`")
         elif where <= LOST and "flag" not in save.path.tags and not code.mentions("chdir") and save.whole:
             later = [s for s in written if s.event.order > event.order]
-            if where == {"tmp"} and (_copied(code, event) or any({"model"} & roots(s.path) for s in later)):
+            passed_on = _copied(code, event) or _read_again(code, save)
+            if where == {"tmp"} and (passed_on or any({"model"} & roots(s.path) for s in later)):
                 continue
             if where == {"relative"} and _variable(save.path):
                 continue
@@ -303,6 +304,14 @@ def _copied(code: ScriptFacts, event: Event) -> bool:
     """Return whether something is copied or uploaded afterwards."""
     later = ("copy", "copytree", "copyfile", "move", "upload_file", "upload", "run", "system", "check_call", "copy2")
     return any(e.order > event.order for e in code.ran(*later))
+
+
+def _read_again(code: ScriptFacts, save: Save) -> bool:
+    """Return whether the script itself reads what it saved: it was only put aside."""
+    known = save.path.constants if save.path is not None else None
+    readers = code.ran("from_pretrained", "load", "load_model", "load_file", "load_state_dict", "run", "Popen")
+    read = [value for e in readers if e.order > save.event.order for value in (*e.args, *e.keywords.values())]
+    return any(value is save.path or (known is not None and value.constants == known) for value in read)
 
 
 def _folder(code: ScriptFacts) -> str:

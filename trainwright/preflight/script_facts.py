@@ -33,6 +33,7 @@ MANAGERS = (
     "detectron2",
     "ray",
     "torchtitan",
+    "torchtune",
     "trl",
     "sentence_transformers",
     "setfit",

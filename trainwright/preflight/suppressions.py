@@ -39,6 +39,11 @@ class Suppression:
     lines: range
     codes: tuple[str, ...]
     reason: str
+    alone: bool
+
+    def covers(self, finding: Finding) -> bool:
+        """Whether a finding of this file is on these lines; one without a line is that of any comment alone on its."""
+        return self.alone if finding.line is None else finding.line in self.lines
 
 
 def _statement(module: Module, line: int) -> range:
@@ -72,7 +77,7 @@ def _comments(module: Module) -> Iterator[Suppression]:
             while target < len(rows) and (not rows[target].strip() or rows[target].lstrip().startswith("#")):
                 target += 1
             target += 1
-        yield Suppression(module, line, _statement(module, target), codes, match["reason"].strip(" :-—"))
+        yield Suppression(module, line, _statement(module, target), codes, match["reason"].strip(" :-—"), alone)
 
 
 def silence(
@@ -97,7 +102,7 @@ def silence(
                 kept.append(NO_REASON.finding(message, path=module.name, line=suppression.line))
                 continue
             for code in suppression.codes:
-                matching = [f for f in kept if f.code == code and f.path == module.name and f.line in suppression.lines]
+                matching = [f for f in kept if (f.code, f.path) == (code, module.name) and suppression.covers(f)]
                 if not matching:
                     kept.append(UNUSED.finding(f"no {code} here", path=module.name, line=suppression.line))
                 for finding in matching:

@@ -153,7 +153,8 @@ class ScriptCode:
         """Return whether a condition depends on the rank alone: `step % 10 == 0 and rank == 0` does not."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
             return all(self.only_of_rank(value) for value in test.values)
-        return self.of_rank(test)
+        counts = [node.left for node in ast.walk(test) if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod)]
+        return self.of_rank(test) and all(RANK.search(ast.unparse(left)) for left in counts)
 
     def of_rank(self, test: ast.expr) -> bool:
         """Return whether a condition depends on the rank."""

@@ -74,7 +74,7 @@ class EstimatorFlags(PlanWords, JobWords, CatalogFlag, JsonFlag):
 
 @verb
 def estimator(flags: EstimatorFlags) -> None:
-    """Check a training job against its image, and write the code or request that starts it; exit code 2 for errors."""
+    """Check a training job against its image, and write the code or request that starts it; exit code 1 for errors."""
     from trainwright.core.owned import check_replaceable, write_atomically
     from trainwright.estimator import estimate
     from trainwright.estimator.estimate_text import estimator_text

@@ -26,7 +26,7 @@ NEEDS: dict[str, list[str]] = {
 # C0, 8-bit CSI, NUL, and a byte that is not UTF-8 as Python hands it on.
 CONTROLS = ("\x1b]0;", "\x9b", "\0", "\udcff", "\x7f")
 # 100 000 letters are a name of nothing, or of too long a file; or another fault comes first.
-REFUSED = (0, 2, 3, 4, 8)
+REFUSED = (0, 1, 2, 3, 4, 8)
 
 
 def flags() -> Iterator[tuple[str, str, Argument]]:
@@ -177,7 +177,19 @@ ROWS = (
     Try("diagnose log", 0, "unknown", files={"log": os.urandom(20_000)}),
     Try("diagnose log", 0, "CUDA", files={"log": "\x9b31m\u202eRuntimeError: CUDA out of memory.\n"}),
     Try("diagnose - --json", 0, files={}, stdin=b"\xff\xfe\x00RuntimeError\x9b: \x1b]0;x\x07\n"),
-    Try("preflight", 2, "--entry-point"),
+    Try("preflight", 2, "preflight train.py"),
+    Try("preflight nothing.py a.py", 2, "nothing.py: no such file", files={"a.py": ""}),
+    Try("preflight plan", 2, "plan: no such file"),
+    Try("preflight a.py --soure-dir x", 2, "--source-dir", files={"a.py": ""}),
+    Try(["preflight", "a\x9bb.py"], 2, "control character"),
+    Try(["preflight", ""], 2, "empty"),
+    Try(["preflight", "a" * 300 + ".py"], 2, "too long"),
+    Try("preflight folder", 2, "no training script", files={"folder": None}),
+    Try("preflight a.ipynb", 2, "a.ipynb", files={"a.ipynb": '{"cells":' * 40_000}),
+    Try("preflight a.ipynb", 2, "a.ipynb", files={"a.ipynb": b"\xff\xfe\x00"}),
+    Try("preflight a.ipynb", 0, files={"a.ipynb": '{"cells": [' + ", ".join(["{}"] * 50_000) + "]}"}),
+    Try("preflight a.py", 2, "no such file", files={"a.py": Link("/dev/zero")}),
+    Try("preflight a.sh", 2, "a.sh", files={"a.sh": "python " * 50_000}),
     Try("preflight --entry-point nothing.py", 2, "no such file"),
     Try("preflight --entry-point folder", 2, files={"folder": None}),
     Try("preflight --entry-point a.txt", 2, "Python", files={"a.txt": ""}),
@@ -185,10 +197,10 @@ ROWS = (
     Try(["preflight", "--entry-point", "a" * 300 + ".py"], 2, "too long"),
     Try("preflight --entry-point a.py", 0, files={"a.py": f"import {'a' * 5000}\nimport torch\n"}),
     Try("preflight --entry-point a.py", 0, files={"a.py": f"from {'.'.join(['a' * 200] * 30)} import b\n"}),
-    Try("preflight --entry-point a.py", 2, "TW100", files={"a.py": b"\xff\xfe\x00"}),
-    Try("preflight --entry-point a.py", 2, "TW100", files={"a.py": "x = " + "(" * 5000}),
-    Try("preflight --entry-point a.py", (0, 2), files={"a.py": "x = " + "-" * 20_000 + "1\n"}),
-    Try("preflight --entry-point a.py", (0, 2), files={"a.py": "import os\nos.environ['\x9b31m\u202e'] = 4\n"}),
+    Try("preflight --entry-point a.py", 1, "TW100", files={"a.py": b"\xff\xfe\x00"}),
+    Try("preflight --entry-point a.py", 1, "TW100", files={"a.py": "x = " + "(" * 5000}),
+    Try("preflight --entry-point a.py", (0, 1), files={"a.py": "x = " + "-" * 20_000 + "1\n"}),
+    Try("preflight --entry-point a.py", (0, 1), files={"a.py": "import os\nos.environ['\x9b31m\u202e'] = 4\n"}),
     Try("preflight --job job.yaml", 2, files={"job.yaml": Link("/dev/null")}),
     Try("list --catalog nothing", 2, "nothing"),
     Try("list --catalog file", 2, files={"file": ""}),

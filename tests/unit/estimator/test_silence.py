@@ -23,7 +23,7 @@ def checked(silence: dict[str, str], **changes: Any) -> EstimatorDocument:
 
 
 def test_an_accepted_finding_does_not_count_and_is_told():
-    assert checked({}).exit_code == 2
+    assert checked({}).exit_code == 1
     made = checked({"TW275": ALONE})
     assert (made.exit_code, made.warnings) == (0, 0)
     assert [(each.code, each.path, each.reason) for each in made.silenced] == [("TW275", "distribution", ALONE)]
@@ -55,7 +55,7 @@ def test_a_stale_or_wrong_silence_is_a_finding(silence, code, message):
     (finding,) = [each for each in made.findings if each.code != "TW275"]
     assert (finding.code, finding.path) == (code, f"silence.{next(iter(silence))}")
     assert message in finding.message
-    assert made.exit_code == 2
+    assert made.exit_code == 1
 
 
 def test_a_silence_without_a_reason_hides_nothing():

@@ -48,20 +48,20 @@ def test_a_plan_is_checked_without_image_and_engine(place):
     assert told["generated"] == {}
 
 
-def test_errors_end_with_2_and_nothing_is_generated(place):
+def test_errors_end_with_1_and_nothing_is_generated(place):
     wrong = JOB.replace("torch_distributed: {enabled: true}", "mpi: {enabled: true, process_per_host: 8}")
     (place / "job.yaml").write_text(wrong)
     done = run(place, "--job", "job.yaml", "--image", IMAGE, "--json")
-    assert done.returncode == 2
+    assert done.returncode == 1
     told = json.loads(done.stdout)
     assert [each["code"] for each in told["findings"] if each["severity"] == "error"] == ["TW200"]
     assert told["generated"] == {}
     # Nor is anything written into a file: `> start.py` stays empty, --output makes none.
     done = run(place, "--job", "job.yaml", "--image", IMAGE)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (1, "")
     assert "TW200" in done.stderr
     done = run(place, "--job", "job.yaml", "--image", IMAGE, "--output", "start.py")
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert not (place / "start.py").exists()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.training_scripts import LOOP, P4D, TORCHRUN, XLA_JOB, codes, findings, parser
 
 GOOD_DDP = """
@@ -117,3 +119,118 @@ def test_a_script_for_one_process_is_told_so_once():
 def test_a_finding_names_the_line():
     (found,) = [f for f in findings("import os\n\nos.environ['N'] = 4\n") if f.code == "TW160"]
     assert found.line == 3
+
+
+# ---- idioms of public scripts that were once reported ----------------------------------------------------------------
+
+ASIDE = """
+import os
+import torch
+from transformers import AutoModelForCausalLM, Trainer
+trainer = Trainer(model)
+trainer.train()
+folder = "/tmp/adapter"
+trainer.model.save_pretrained(folder)
+{then}
+"""
+
+
+def test_a_model_that_is_only_put_aside_is_not_lost():
+    """aws-samples/amazon-sagemaker-generativeai: adapters go to /tmp, and are merged from there."""
+    merged = "model = AutoModelForCausalLM.from_pretrained(folder)\nmodel.save_pretrained(args.output_dir)"
+    assert "TW142" not in codes(ASIDE.format(then=merged))
+    assert "TW142" in codes(ASIDE.format(then="AutoModelForCausalLM.from_pretrained('/opt/ml/input/data/model')"))
+
+
+def test_a_text_that_becomes_a_number_where_it_is_used_is_none():
+    """philschmid/huggingface-sagemaker-workshop-series: ``learning_rate=float(args.learning_rate)``."""
+    text = parser('"--learning-rate", type=str, default=5e-5')
+    assert "TW195" in codes(text)
+    assert "TW195" not in codes(f"{text}train(lr=float(args.learning_rate))\n")
+    assert "TW195" in codes(f"{text}train(lr=float(args.learning_rate))\nprint(args.learning_rate * 2)\n")
+
+
+def test_logs_at_every_step_are_a_choice_outside_of_xla():
+    def severity(argument: str, job: dict | None = None) -> list[str]:
+        return [f.severity for f in findings(f"a = TrainingArguments(out, {argument})\n", job) if f.code == "TW153"]
+
+    assert severity("logging_steps=1") == ["note"]
+    assert severity("logging_steps=1", XLA_JOB) == ["warning"]
+    assert severity("save_steps=1") == ["warning"]
+
+
+def test_a_list_that_the_container_gives_is_not_read_from_arguments():
+    """aws-samples/amazon-sagemaker-local-mode: ``--hosts``, ``type=list, default=env.hosts``."""
+    text = parser('"--hosts", type=list, default=env.hosts')
+    assert "TW192" not in codes(text)
+    assert "TW192" in codes(text, {"hyperparameters": {"hosts": "a"}})
+
+
+def test_an_estimator_that_saves_under_a_condition_does_not_save_in_every_process():
+    """aws/sagemaker-tensorflow-training-toolkit, benchmarks/horovod-resnet."""
+    text = """
+import tensorflow as tf
+import horovod.tensorflow as hvd
+hvd.init()
+config = {config}
+tf.estimator.Estimator(model_fn=f, model_dir=folder, config=tf.estimator.RunConfig(save_checkpoints_steps={steps}))
+"""
+    job = {"distribution": {"mpi": {"enabled": True, "processes_per_host": 8}}, "instance_type": P4D}
+    assert "TW141" in codes(text.format(config=1, steps=100), job)
+    assert "TW141" not in codes(text.format(config=1, steps="100 if hvd.rank() == 0 else None"), job)
+
+
+IS_FIRST = """
+import os
+import torch
+import torch.distributed as dist
+def is_first(number):
+    if number == 0:
+        return True
+    {then}
+dist.init_process_group("nccl")
+if {test}:
+    torch.save(model.state_dict(), "/opt/ml/model/m.pt")
+    {inside}
+"""
+
+
+@pytest.mark.parametrize("then", ["else:\n        return False", "return False"])
+def test_a_function_that_compares_the_rank_is_a_condition_on_the_rank(then):
+    """aws-samples/sagemaker-distributed-training-workshop, 1_data_parallel: ``is_main_process(rank)``."""
+
+    def found(test: str, inside: str = "pass") -> set[str]:
+        job = {"distribution": TORCHRUN, "instance_type": P4D}
+        return codes(IS_FIRST.format(then=then, test=test, inside=inside), job) & {"TW141", "TW128"}
+
+    assert found("is_first(int(os.environ['RANK']))") == set()
+    assert found("is_first(int(os.environ['RANK']))", "dist.barrier()") == {"TW128"}
+    assert found("is_first(epoch)") == {"TW141"}
+    assert found("not is_first(int(os.environ['RANK']))", "dist.barrier()") >= {"TW128"}
+
+
+@pytest.mark.parametrize("path", ["'{}/1'.format(os.environ['SM_MODEL_DIR'])", "'%s/1' % os.environ['SM_MODEL_DIR']"])
+def test_a_path_that_begins_with_a_value_leads_where_that_leads(path):
+    """aws-samples/sagemaker-distributed-training-digital-pathology-images: ``'{}/00000001'.format(folder)``."""
+    save = f"import os\nimport torch\ntorch.save(model.state_dict(), {path})\n"
+    assert "TW142" not in codes(save)
+    assert "TW142" in codes(save.replace("os.environ['SM_MODEL_DIR']", "'/tmp/x'"))
+
+
+def test_a_save_at_every_hundredth_step_is_not_at_every_step():
+    """aws-samples/sagemaker-distributed-training-workshop, 16_smp: ``if not steps % args.checkpoint_freq[0]``."""
+    text = """
+import torch
+import torch.distributed as dist
+steps, index = start(dist.get_rank())
+for data in loader:
+    loss = model(data)
+    loss.backward()
+    optimizer.step()
+    steps += 1
+    if {test}:
+        torch.save(model.state_dict(), "/opt/ml/model/m.pt")
+"""
+    assert "TW152" not in codes(text.format(test="not steps % args.frequency[0]"))
+    assert "TW152" in codes(text.format(test="dist.get_rank() == 0"))
+    assert "TW152" in codes(text.format(test="dist.get_rank() % 8 == 0"))

@@ -15,7 +15,7 @@ from tests.support.examples import some
 from tests.support.training_scripts import everything, write
 from trainwright.core.errors import RequestError
 from trainwright.preflight.preflight import examine, preflight
-from trainwright.preflight.reader import Module, parse_module, read_script
+from trainwright.preflight.reader import Module, Reader, parse_module
 
 STDLIB = sorted(Path(sysconfig.get_paths()["stdlib"]).glob("*.py"))
 
@@ -134,9 +134,9 @@ def test_real_python_stops_nothing(path):
 
 def test_a_syntax_error_is_a_finding_with_its_line(tmp_path):
     entry = write(tmp_path, train="import os\n\ndef f(:\n    pass\n")
-    found = preflight(str(entry))
-    assert [(f.code, f.line, f.path) for f in found.findings] == [("TW100", 3, "train.py")]
-    assert found.exit_code == 2
+    found = preflight([str(entry)])
+    assert [(f.code, f.line, f.path) for f in found.findings] == [("TW100", 3, str(entry))]
+    assert found.exit_code == 1
 
 
 def test_a_tree_that_is_too_deep_is_a_finding():
@@ -168,7 +168,7 @@ def test_imports_are_followed_inside_the_folder_alone(tmp_path):
         unused="os.environ['N'] = 4\n",
     )
     (tmp_path / "outside.py").write_text("")
-    script = read_script(entry, source)
+    script = Reader().script(entry, source)
     assert set(script.files) == {
         "train.py",
         "utils.py",
@@ -188,34 +188,36 @@ def test_imports_are_followed_inside_the_folder_alone(tmp_path):
 def test_what_an_imported_file_does_alone_is_no_matter(tmp_path):
     tool = "def options(p):\n    p.add_argument('data')\n\nif __name__ == '__main__':\n    p.add_argument('more')\n"
     entry = write(tmp_path, train="import tool\np.parse_args()\n", tool=tool)
-    assert preflight(str(entry)).findings == ()
+    assert preflight([str(entry)]).findings == ()
     entry.write_text("import tool\ntool.options(p)\np.parse_args()\n")
-    assert [(f.code, f.path, f.line) for f in preflight(str(entry)).findings] == [("TW196", "tool.py", 2)]
+    assert [(f.code, f.path, f.line) for f in preflight([str(entry)]).findings] == [
+        ("TW196", str(tmp_path / "tool.py"), 2)
+    ]
 
 
 def test_a_save_of_another_program_is_no_matter(tmp_path):
     text = "import torch\ndef save():\n    torch.save(s, 'x.pt')\ndef push():\n    save()\n"
     text += "if __name__ == '__main__':\n    push()\n"
     entry = write(tmp_path, train="import push_to_hub\n", push_to_hub=text)
-    assert preflight(str(entry)).findings == ()
-    assert [f.code for f in preflight(str(tmp_path / "push_to_hub.py")).findings] == ["TW142"]
+    assert preflight([str(entry)]).findings == ()
+    assert [f.code for f in preflight([str(tmp_path / "push_to_hub.py")]).findings] == ["TW142"]
 
 
 def test_files_that_import_each_other_end(tmp_path):
     entry = write(tmp_path, train="import other", other="import train")
-    assert read_script(entry).files == ("train.py", "other.py")
+    assert Reader().script(entry, tmp_path).files == ("train.py", "other.py")
 
 
 def test_the_entry_point_is_looked_for_in_the_source_folder(tmp_path):
-    write(tmp_path / "src", train="")
-    assert read_script(Path("train.py"), tmp_path / "src").files == ("train.py",)
+    entry = write(tmp_path / "src", train="")
+    assert preflight(["train.py"], str(tmp_path / "src")).files == (str(entry),)
 
 
 def test_a_relative_import_in_the_script_is_an_error(tmp_path):
     entry = write(tmp_path, train="from .utils import x\n", utils="x = 1\n")
-    assert [f.code for f in preflight(str(entry)).findings] == ["TW101"]
+    assert [f.code for f in preflight([str(entry)]).findings] == ["TW101"]
     entry.write_text("try:\n    from .utils import x\nexcept ImportError:\n    from utils import x\n")
-    assert preflight(str(entry)).findings == ()
+    assert preflight([str(entry)]).findings == ()
 
 
 @pytest.mark.parametrize("given_", ["missing.py", "train.sh", ""])
@@ -223,12 +225,12 @@ def test_what_is_no_script_is_refused(tmp_path, given_):
     write(tmp_path, train="")
     (tmp_path / "train.sh").write_text("echo")
     with pytest.raises(RequestError):
-        preflight(str(tmp_path / given_) if given_ else "")
+        preflight([str(tmp_path / given_)] if given_ else [])
 
 
 def test_the_script_is_never_run(tmp_path):
     entry = write(tmp_path, train="import helper\nopen('ran', 'w')\nraise SystemExit(1)\n", helper="open('ran', 'w')\n")
-    preflight(str(entry))
+    preflight([str(entry)])
     assert not list(tmp_path.glob("**/ran")) and not Path("ran").exists()
     assert "helper" not in sys.modules
     assert not list(tmp_path.glob("**/__pycache__"))
