@@ -21,8 +21,10 @@ def of_debian_s_libfabric(plan):
 
 
 def test_loader_finds_one(host, plugin):
+    # Since 1.17 it has two names, each a file of its own: a link would not be in the loader's cache.
     listed = host.check_output("ldconfig -p | sed -n 's/.*[[:space:]]libnccl-net[^ ]* .*=> //p'").split()
-    assert {host.check_output("readlink -f %s", path) for path in listed} == {plugin}
+    found = {host.check_output("readlink -f %s", path).rpartition("/")[0] for path in listed}
+    assert found == {plugin.rpartition("/")[0]}
 
 
 def test_nothing_is_missing(host, plugin):
