@@ -1,4 +1,7 @@
-"""One CUDA line in full, through the program: the main job of the README, with a compiler."""
+"""One CUDA line in full, through the program: the main job of the README, with a compiler, on Debian 13.
+
+NCCL's plugin is compiled from a stand-in for its release (``tests/twin/shapes/ofi-release``), which no registry has.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import image_tests
+from tests.twin.pack import tar_gz, tree
+from tests.twin.standins import SHAPES
 from trainwright.engine.engine import connect
 
 pytestmark = pytest.mark.cuda
@@ -17,16 +22,28 @@ FREE_GB = 30
 
 
 @pytest.fixture(scope="module")
-def built(program):
+def site(tmp_path_factory):
+    """A site file whose folder of archives has the stand-in; the lock of an archive without a checksum stays there."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "archives").mkdir()
+    name = "aws-ofi-nccl-1.21.1"
+    shape = tree(SHAPES / "ofi-release", {"VERSION": "1.21.1"})
+    tar_gz(folder / "archives" / f"{name}.tar.gz", name, shape)
+    (folder / "site.toml").write_text('artifact_mirror = "archives"\nlocks = "locks"\n')
+    return folder / "site.toml"
+
+
+@pytest.fixture(scope="module")
+def built(program, site):
     root = Path(connect(setup=False).data_root or "/")
     free = shutil.disk_usage(root if root.exists() else "/").free / 1e9
     if free < FREE_GB:
         pytest.skip(f"a CUDA image with its cache needs {FREE_GB} GB, {free:.0f} GB are free")
     if os.environ.get("TRAINWRIGHT_TEST_CUDA") == "never":
         pytest.skip("TRAINWRIGHT_TEST_CUDA=never")
-    done = program(
-        "build", "--framework", "pytorch", "--cuda", "cu124", "--with", "cuda-compiler", "--json", "--progress", "plain"
-    )
+    line = ("--framework", "pytorch", "--cuda", "cu130", "--version", "2.13.0")
+    more = ("--with", "cuda-compiler", "--site", str(site), "--json", "--progress", "plain")
+    done = program("build", *line, *more)
     assert done.code == 0, done.err[-4000:]
     return done.json
 
@@ -39,9 +56,10 @@ def test_cuda_is_in_the_image_once(built):
 
 def test_what_torch_was_built_with_is_what_the_plan_says(built):
     facts = built["probe"]["facts"]
-    assert facts["pytorch"]["cuda"] == "12.4"
-    assert facts["nccl"]["version"] == facts["pytorch"]["nccl"] == "2.21.5"
-    assert facts["cuda"]["version"] == "12.4"
+    assert facts["pytorch"]["cuda"] == "13.0"
+    assert facts["nccl"]["version"] == facts["pytorch"]["nccl"] == "2.29.7"
+    assert facts["cuda"]["version"] == "13.0"
+    assert facts["aws-ofi-nccl"]["version"] == "1.21.1"
 
 
 def test_smoke_is_all_green(built, program):
@@ -51,6 +69,6 @@ def test_smoke_is_all_green(built, program):
     assert done.json["failed"] == 0
     record = json.loads(Path(built["record"]).read_text())
     planned = [component["name"] for component in record["plan"]["components"]]
-    assert {"cuda", "cuda-compiler", "nccl", "rmm"} <= set(planned)
+    assert {"aws-ofi-nccl", "cuda", "cuda-compiler", "efa", "nccl", "openmpi", "rmm"} <= set(planned)
     assert image_tests.reported(rows) == image_tests.expected(planned)
     assert record["smoke"]["failed"] == 0

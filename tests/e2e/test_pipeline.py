@@ -186,7 +186,7 @@ def test_the_shared_stages_of_a_batch_are_those_of_its_images(source, aws, image
     assert shared
     stages = shared[0].variables["STAGES"]
     program("build", "--framework", "pytorch", "--cuda", "cpu", "--stages", stages, "--progress", "none")
-    done = program("build", "--framework", "pytorch", "--cuda", "cu132", "--stages", stages, "--json")
+    done = program("build", "--framework", "pytorch", "--cuda", "cu126", "--stages", stages, "--json")
     assert done.code == 0, done.err[-2000:]
     # Of another plan's steps none is built anew but the one that holds them together.
     assert done.json["steps"] - done.json["cached_steps"] <= 1

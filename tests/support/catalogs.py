@@ -61,10 +61,10 @@ def read_once() -> None:
     reading.read_yaml = functools.wraps(reading.read_yaml)(read_yaml)
 
 
-def packages_only() -> Catalog:
-    """PyTorch's lines that package registries alone can build; few, and each with a CUDA of its own."""
+def debian_lines() -> Catalog:
+    """PyTorch's lines on a Debian base; few, and each with a CUDA of its own."""
     whole = load_catalog()
-    lines = [entry for entry in whole.lines if entry.line.framework == "pytorch" and whole.from_packages(entry)]
+    lines = [e for e in whole.lines if e.line.framework == "pytorch" and e.line.base.kind == "debian"]
     return Catalog(lines, whole.components, whole.rules)
 
 

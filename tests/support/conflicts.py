@@ -6,14 +6,14 @@ import shlex
 
 import pytest
 
-from tests.support.catalogs import packages_only
+from tests.support.catalogs import debian_lines
 from trainwright.catalog.catalog import Catalog
 from trainwright.core.errors import Conflict
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request, make_request
 from trainwright.plan.resolve import resolve
 
-CATALOG = packages_only()
+CATALOG = debian_lines()
 
 
 def plan_of(*pins: str, catalog: Catalog = CATALOG, **words) -> Plan:

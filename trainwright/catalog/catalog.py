@@ -128,11 +128,33 @@ class Catalog:
 
     def from_packages(self, entry: Line) -> bool:
         """Whether an image line needs nothing but package registries: a Debian base and no archives."""
-        chosen = entry.line.components if entry.line.base.kind == "debian" else {}
+        return self.beside_packages(entry) == ()
+
+    def beside_packages(self, entry: Line) -> tuple[str, ...] | None:
+        """The components of an image line whose archives no package registry has; ``None`` if it has no such base."""
+        if entry.line.base.kind != "debian" or not entry.line.components:
+            return None
+        chosen = entry.line.components
         self.check_references(entry, chosen)
-        providers = [(self.components[name].component.providers[s.provider], s.version) for name, s in chosen.items()]
-        sources = [s for p, version in providers for s in p.sources_for(version, target_of(entry.line)) or ()]
-        return bool(chosen) and all(source.package for source in sources)
+        providers = [(n, self.components[n].component.providers[s.provider], s.version) for n, s in chosen.items()]
+        sources = [(n, s) for n, p, version in providers for s in p.sources_for(version, target_of(entry.line)) or ()]
+        return tuple(dict.fromkeys(name for name, source in sources if not source.package))
+
+    def can_do_without(self, names: Iterable[str], chosen: Mapping[str, tuple[str, str]]) -> bool:
+        """Whether an image needs some of its components: not its framework, and not what others require.
+
+        Args:
+            names: of these components.
+            chosen: provider and version of every component of the image.
+        """
+        gone = set(names)
+        known = {name: self.components[name].component for name in chosen}
+        offered = {each for name in gone for each in (name, *known[name].provides)}
+        needed = {*self.frameworks()}
+        for name in chosen.keys() - gone:
+            provider, version = chosen[name]
+            needed |= {*known[name].requires, *known[name].providers[provider].requires_for(version)}
+        return not offered & needed
 
     def template_folders(self) -> list[Path]:
         """The search path of templates; a user's components come first because they may replace shipped ones."""

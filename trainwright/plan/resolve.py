@@ -55,7 +55,7 @@ def resolve(
         return line.base.image or (base_image if line.base.kind == "debian" else None)
 
     def made(asked: Request, found: Draft, locks: Locks | None) -> Plan:
-        lock, others = _lock_of(found, locks), _others(asked, catalog, found)
+        lock, others = _lock_of(found, locks), [*_others(asked, catalog, found), *_elsewhere(asked, catalog, found)]
         return make_plan(asked, catalog, found, lock, image=base(found.line), notices=others)
 
     def attempt(other: Request) -> Plan | None:
@@ -210,3 +210,16 @@ def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
         return []
     named = ", ".join(sorted((v.partition("+")[0] for v in versions), key=version_key, reverse=True))
     return [f"{draft.line.framework} {draft.version} is the newest for {draft.line.cuda_tag}; --version takes {named}"]
+
+
+def _elsewhere(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
+    """A notice that the requested Python is the reason why an image is not made from packages."""
+    image = draft.line.base.image
+    if request.python is None or request.base is not None or image is None:
+        return []
+    own = {
+        each.line.python: each.line.base.os for each in catalog.lines_of(request.framework) if not each.line.base.image
+    }
+    named = " and ".join(f"{python} ({own[python]})" for python in sorted(own, key=version_key))
+    words = f"image lines that are made from packages have {named}" if own else "no image line is made from packages"
+    return [f"Python {request.python} comes with {image}; {words}"]

@@ -213,20 +213,43 @@ def _ask_registry(engine: Engine, image: str) -> str:
 
 
 def nearest_from_packages(plan: Plan, catalog: Catalog) -> str | None:
-    """The command for the nearest image line that needs only package registries, if any."""
+    """The command for the nearest image line that needs only package registries, perhaps without some of its
+    components, if any."""
 
-    def apart(line: ImageLine) -> tuple[bool, bool, int, list[int]]:
+    def apart(found: tuple[ImageLine, tuple[str, ...]]) -> tuple[bool, bool, int, list[int]]:
+        line, _ = found
         cuda, version = version_key(plan.cuda), version_key(plan.version)
         other = version_key(line.cuda)
         steps = abs(cuda[0] * 10 + cuda[1] - other[0] * 10 - other[1]) if cuda and other else 0
         versions = [abs(a - b) for a, b in zip(version, version_key(line.version), strict=False)]
         return line.framework != plan.framework, bool(cuda) != bool(other), steps, versions
 
-    lines = [entry.line for entry in catalog.lines if catalog.from_packages(entry)]
-    best = min(lines, key=apart, default=None)
-    if best is None:
+    lines = []
+    for entry in catalog.lines:
+        names = catalog.beside_packages(entry)
+        chosen = {name: (s.provider, s.version) for name, s in entry.line.components.items()}
+        if names is not None and catalog.can_do_without(names, chosen):
+            lines.append((entry.line, names))
+    if not lines:
         return None
-    return f"./invoke build --framework {best.framework} --cuda {best.cuda_tag} --version {best.version.split('+')[0]}"
+    best, names = min(lines, key=apart)
+    words = f"--framework {best.framework} --cuda {best.cuda_tag} --version {best.version.split('+')[0]}"
+    return f"./invoke build {words}{_without(names)}"
+
+
+def _without(names: Sequence[str]) -> str:
+    return f" --without {','.join(names)}" if names else ""
+
+
+def _without_archives(missing: list[tuple[Source, dict[str, str]]], inputs: Inputs) -> str | None:
+    """The request without what needs the missing archives, if nothing else is missing and the image can do without."""
+    names = list(dict.fromkeys(source.needed_by for source, _ in missing))
+    chosen = {c.name: (c.provider, c.version) for c in inputs.plan.components}
+    archives = all(source.kind == "archive" for source, _ in missing)
+    if not archives or not inputs.flags or not inputs.catalog.can_do_without(names, chosen):
+        return None
+    flags, _, gone = inputs.flags.partition(" --without ")
+    return f"./invoke build {flags}{_without(names)}" + (f",{gone}" if gone else "")
 
 
 def _failure(missing: list[tuple[Source, dict[str, str]]], inputs: Inputs) -> SourceError:
@@ -256,8 +279,11 @@ def _failure(missing: list[tuple[Source, dict[str, str]]], inputs: Inputs) -> So
     if "index" in by_kind:
         ways.append("Set an index that answers: index_url, extra_index_urls in trainwright.toml (docs/site.md).")
     offer = nearest_from_packages(inputs.plan, inputs.catalog)
+    if without := _without_archives(missing, inputs):
+        offer = without
+        ways.append(f"Or leave out what needs {'it' if len(missing) == 1 else 'them'}: {offer}")
     # With the site's own base image, the offer would need the same image.
-    if offer and "index" not in by_kind and not (inputs.site.base_image and "base image" in by_kind):
+    elif offer and "index" not in by_kind and not (inputs.site.base_image and "base image" in by_kind):
         ways.append(f"The nearest image line that needs only package registries: {offer}")
     ways.append("Build anyway with --skip-source-check: finished steps come from the cache.")
     return SourceError(

@@ -16,6 +16,14 @@ def test_efa_provider_is_built_in(host):
     assert "not found" not in linked
 
 
+def test_efa_is_among_the_providers(within, plan):
+    (efa,) = [c for c in plan["components"] if c["name"] == "efa"]
+    if efa["provider"] != "debian" or efa["version"].startswith("1."):
+        pytest.skip("fi_info of Debian 12 hides providers without a device; AWS's was not tried without one")
+    done = within(60, "fi_info -l")
+    assert "\nefa:\n" in f"\n{done.stdout}", done.stdout + done.stderr
+
+
 def test_verbs_know_efa(host):
     assert host.run("find / -xdev -name 'libefa-rdmav*.so'").stdout.strip(), "libibverbs finds no EFA driver"
     assert host.run("grep -rlx 'driver efa' /etc/libibverbs.d /usr/share/libibverbs.d 2>/dev/null").stdout.strip()

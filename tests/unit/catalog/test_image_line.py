@@ -280,4 +280,4 @@ def test_cuda_11_3_alone_means_the_newest_complete_line_and_says_that_there_are_
 def test_a_line_answers_to_the_cuda_version_that_aws_calls_it_by(catalog: Catalog) -> None:
     found = plan(catalog, cuda="cu133", version="2.13.0")
     assert (found.version, found.cuda, found.base.os) == ("2.13.0", "13.0", "amazonlinux-2023")
-    assert plan(catalog, cuda="cu130", version="2.13.0").base.os == "debian-12", "which needs packages alone"
+    assert plan(catalog, cuda="cu130", version="2.13.0").base.os == "debian-13", "which is made from packages"

@@ -24,7 +24,9 @@ RULES = {rule.name: rule for rule in CATALOG.rules.rules}
 SMP = {"smdistributed_modelparallel": None}
 SMDDP = {"smdistributed_dataparallel": None}
 JAMMY, NOBLE, AMAZON = {"os": "ubuntu-22.04"}, {"os": "ubuntu-24.04"}, {"os": "amazonlinux-2023"}
+TRIXIE = {"os": "debian-13"}
 PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "1.13.2")}
+ON_DEBIAN, LIBFABRIC_2 = {"aws_ofi_nccl": ("debian", "1.21.1")}, ("debian", "2.1.0")
 OLD, OF_INDEX = {"version": "1.13.1", "python": "3.9"}, {"pytorch": ("index", "1.13.1")}
 MPI = {"openmpi": ("efa", "4.1.7")}
 TF = {"framework": "tensorflow", "version": "2.18.0"}
@@ -112,6 +114,17 @@ def refused(of: Composition) -> set[str]:
         ("efa-1.33-noble", {**NOBLE, "efa": ("aws", "1.32.0")}, {**NOBLE, "efa": ("aws", "1.33.0")}),
         ("efa-bundles-plugin", {**PLUGIN, "efa": ("aws", "1.37.0")}, {**PLUGIN, "efa": ("aws", "1.38.0")}),
         ("efa-installer-plugin", {**PLUGIN, "efa": ("debian", "1.17.0")}, {**PLUGIN, "efa": ("aws", "1.38.0")}),
+        ("plugin-of-installer-s-libfabric", {**OWN, "efa": ("debian", "2.1.0")}, {**OWN, "efa": ("aws", "1.38.0")}),
+        ("plugin-of-debian-s-libfabric", {**ON_DEBIAN, "efa": ("aws", "1.50.0")}, {**ON_DEBIAN, "efa": LIBFABRIC_2}),
+        ("plugin-debian-12", {**ON_DEBIAN, "efa": ("debian", "1.17.0")}, {**ON_DEBIAN, "efa": LIBFABRIC_2}),
+        ("plugin-1.21-nccl", {**ON_DEBIAN, "nccl": "2.16.5"}, {**ON_DEBIAN, "nccl": "2.17.1"}),
+        ("plugin-1.21-nccl", {**ON_DEBIAN, "nccl": "2.16.5"}, {**OWN, "nccl": "2.16.5"}),
+        (
+            "openmpi-debian-13",
+            {**TRIXIE, "openmpi": ("debian", "4.1.4")},
+            {**TRIXIE, "openmpi": ("debian-source", "4.1.4")},
+        ),
+        ("openmpi-debian-13", {**TRIXIE, "openmpi": ("debian", "4.1.4")}, {"openmpi": ("debian", "4.1.4")}),
         ("efa-installer-mpi", {**MPI, "efa": ("debian", "1.17.0")}, {**MPI, "efa": ("aws", "1.38.0")}),
         ("plugin-1.13-libfabric", {**OWN, "efa": ("aws", "1.36.0")}, {**OWN, "efa": ("aws", "1.37.0")}),
     ],

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.catalogs import packages_only
+from tests.support.catalogs import debian_lines
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
 from trainwright.pipeline.images import choose
@@ -53,7 +53,7 @@ def test_a_framework_is_every_cuda_version_of_it_once():
 
 
 def test_a_pattern_is_every_line_that_fits():
-    expected = {(e.line.version, e.line.cuda) for e in packages_only().lines}
+    expected = {(e.line.version, e.line.cuda) for e in debian_lines().lines}
     assert {(i.plan.version, i.plan.cuda) for i in choose(DEBIAN, CATALOG, Site())} == expected
 
 
@@ -85,9 +85,11 @@ def image_of(cuda: str, catalog=CATALOG, **words: str) -> SharedImage:
 def test_debian_lines_share_what_no_framework_is_in():
     images = choose(DEBIAN, CATALOG, Site())
     assert len(images) == 8
-    (group,) = shared_groups(images, CATALOG)
-    assert group.images == tuple(image.name for image in images)
-    assert group.stages == ("base", "os", "tools", "toolchain", "wheels", "metis")
+    bookworm, trixie = shared_groups(images, CATALOG)
+    assert {*bookworm.images, *trixie.images} == {image.name for image in images}
+    assert {image.plan.base.os for image in images if image.name in trixie.images} == {"debian-13"}
+    assert bookworm.stages == ("base", "os", "tools", "toolchain", "wheels", "metis")
+    assert trixie.stages == ("base", "os", "tools", "toolchain", "wheels", "openmpi", "metis")
 
 
 def test_another_version_of_a_component_is_another_stage():

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.catalogs import packages_only
+from tests.support.catalogs import debian_lines
 from tests.support.conflicts import CATALOG, assert_offers_resolve, conflict_of, constraints, plan_of
 from tests.support.examples import some
 from trainwright.catalog.catalog import Catalog, load_catalog
@@ -248,7 +248,7 @@ def test_any_request_gives_a_sound_plan_or_the_smallest_reasons(words):
 @settings(deadline=None, max_examples=25)
 @given(words=st.fixed_dictionaries(WORDS))
 def test_same_request_same_answer_byte_for_byte(words):
-    again = packages_only()
+    again = debian_lines()
     first, second = outcome(words), None
     asked = {key: ",".join(value) or None if key in ("with_", "without") else value for key, value in words.items()}
     try:
@@ -262,11 +262,11 @@ def test_answers_do_not_depend_on_the_hash_seed():
     """Sets of words have another order in each process; what is printed must not follow it."""
     code = (
         "import json\n"
-        "from tests.support.catalogs import packages_only\n"
+        "from tests.support.catalogs import debian_lines\n"
         "from trainwright.core.errors import Failure\n"
         "from trainwright.plan.request import make_request\n"
         "from trainwright.plan.resolve import resolve\n"
-        "catalog = packages_only()\n"
+        "catalog = debian_lines()\n"
         "for words in ({'without': 'python'}, {'cuda': 'cu126', 'set_': ['nccl=2.21.5', 'metis=9']},\n"
         "              {'with_': 'smdistributed-modelparallel,efa'}, {'cuda': 'cu124', 'without': 'cuda,openmpi'}):\n"
         "    try:\n        resolve(make_request(framework='pytorch', **words), catalog)\n"

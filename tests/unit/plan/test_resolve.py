@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.catalogs import packages_only, write_hello
+from tests.support.catalogs import debian_lines, write_hello
 from tests.support.examples import some
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.image_line import Line, cuda_tag, version_key
@@ -22,7 +22,7 @@ from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 
 ALL = load_catalog()
-CATALOG = packages_only()
+CATALOG = debian_lines()
 LINES = {entry.line.cuda_tag: entry.line for entry in CATALOG.lines}
 
 
@@ -73,7 +73,7 @@ def test_every_python_package_has_one_owner(entry):
 
 def test_same_request_same_plan_byte_for_byte():
     first = plan_of(cuda="cu124").as_json()
-    second = plan_of(packages_only(), cuda="12.4", version="2.6").as_json()
+    second = plan_of(debian_lines(), cuda="12.4", version="2.6").as_json()
     assert json.dumps(first) == json.dumps(second)
 
 
@@ -246,3 +246,14 @@ def test_a_component_can_be_added_without_touching_python(copied):
     assert re.search(r"/mnt/apt-install [^&]*\bhello\b", text)
     assert 'io.trainwright.component.hello="2.10 (debian)"' in text
     assert any(e.component == "hello" and e.value == "2.10" for e in plan.expect)
+
+
+def test_a_python_that_packages_do_not_have_is_said_to_come_with_an_image():
+    """Debian 12 has Python 3.11, Debian 13 has 3.13; 3.12 is in neither."""
+    whole = load_catalog()
+    plan = resolve(make_request(framework="pytorch", python="3.12"), whole)
+    (said,) = [notice for notice in plan.notices if notice.startswith("Python 3.12 comes with ")]
+    assert said.endswith("have 3.11 (debian-12) and 3.13 (debian-13)")
+    for words in ({"python": "3.13"}, {"python": "3.12", "base": "nvidia"}):
+        plan = resolve(make_request(framework="pytorch", **words), whole)
+        assert not any(" comes with " in notice for notice in plan.notices)

@@ -35,7 +35,7 @@ def test_an_unproven_plan_says_so_and_locks_nothing():
     assert plan.unproven == ("pytorch 2.16.0",)
     assert plan.labels["io.trainwright.unproven"] == "pytorch 2.16.0"
     assert plan.flavour == "unproven"
-    assert all(tag.split(":")[1].startswith("2.16.0-cu132-py311-debian12-unproven") for tag in plan.tags)
+    assert all(tag.split(":")[1].startswith("2.16.0-cu132-py313-debian13-unproven") for tag in plan.tags)
     assert any("unproven" in notice for notice in plan.notices)
     assert any("no lock" in notice for notice in plan.notices)
     assert not any(s.package and "==" in s.package for c in plan.components for s in c.sources)

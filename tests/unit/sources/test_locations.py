@@ -130,15 +130,18 @@ def test_an_archive_of_the_folder_goes_into_the_context(plan, catalog, tmp_path,
 def test_a_line_with_archives_needs_more_than_package_registries(catalog, plan):
     needs = {entry.path: catalog.from_packages(entry) for entry in catalog.lines}
     made_here = {entry.path for entry in catalog.lines if entry.line.base.kind == "debian"}
-    # The line that the fixture gives an archive.
-    made_here = {path for path in made_here if path.parts[-3:-1] != ("pytorch", "cpu")}
+    # The line that the fixture gives an archive, and those with NCCL's plugin.
+    archived = {entry.path for entry in catalog.lines if "aws-ofi-nccl" in entry.line.components}
+    made_here = {path for path in made_here - archived if path.parts[-3:-1] != ("pytorch", "cpu")}
     assert {path for path, packages in needs.items() if packages} == made_here
-    offer = nearest_from_packages(plan, catalog)
-    assert offer is not None
-    assert "cpu" not in offer
-    assert offer.startswith("./invoke build --framework pytorch --cuda cu")
+    own = "./invoke build --framework pytorch --cuda cpu --version 2.13.0 --without metis"
+    assert nearest_from_packages(plan, catalog) == own
     near = plan.replace(cuda="12.3", version="2.5.0")
     assert nearest_from_packages(near, catalog) == "./invoke build --framework pytorch --cuda cu124 --version 2.6.0"
+    # An image can do without NCCL's plugin, which no package registry has.
+    newest = plan.replace(cuda="13.2", version="2.15.0")
+    words = "--framework pytorch --cuda cu132 --version 2.15.0 --without aws-ofi-nccl"
+    assert nearest_from_packages(newest, catalog) == f"./invoke build {words}"
 
 
 Fetch = Callable[..., subprocess.CompletedProcess[str]]

@@ -214,3 +214,33 @@ def test_the_engine_is_asked_for_a_base_image(monkeypatch):
     assert Registry.asked == ["good.example/base:1", "gone.example/base:1", "silent.example/base:1"]
     deleted = refused(plan_with(image="nvidia/cuda:11.2.1-base-ubuntu20.04"))
     assert "nvidia/cuda:11.2.2-base-ubuntu20.04" in deleted.remedy
+
+
+@pytest.mark.parametrize(
+    ("flags", "offered"),
+    [
+        ("--framework pytorch --cuda cpu", "--framework pytorch --cuda cpu --without metis"),
+        (
+            "--framework pytorch --cuda cpu --without efa --set mpi4py=4.1.2",
+            "--framework pytorch --cuda cpu --without metis,efa --set mpi4py=4.1.2",
+        ),
+    ],
+)
+def test_what_an_image_can_do_without_may_be_left_out(flags, offered):
+    plan = plan_with(f"{dead_url()}/t")
+    with pytest.raises(SourceError) as failed:
+        reachability.check_sources(gather(plan, CATALOG, Site(), flags=flags), ENGINE)
+    assert failed.value.details["offer"] == f"./invoke build {offered}"
+    assert f"Or leave out what needs it: ./invoke build {offered}" in failed.value.remedy
+    assert "artifact_mirror" in failed.value.remedy
+
+
+@pytest.mark.parametrize("name", ["openmpi", "pytorch"])
+def test_what_others_need_and_the_framework_stay(name):
+    plan = plan_with(f"{dead_url()}/t")
+    own = PlannedSource(file="other-1.0.tar.gz", sha256=SHA, url=f"{dead_url()}/o")
+    parts = tuple(c.replace(sources=(own,)) if c.name == name else c for c in plan.components)
+    plan = plan.replace(components=parts)
+    with pytest.raises(SourceError) as failed:
+        reachability.check_sources(gather(plan, CATALOG, Site(), flags="--framework pytorch --cuda cpu"), ENGINE)
+    assert "leave out" not in failed.value.remedy

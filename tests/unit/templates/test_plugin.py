@@ -10,6 +10,7 @@ import pytest
 
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import Conflict
+from trainwright.core.paths import templates_dir
 from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -27,6 +28,7 @@ UPSTREAM = {
     "1.5.0": ("v1.5.0-aws", True, "1.5.0aws"),
     "1.18.0": ("v1.18.0", True, "1.18.0"),
 }
+DEBIAN_13 = {"cu128": "2.9.1", "cu130": "2.13.0", "cu132": "2.15.0"}
 # The first headings of RELEASENOTES.md in the tag v1.1.3-aws.
 NOTES = """# AWS OFI NCCL Release notes
 
@@ -82,6 +84,113 @@ def test_the_plugin_that_hangs_is_named(installer, hangs):
 def test_no_line_has_the_plugin_that_hangs():
     chosen = [each.line.components.get("aws-ofi-nccl") for each in CATALOG.lines]
     assert "1.18.0" not in {each.version for each in chosen if each and each.provider != "base"}
+
+
+# ---- on Debian's libfabric -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cuda", DEBIAN_13)
+def test_lines_on_debian_13_have_it(cuda):
+    plan = resolve(make_request(framework="pytorch", cuda=cuda, version=DEBIAN_13[cuda]), CATALOG)
+    plugin = plan.component("aws-ofi-nccl")
+    assert plugin is not None and plugin.provider == "debian"
+    assert not any("TCP between hosts" in notice for notice in plan.notices)
+    without = make_request(framework="pytorch", cuda=cuda, version=DEBIAN_13[cuda], without="aws-ofi-nccl")
+    assert any("TCP between hosts" in notice for notice in resolve(without, CATALOG).notices)
+
+
+def test_the_bare_framework_is_the_newest_supported_line_with_it():
+    plan = resolve(make_request(framework="pytorch"), CATALOG)
+    newest = max((e.line for e in CATALOG.lines_of("pytorch") if e.line.status == "supported"), key=version_of)
+    assert (plan.version, plan.base.os, plan.python) == (newest.version, "debian-13", "3.13")
+    assert plan.component("aws-ofi-nccl")
+
+
+def version_of(line) -> list[int]:
+    return [int(part) for part in line.version.partition("+")[0].split(".")]
+
+
+def test_it_is_configured_as_upstream_s_checks_need_it():
+    """m4/check_pkg_cuda.m4 of v1.21.1 looks into lib64, for libcudart.so or libcudart_static.a; check_pkg_libfabric.m4
+    and check_pkg_hwloc.m4 put the include folder of a named place before the compiler's own, which breaks
+    ``#include_next`` if it is /usr/include."""
+    plan = resolve(make_request(framework="pytorch"), CATALOG)
+    (step,) = re.findall(r"RUN unpack aws-ofi-nccl.*?\n\n", render_dockerfile(plan, CATALOG), re.DOTALL)
+    for option in ("--with-cuda=/usr/local/cuda", "--enable-cudart-dynamic", "--enable-platform-aws"):
+        assert option in step
+    assert "--with-libfabric" not in step and "--with-hwloc" not in step
+    assert {"libfabric-dev", "libhwloc-dev"} <= set(plan.component("aws-ofi-nccl").system.build)
+
+
+REQUIREMENTS = {
+    "cu12": {
+        "cuda": "nvidia-cublas-cu12===12.8.4.1\nnvidia-cuda-runtime-cu12===12.8.90\nnvidia-cuda-nvrtc-cu12===12.8.93\n",
+        "aws-ofi-nccl": "nvidia-cuda-nvcc-cu12===12.8.93\n",
+    },
+    "cu13": {
+        "cuda": "cuda-toolkit===13.0.3.0\nnvidia-cuda-runtime===13.0.96\n",
+        "aws-ofi-nccl": "nvidia-cuda-crt===13.0.88\n",
+    },
+    "cu13 with the compiler": {
+        "cuda": "nvidia-cuda-runtime===13.0.96\n",
+        "cuda-compiler": "nvidia-cuda-cccl===13.0.85\nnvidia-cuda-crt===13.0.88\nnvidia-cuda-nvcc===13.0.88\n",
+    },
+}
+HEADERS = {
+    "cu12": {"nvidia-cuda-runtime-cu12===12.8.90", "nvidia-cuda-nvcc-cu12===12.8.93"},
+    "cu13": {"nvidia-cuda-runtime===13.0.96", "nvidia-cuda-crt===13.0.88"},
+    "cu13 with the compiler": {
+        "nvidia-cuda-runtime===13.0.96",
+        "nvidia-cuda-crt===13.0.88",
+        "nvidia-cuda-nvcc===13.0.88",
+    },
+}
+
+
+@pytest.mark.parametrize("case", REQUIREMENTS)
+def test_headers_come_from_the_locked_wheels_of_whichever_component_has_them(tmp_path, case):
+    mnt, venv = tmp_path / "mnt", tmp_path / "venv"
+    for name, text in REQUIREMENTS[case].items():
+        (mnt / "wheels" / name).mkdir(parents=True)
+        (mnt / "requirements").mkdir(exist_ok=True)
+        (mnt / "requirements" / name).write_text(text)
+    (venv / "bin").mkdir(parents=True)
+    for path, text in {mnt / "uv": f'echo "$@" >> {tmp_path}/said', venv / "bin" / "python": "true"}.items():
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    script = (templates_dir() / "components" / "aws-ofi-nccl" / "cuda_headers.sh").read_text()
+    own = script.replace("/mnt", str(mnt)).replace("/opt/venv", str(venv))
+    subprocess.run(["sh", "-c", own, "sh", "/usr/bin/python3"], check=True)
+    assert set((mnt / "headers.txt").read_text().split()) == HEADERS[case]
+    made, installed = (tmp_path / "said").read_text().splitlines()
+    assert made.split()[-3:] == ["--python", "/usr/bin/python3", str(venv)]
+    for name in REQUIREMENTS[case]:
+        assert f"--find-links {mnt}/wheels/{name}" in installed
+    assert "--require-hashes" in installed
+
+
+def test_wheels_with_headers_are_mounted_from_the_component_that_has_them():
+    # The compiler's component has crt, too, and then it is there.
+    plan = resolve(make_request(framework="pytorch", cuda="cu130", version="2.13.0", with_="cuda-compiler"), CATALOG)
+    text = render_dockerfile(plan, CATALOG)
+    (step,) = re.findall(r"RUN [^\n]*(?:\\\n[^\n]*)*cuda_headers\.sh /usr/bin/python3", text)
+    assert set(re.findall(r"source=requirements/([a-z-]+)\.txt", step)) == {"cuda", "cuda-compiler"}
+
+
+def test_open_mpi_s_stage_is_the_same_for_every_image_on_the_base():
+    """So it is compiled once; decision 44."""
+    texts = [
+        render_dockerfile(
+            resolve(make_request(framework="pytorch", cuda=cuda, version=version, with_=more), CATALOG), CATALOG
+        )
+        for cuda, version, more in (("cu132", "2.15.0", "compiler"), ("cu128", "2.9.1", None))
+    ]
+    first, second = (text.partition("FROM base AS openmpi\n")[2].partition("\n\n")[0] for text in texts)
+    assert first == second
+    assert "apt-fetch openmpi_4.1.4.orig.tar.xz" in first and "source openmpi bookworm main" in first
+
+
+# ---- the twin ------------------------------------------------------------------------------------------------------
 
 
 def test_the_twin_s_plugin_says_as_little_as_upstream_s():

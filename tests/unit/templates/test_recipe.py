@@ -16,7 +16,7 @@ from trainwright.core.paths import templates_dir
 
 # Of PyTorch 1.10.2: pytorch/training/docker/1.10/py3/cu113 of aws/deep-learning-containers at 1bd45be7.
 EC2, SAGEMAKER = "Dockerfile.ec2.gpu", "Dockerfile.sagemaker.gpu"
-HEADING = re.compile(r"^# ([a-z0-9-]+) \S+ \(([a-z]+)\)$", re.MULTILINE)
+HEADING = re.compile(r"^# ([a-z0-9-]+) \S+ \(([a-z-]+)\)$", re.MULTILINE)
 END = "\n# The loader gets to know all library directories"
 
 
@@ -50,13 +50,13 @@ FACTS = [
     ),
     Fact(
         "openmpi",
-        "source",
+        "source debian-source",
         f"{EC2}: ./configure --enable-orterun-prefix-by-default --prefix=$OPEN_MPI_PATH",
         (r"\./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default ", r"COPY --from=openmpi "),
     ),
     Fact(
         "openmpi",
-        "source efa",
+        "source debian-source efa",
         f"{EC2}: echo hwloc_base_binding_policy … and rmaps_base_mapping_policy … >> etc/openmpi-mca-params.conf",
         (r"sh /mnt/mca_params\.sh /opt/amazon/openmpi", r"> /etc/ld\.so\.conf\.d/openmpi\.conf"),
     ),
@@ -105,7 +105,14 @@ FACTS = [
     ),
     Fact(
         "aws-ofi-nccl",
-        "source efa",
+        "debian",
+        "aws-ofi-nccl v1.21.1, m4/check_pkg_cuda.m4: --with-cuda, --enable-cudart-dynamic; m4/ax_platform_aws.m4",
+        (r"--with-cuda=/usr/local/cuda --enable-cudart-dynamic --enable-platform-aws ",),
+        (r"--with-(libfabric|hwloc)=/usr\b",),
+    ),
+    Fact(
+        "aws-ofi-nccl",
+        "source debian efa",
         "NCCL's user guide, NCCL_NET_PLUGIN: without it, NCCL loads libnccl-net.so",
         (r"ln -s libnccl-net-ofi\.so libnccl-net\.so", r"> /etc/ld\.so\.conf\.d/aws-ofi-nccl\.conf"),
     ),
