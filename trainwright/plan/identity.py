@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,9 @@ def identify(plan: Plan, catalog: Catalog) -> str:
     from trainwright.plan.render import render
 
     tools = [(package.name, package.version, package.sha256) for package in tools_lock(plan.python).packages]
-    found = _digest([instructions(render(plan, catalog)), carried, tools])
+    steps = instructions(render(plan, catalog))
+    used = carried | {"components": _named(carried["components"], "\n".join(steps))}
+    found = _digest([steps, used, tools])
     with suppress(OSError, RequestError):  # a plan does not need a writable folder
         write_atomically(_place(key), found)
     return found
@@ -75,6 +77,18 @@ def _carried(plan: Plan) -> dict[str, Any]:
         "tools": tool_files(),
         "components": {c.name: [c.files, [(s.package, s.file, s.sha256) for s in c.sources]] for c in plan.components},
         "user": {key: value for key, value in plan.user.as_json().items() if key not in left_out},
+    }
+
+
+def _named(components: Mapping[str, Any], steps: str) -> dict[str, Any]:
+    """The components with only those of their files that instructions name, themselves or with their folder."""
+
+    def named(component: str, file: str) -> bool:
+        return re.search(rf"\bcomponents/{re.escape(component)}(/{re.escape(file)})?(?![\w./-])", steps) is not None
+
+    return {
+        name: [{file: about for file, about in files.items() if named(name, file)}, sources]
+        for name, (files, sources) in components.items()
     }
 
 

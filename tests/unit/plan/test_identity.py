@@ -113,6 +113,7 @@ SAID = {
     "how the probe looks": (f"{METIS}/component.yaml", r"paste -sd\.", "tail -n 3 | paste -sd."),
     "an image test": (f"{METIS}/test_metis.py", r"\A", "# a test\n"),
     "a test beside it": (f"{METIS}/test_more.py", "", "def test_more(host):\n    assert host\n"),
+    "a script that no instruction names": (f"{METIS}/more.sh", "", "#!/bin/sh\n"),
     "a notice": ("templates/components/ssh/component.yaml", r"\Z", "notices: [{says: mind the gap}]\n"),
 }
 
