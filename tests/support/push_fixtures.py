@@ -21,6 +21,7 @@ from tests.support.build_records import record_of
 from tests.support.finished import Finished
 from trainwright.build import store
 from trainwright.catalog.catalog import load_catalog
+from trainwright.cli.tasks import VerbTask
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -94,7 +95,7 @@ def push(aws, words, state, monkeypatch) -> Push:
             for name, value in own.items():
                 patch.setenv(name, value)
             try:
-                push_verb(Context(), **flags)
+                VerbTask(push_verb)(Context(), **flags)
             except Exit as ended:
                 code = ended.code
         return Finished(code, out.getvalue(), err.getvalue())
