@@ -76,7 +76,7 @@ def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, docker: Any) -> I
 
 def small_plan(catalog: Any, **changes: Any) -> Plan:
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
-    return plan.replace(tags=(TAG,), **changes)
+    return plan.replace(**{"tags": (TAG,), **changes})
 
 
 def build(catalog: Any, builder: str | None, *, plan: Plan | None = None, **options: Any) -> tuple[Any, list[str]]:

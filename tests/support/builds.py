@@ -9,6 +9,7 @@ from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord
 from trainwright.engine.buildkit_log import BuildProgress
 from trainwright.engine.engine import Engine
+from trainwright.plan.request import make_request
 from trainwright.sources.inputs import Inputs
 from trainwright.verbs import way
 
@@ -16,7 +17,9 @@ Say = Callable[[str], None]
 
 
 def _start(inputs: Inputs, engine: Engine, options: BuildOptions, say: Say, **more: Any) -> way.State:
-    own = {"plan": inputs.resolved, "inputs": inputs, "engine": engine, "options": options}
+    # Nothing that a flag asks of a base image.
+    request = make_request(framework=inputs.resolved.framework)
+    own = {"request": request, "plan": inputs.resolved, "inputs": inputs, "engine": engine, "options": options}
     return way.State(say=say, site=inputs.site, catalog=inputs.catalog, **own, **more)
 
 
