@@ -133,7 +133,7 @@ class _Builder:
         self._merged = 0
 
     def document(self) -> Any:
-        """The value of the only document; ``None`` where there is none."""
+        """The value of the only document; ``None`` for an empty text."""
         self._next()  # the stream begins
         if isinstance(self._next(), yaml.StreamEndEvent):
             return None

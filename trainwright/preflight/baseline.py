@@ -71,7 +71,7 @@ def compare(findings: list[Finding], checked: Collection[str], path: Path | None
     Args:
         findings: what was found.
         checked: the files that were read.
-        path: the file of the baseline; None: there is none, and all findings are new.
+        path: the file of the baseline; without one, all findings are new.
         renewed: write the file from these findings, which are then known; it need not exist.
 
     Raises:

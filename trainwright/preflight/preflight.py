@@ -149,7 +149,7 @@ def preflight(
     """Check training scripts without running them.
 
     Args:
-        paths: scripts, notebooks, shell scripts and folders, also relative to ``source_dir``; if there are none, the
+        paths: scripts, notebooks, shell scripts and folders, also relative to ``source_dir``; without any, the
             job file names the script.
         source_dir: the folder that is uploaded with the job.
         job_file: the job file; it names the launcher, instances and hyperparameters.

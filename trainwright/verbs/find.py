@@ -9,26 +9,14 @@ from trainwright.cli.flags import Verb
 
 # Along the way of an image; what needs none comes last.
 NAMES = (
-    *(
-        "list",
-        "plan",
-        "explain",
-        "sources",
-        "render",
-        "lock",
-        "build",
-        "mirror",
-        "smoke",
-        "rehearse",
-        "push",
-        "pipeline",
-    ),
+    *("list", "plan", "explain", "sources", "render", "lock", "build", "mirror"),
+    *("smoke", "rehearse", "push", "pipeline"),
     *("estimator", "preflight", "diagnose", "doctor"),
 )
 
 
 def find(name: str) -> Verb[Any] | None:
-    """The verb of that name; nothing where there is none."""
+    """The verb of that name; ``None`` for an unknown name."""
     if name not in NAMES:
         return None
     module = "list_" if name == "list" else name  # a name of Python's own
