@@ -36,7 +36,7 @@ probe: # how facts are learnt in the image: a list of python: scripts that print
 """
 TEMPLATE = """\
 {{% import "macros.j2" as docker with context %}}
-{{% macro residue(c) %}}
+{{% macro layer(c) %}}
 {{{{ docker.install(c) }}}}
 {{{{ docker.install_built(c) }}}}
 {{% endmacro %}}

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from trainwright.core.records import Record
 from trainwright.engine.buildkit_log import Vertex
-from trainwright.plan.dockerfile import LayerStep, steps
+from trainwright.plan.dockerfile import IMAGE_STAGES, LayerStep, steps
 from trainwright.plan.plan import Plan
 
 _NOT_LAYERS = re.compile(r"(/bin/sh -c #\(nop\) +)?(ENV|LABEL|ARG|CMD|ENTRYPOINT|EXPOSE|USER|SHELL|STOPSIGNAL)\b")
@@ -57,7 +57,7 @@ def make_ledger(
             seconds[owner] = seconds.get(owner, 0.0) + (vertex.seconds or 0.0)
             cached[owner] = cached.get(owner, True) and vertex.cached
     sizes = _bytes(all_steps, history)
-    names = ["base", "os", "tools", "toolchain", "wheels", *(c.name for c in plan.components)]
+    names = ["base", "os", "tools", "toolchain", "wheels", *(c.name for c in plan.components), "bytecode"]
     return [
         LedgerRow(
             name=name,
@@ -72,7 +72,7 @@ def make_ledger(
 
 
 def _bytes(all_steps: Sequence[LayerStep], history: Sequence[tuple[str, int]]) -> dict[str, int]:
-    chain = [step for step in all_steps if step.stage in ("base", "os", "final")]
+    chain = [step for step in all_steps if step.stage in IMAGE_STAGES]
     layers = [(text, size) for text, size in history if not _NOT_LAYERS.match(text)]
     sizes: dict[str, int] = {}
     for step, (_, size) in zip(reversed(chain), layers, strict=False):

@@ -17,12 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainwright.catalog.tools import tools_lock
-from trainwright.plan.dockerfile import Stage, stages
+from trainwright.plan.dockerfile import LAYER, OWN_STAGES, Stage, stages
 from trainwright.plan.identity import tool_files
 from trainwright.plan.plan import Plan
 
-# The image itself is not shared: its layers are installed from what the other stages made.
-FINAL = "final"
 _ARGUMENT = re.compile(r"^ARG\s+(\w+)=(\S+)", re.MULTILINE)
 _BOUND = re.compile(r"--mount=type=bind,source=([^\s,]+)")  # from= would stand before source=
 _COPIED = re.compile(r"^(?:COPY|ADD)\s+(?!--from=)(.+)$", re.DOTALL)
@@ -88,11 +86,12 @@ def group_of(image: str, found: Sequence[Group]) -> Group | None:
 
 
 def stage_keys(image: SharedImage) -> dict[str, str]:
-    """A digest for each stage but the final one, in the order of the Dockerfile; equal for equal stages."""
+    """A digest for each stage that images can share, in the order of the Dockerfile; equal for equal stages."""
     arguments = dict(_ARGUMENT.findall(image.dockerfile.partition("\nFROM ")[0]))
     keys: dict[str, str] = {}
     for stage in stages(image.dockerfile):
-        if stage.name == FINAL:
+        # To unpack wheels takes no longer than to fetch what was unpacked from a cache.
+        if stage.name in OWN_STAGES or stage.name.endswith(LAYER):
             continue
         parent = re.sub(r"\$\{(\w+)\}", lambda name: arguments[name[1]], stage.parent)
         body = {

@@ -19,8 +19,13 @@ _MARK = re.compile(r"# ([a-z0-9-]+) (\S+) \(([a-z0-9-]+)\)$")
 # BuildKit counts these as steps of a stage, the FROM included unless it names another stage or scratch.
 _COUNTED = {"RUN", "COPY", "ADD", "WORKDIR"}
 # Whom shared stages are attributed to; any other stage belongs to the component named in the comment above it.
-_OWNERS = {name: name for name in ("base", "os", "tools", "toolchain", "wheels", "final")}
+_OWNERS = {name: name for name in ("base", "os", "tools", "toolchain", "wheels", "bytecode", "final")}
 _OWNERS |= {"devel": "toolchain", "python": "python", "interpreter": "python"}
+# The stages that the image consists of, from below; all others it only takes files from.
+IMAGE_STAGES = ("base", "os", "interpreter", "packages", "final")
+# What only one image can have: its packages together, and what is made from them.
+OWN_STAGES = ("packages", "bytecode", "final")
+LAYER = "-layer"  # how the names of stages end in which wheels are unpacked into a component's layer
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,8 @@ def steps(dockerfile: str) -> list[LayerStep]:
             component = marked = mark[1]
         elif text.split(maxsplit=1)[0].upper() in _COUNTED:
             owner = "os" if _OF_ALL.match(text) and stage == "final" else component
+            if text.startswith("COPY --from=bytecode "):
+                owner = "bytecode"
             found.append(LayerStep(stage, text, owner))
     return found
 

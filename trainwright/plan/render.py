@@ -29,7 +29,9 @@ LATE_ENVIRONMENT = frozenset({"SAGEMAKER_PROGRAM", "SAGEMAKER_SUBMIT_DIRECTORY",
 # Python 3.6 comes with pip 9 or 18, which support only manylinux1 wheels; 3.7 with pip 19.3 or newer.
 OLDEST_GOOD_PIP = (3, 7)
 # The macros of a component's template that the skeleton calls.
-MACROS = ("stages", "residue", "on_base", "interpreter", "interpreter_copy")
+MACROS = ("stages", "layer", "imports", "residue", "on_base", "interpreter", "interpreter_copy")
+# The program that installs packages, in stages alone.
+INTO_LAYER = "/opt/tools/into-layer "
 # The value `sdists` of a component that builds its source packages in its own stage.
 OWN_STAGE = "own"
 
@@ -64,15 +66,26 @@ def render(plan: Plan, catalog: Catalog) -> str:
             if component.provider == BASE:
                 # The base image has it already; a few components need changes to it.
                 if changed := _call(module, "on_base", component):
-                    parts.append({**row, "stages": "", "residue": changed})
+                    parts.append({**row, "stages": "", "layer": "", "imports": "", "residue": changed})
                 continue
-            parts.append(row | {macro: _call(module, macro, component) for macro in ("stages", "residue")})
+            made = {m: _call(module, m, component) for m in ("stages", "layer", "imports", "residue")}
+            if INTO_LAYER in made["residue"]:
+                raise RequestError(
+                    f"{template.filename}: macro residue: packages are installed in macro layer(c)", remedy=REMEDY
+                )
+            parts.append(row | made)
             early = {macro: text or _call(module, macro, component) for macro, text in early.items()}
     first, baked = _split(plan.environment)
+    # In a Deep Learning Container packages go into its own interpreter, whose bytecode is left as it is.
+    layered = plan.base.kind != "dlc"
+    last = max((n for n, part in enumerate(parts) if part["imports"] and layered), default=len(parts))
+    parts = [{**part, "late": n > last} for n, part in enumerate(parts)]
     with template_faults("Dockerfile.j2"):
         text = environment.get_template("Dockerfile.j2").render(
             shared,
             components=parts,
+            layered=layered,
+            imports=" ".join(part["imports"] for part in parts if part["imports"]) if layered else "",
             constraints=CONSTRAINTS,
             **early,
             python=plan.component("python"),

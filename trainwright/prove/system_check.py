@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trainwright.core.errors import ProofFailed, SourceError
+from trainwright.plan.dockerfile import IMAGE_STAGES
 from trainwright.sources.inputs import Inputs
 
-# The stages of a Dockerfile that the image itself consists of.
-IMAGE_STAGES = {"os", "interpreter", "final"}
 # What apt-get prints if a pin leaves nothing to install.
 _NOT_THERE = re.compile(
     r"has no installation candidate|is not installable|not going to be installed|held broken|Unable to locate package"
@@ -34,7 +33,7 @@ def check_system_packages(inputs: Inputs, found: Mapping[str, Any]) -> None:
     rows = [
         f"  {package.name}: the lock has {package.version}, the image {installed.get(package.name, 'none')}"
         for package in inputs.lock.system or ()
-        if IMAGE_STAGES & set(package.stages) and installed.get(package.name) != package.version
+        if set(IMAGE_STAGES) & set(package.stages) and installed.get(package.name) != package.version
     ]
     if rows:
         raise ProofFailed(

@@ -1,14 +1,16 @@
-"""Make /usr/local/cuda out of links into the CUDA wheels, and put it on the loader path.
+"""Make /usr/local/cuda below a root folder out of links into the CUDA wheels there, and put it on the loader path.
 
 CUDA 13 wheels hold one tree (``nvidia/cu13``), earlier ones a folder per library (``nvidia/cublas/lib``, ...).
 """
 
 import os
+import sys
 import sysconfig
 from pathlib import Path
 
-HOME = Path("/usr/local/cuda")
-NVIDIA = Path(sysconfig.get_paths()["purelib"], "nvidia")
+ROOT = Path(sys.argv[1] if len(sys.argv) > 1 else "/")
+HOME = ROOT / "usr/local/cuda"
+NVIDIA = ROOT / sysconfig.get_paths()["purelib"].lstrip("/") / "nvidia"
 
 
 def link(target: Path, name: Path) -> None:
@@ -29,7 +31,9 @@ def main() -> None:
     for library in sorted((HOME / "lib64").glob("*.so.*")):
         link(library, HOME / "lib64" / (library.name.split(".so.")[0] + ".so"))
     link(HOME / "lib64", HOME / "lib")
-    Path("/etc/ld.so.conf.d/cuda.conf").write_text(f"{HOME}/lib64\n")
+    loader = ROOT / "etc/ld.so.conf.d"
+    loader.mkdir(parents=True, exist_ok=True)
+    (loader / "cuda.conf").write_text("/usr/local/cuda/lib64\n")
 
 
 main()

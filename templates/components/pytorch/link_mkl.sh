@@ -1,8 +1,11 @@
 #!/bin/sh
-# link_mkl.sh [LIB [LOADER]]: puts MKL on the loader path, also under the names without a version that it had before 2021.
+# link_mkl.sh [ROOT]: puts the MKL of the environment below a root folder on the loader path, also under the names without a
+# version that it had before 2021.
 set -e
-lib=${1-$VIRTUAL_ENV/lib}
+lib=${1-}/opt/venv/lib
+loader=${1-}/etc/ld.so.conf.d
 for library in "$lib"/libmkl_*.so.1; do
     ln -sf "${library##*/}" "${library%.1}"
 done
-echo "$lib" > "${2-/etc/ld.so.conf.d}/mkl.conf"
+mkdir -p "$loader"
+echo /opt/venv/lib > "$loader/mkl.conf"

@@ -109,6 +109,8 @@ BAD_TEMPLATES = {
     "an unknown template": "\n\n{% include 'nope.j2' %}",
     "no argument": "{% macro residue() %}x{% endmacro %}",
     "arithmetic": "\n\n{% macro residue(c) %}{{ 1 / 0 }}{% endmacro %}",
+    "packages in the image": "{% import 'macros.j2' as docker with context %}{% macro residue(c) %}"
+    "{{ docker.install_built({'name': 'x', 'sdists': [1]}) }}{% endmacro %}",
     "itself": "\n\n{% import 'hello/Dockerfile.j2' as x %}",
     "another encoding": b"\xff\xfe",
 }

@@ -173,7 +173,7 @@ def test_render_writes_a_context_only_into_a_folder_of_its_own(tmp_path):
 def test_render_prints_the_dockerfile():
     done = call("render", "--framework", "pytorch", "--cuda", "cu124")
     assert done.returncode == 0
-    assert "FROM os AS final" in done.stdout
+    assert "FROM packages AS final" in done.stdout
 
 
 def test_an_engine_that_is_stopped_ends_with_4_and_the_command(tmp_path):

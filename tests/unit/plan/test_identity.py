@@ -100,7 +100,7 @@ SAID = {
     "a comment of the Dockerfile": (SKELETON, "^# The loader gets to", "# Now the loader gets to"),
     "a comment of a component": (f"{METIS}/Dockerfile.j2", "^# Both archives", "# The archives"),
     "a comment within an instruction": (f"{METIS}/Dockerfile.j2", r"^    && LDFLAGS", "# and then\n    && LDFLAGS"),
-    "an empty line": (f"{METIS}/Dockerfile.j2", "^RUN echo", "\n\nRUN echo"),
+    "an empty line": (f"{METIS}/Dockerfile.j2", "^RUN unpack", "\n\nRUN unpack"),
     "a renamed variable": (
         MACROS,
         r"macro os_install\(packages\)(.*\n)(.*)if packages(.*\n)(.*\n)(.*)\+? ?packages \| join",

@@ -16,6 +16,7 @@ from trainwright.catalog.wheel_lock import Lock, LockedPackage
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.lock import make
 from trainwright.lock.diff import changes, document
+from trainwright.plan.dockerfile import stages
 from trainwright.plan.plan import Plan, PlannedSource
 from trainwright.plan.plan_lock import (
     LockedBase,
@@ -269,8 +270,8 @@ def test_the_context_holds_what_the_lock_names(server, site, tmp_path):
     assert pins.endswith("Package: *\nPin: release *\nPin-Priority: -1\n")
     assert "Package: *" not in (folder / "apt/pins").read_text()
     text = (folder / "Dockerfile").read_text()
-    user = text.split("# user ")[-1]
-    assert "--require-hashes" in user and "--constraints" not in user
+    (user,) = [stage for stage in stages(text) if stage.name == "user-layer"]
+    assert "--require-hashes" in user.instructions[0] and "--constraints" not in text
     # Without --locked the versions are preferred and nothing is forbidden.
     write_context(fetch_base(gather(plan, CATALOG, site, lock), say=quiet), folder, say=quiet)
     assert "Package: *" not in (folder / "apt/preferences").read_text()

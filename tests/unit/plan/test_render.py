@@ -85,9 +85,16 @@ class TestEveryDockerfile:
             if any(target.startswith("/mnt/") for target, _ in targets):
                 assert ("/mnt", ",rw") in targets
 
+    def test_every_layer_is_in_the_image_once(self, texts):
+        for text in texts:
+            made = [s.stage for s in steps(text) if re.search(r"\bsettle\b|/into-layer ", s.instruction)]
+            image = [s.instruction for s in steps(text) if s.stage in ("packages", "final")]
+            copied = re.findall(r"^COPY --from=(\S+) /out/ /$", "\n".join(image), re.MULTILINE)
+            assert sorted({*made, "bytecode"} - {"tools"} if "bytecode" in copied else {*made}) == sorted(copied)
+
     def test_final_stage_compiles_nothing(self, texts):
         for text in texts:
-            final = [s.instruction for s in steps(text) if s.stage == "final"]
+            final = [s.instruction for s in steps(text) if s.stage in ("packages", "final")]
             assert not any(re.search(r"\b(make|gcc|cmake|configure)\b", i) for i in final)
 
     def test_diagram_names_every_stage(self, texts):
@@ -101,7 +108,7 @@ def test_layers_that_change_often_come_last(tmp_path):
     requirements = tmp_path / "requirements.txt"
     requirements.write_text("tqdm\n")
     text = render(cuda="cu124", requirements=str(requirements))
-    order = list(dict.fromkeys(s.component for s in steps(text) if s.stage == "final"))
+    order = list(dict.fromkeys(s.component for s in steps(text) if s.stage in ("packages", "final")))
     for earlier, later in [("cuda", "pytorch"), ("pytorch", "sagemaker-toolkit"), ("sagemaker-toolkit", "metis"),
                            ("metis", "user")]:  # fmt: skip
         assert order.index(earlier) < order.index(later)

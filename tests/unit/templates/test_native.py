@@ -80,7 +80,8 @@ def rendered(made: Made) -> Rendered:
         catalog = made(line, **components)
         text = render_dockerfile(resolve(make_request(framework="pytorch"), catalog), catalog)
         parts = re.split(r"(?m)^FROM .*? AS (\S+)$", text)
-        return dict(zip(parts[1::2], parts[2::2], strict=True)) | {"": text}
+        named = dict(zip(parts[1::2], parts[2::2], strict=True))
+        return named | {"": text, "final": named.get("packages", "") + named["final"]}
 
     return render
 
@@ -118,7 +119,9 @@ def test_one_mpi_and_one_plugin(rendered):
 
 
 def test_installer_reads_the_site_s_sources_with_fresh_lists(rendered):
-    run = next(s.instruction for s in steps(rendered()[""]) if s.stage == "final" and "efa/install.sh" in s.instruction)
+    run = next(
+        s.instruction for s in steps(rendered()[""]) if s.stage == "packages" and "efa/install.sh" in s.instruction
+    )
     assert "/mnt/apt-run sh /mnt/efa/install.sh " in run
     assert "--mount=type=secret,id=apt-sources,target=/mnt/apt-sources" in run
     assert "--mount=type=cache,id=trainwright-apt,target=/mnt/cache," in run
@@ -182,7 +185,7 @@ def test_openmpi_5_is_not_on_offer():
 
 def test_mca_keys_are_set_in_the_file_alone(rendered):
     made = rendered()
-    assert "/mnt/mca_params.sh /opt/amazon/openmpi " in made["final"]
+    assert "/mnt/mca_params.sh /opt/amazon/openmpi " in made["openmpi"]
     assert "OMPI_MCA_" not in made[""]
 
 

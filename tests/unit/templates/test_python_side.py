@@ -96,7 +96,7 @@ def test_a_python_of_the_distribution_goes_by_its_full_name(tmp_path: Path) -> N
     text = render_dockerfile(plan, catalog)
     assert "/usr/bin/python3.8 -m venv /opt/tools" in text
     assert "/mnt/apt-install python3.8-venv\n" in stage_of(text, "tools")
-    assert "/mnt/uv venv --python /usr/bin/python3.8 /opt/venv" in text
+    assert "/opt/tools/uv venv --python /usr/bin/python3.8 /opt/venv" in text
 
 
 def test_a_python_without_distutils_asks_for_none(tmp_path: Path) -> None:
@@ -176,9 +176,10 @@ def test_a_wheel_of_aws_is_fetched_once_and_installed_without_its_dependencies(t
     assert "%2Bcu113-cp38-cp38-manylinux1_x86_64.whl'" in stage_of(text, "pytorch")
     assert "fetch torch-1.10.2+cu113-cp38-cp38-manylinux1_x86_64.whl - " in stage_of(text, "pytorch")
     assert "published without one" in stage_of(text, "toolchain")
-    final = text.partition(" AS final\n")[2]
-    assert "--mount=type=bind,from=pytorch,source=/src,target=/mnt/wheels" in final
-    assert final.index("requirements/pytorch.txt") < final.index("from=pytorch") < final.index("from=torchvision")
+    layer = stage_of(text, "pytorch-layer")
+    assert "--mount=type=bind,from=pytorch,source=/src,target=/mnt/wheels" in layer
+    assert layer.index("requirements/pytorch.txt") < layer.index("from=pytorch")
+    assert "from=torchvision,source=/src" in stage_of(text, "torchvision-layer")
     expected = {(e.component, e.fact): e.value for e in plan.expect}
     assert expected["pytorch", "cuda"] == "11.3"
     assert expected["torchvision", "version"] == "0.11.3"
@@ -230,9 +231,9 @@ def test_smdistributed_wheels_are_those_of_the_framework_python_and_cuda(tmp_pat
         "smdistributed_dataparallel-1.4.0-cp38-cp38-linux_x86_64.whl"
     ]
     text = render_dockerfile(plan, catalog)
-    assert "SMDATAPARALLEL_PT=1 /mnt/uv pip install" in text
+    assert "SMDATAPARALLEL_PT=1 /opt/tools/into-layer --no-index" in text
     # The libraries before the wheels that are linked with them.
-    final = text.partition(" AS final\n")[2]
+    final = text.partition(" AS packages\n")[2]
     order = [final.index(f"from={name}") for name in ("boost", "rmm", "metis")]
     assert max(order) < final.index("from=smdistributed-dataparallel") < final.index("from=smdistributed-modelparallel")
 
@@ -307,7 +308,7 @@ def test_the_training_compiler_takes_all_of_one_build(tmp_path: Path) -> None:
     assert plan.environment["USE_SMDEBUG"] == "0"
     assert any("refuse custom images" in notice for notice in plan.notices)
     text = render_dockerfile(plan, catalog)
-    assert "--reinstall --no-deps --no-index" in text.partition(" AS final\n")[2]
+    assert "--no-deps --reinstall --no-index" in text.partition(" AS final\n")[2]
 
 
 def test_tensorflow_of_the_index_may_be_built_for_an_older_cuda_12(tmp_path: Path) -> None:

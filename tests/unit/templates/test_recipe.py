@@ -40,13 +40,13 @@ FACTS = [
         "metis",
         "",
         "METIS 5.1.0, BUILD.txt: shared=1 builds a shared library instead of a static one, prefix= is where it goes",
-        (r"make config shared=1 prefix=/opt/metis && make .*install", r"COPY --from=metis /opt/metis /opt/metis"),
+        (r"make config shared=1 prefix=/opt/metis && make .*install", r"COPY --from=metis /out/ /"),
     ),
     Fact(
         "metis",
         "",
         "ldconfig(8): files in /etc/ld.so.conf.d name directories of libraries; ld(1): -rpath, for the programs",
-        (r"LDFLAGS=-Wl,-rpath,/opt/metis/lib", r"echo /opt/metis/lib > /etc/ld\.so\.conf\.d/metis\.conf"),
+        (r"LDFLAGS=-Wl,-rpath,/opt/metis/lib", r"on-loader-path metis /opt/metis/lib && settle /opt/metis"),
     ),
     Fact(
         "openmpi",
@@ -58,7 +58,10 @@ FACTS = [
         "openmpi",
         "source debian-source efa",
         f"{EC2}: echo hwloc_base_binding_policy … and rmaps_base_mapping_policy … >> etc/openmpi-mca-params.conf",
-        (r"sh /mnt/mca_params\.sh /opt/amazon/openmpi", r"> /etc/ld\.so\.conf\.d/openmpi\.conf"),
+        (
+            r"sh /mnt/mca_params\.sh /opt/amazon/openmpi",
+            r"on-loader-path openmpi /opt/amazon/openmpi/lib|> /etc/ld\.so\.conf\.d/openmpi\.conf",
+        ),
     ),
     Fact(
         "openmpi",
@@ -114,7 +117,7 @@ FACTS = [
         "aws-ofi-nccl",
         "source debian efa",
         "NCCL's user guide, NCCL_NET_PLUGIN: without it, NCCL loads libnccl-net.so",
-        (r"ln -s libnccl-net-ofi\.so libnccl-net\.so", r"> /etc/ld\.so\.conf\.d/aws-ofi-nccl\.conf"),
+        (r"ln -s libnccl-net-ofi\.so libnccl-net\.so", r"on-loader-path aws-ofi-nccl /opt|/aws-ofi-nccl\.conf"),
     ),
     Fact(
         "nccl",
@@ -126,7 +129,7 @@ FACTS = [
         "nccl",
         "wheel",
         "pypi's nvidia-nccl-cu12: the library lies in site-packages/nvidia/nccl/lib, where the loader does not look",
-        (r"python3 /mnt/on_loader_path\.py",),
+        (r"on-loader-path nccl /opt/venv/lib/python3\.\d+/site-packages/nvidia/nccl/lib",),
     ),
     Fact(
         "efa",
@@ -138,32 +141,40 @@ FACTS = [
         "rmm",
         "source",
         f"{SAGEMAKER}: ./build.sh librmm of RMM 0.15.0, in which BUILD_TYPE=Release unless -g is given",
-        (r"-DCMAKE_BUILD_TYPE=Release ", r"COPY --from=rmm /opt/rmm /opt/rmm", r"/etc/ld\.so\.conf\.d/rmm\.conf"),
+        (r"-DCMAKE_BUILD_TYPE=Release ", r"COPY --from=rmm ", r"on-loader-path rmm /opt/rmm/lib"),
     ),
     Fact(
         "gdrcopy",
         "source",
         "GDRCopy's README.md: make prefix=… CUDA=…, targets lib and lib_install",
-        (r"make CUDA=/usr/local/cuda .* lib_install", r"COPY --from=gdrcopy ", r"/etc/ld\.so\.conf\.d/gdrcopy\.conf"),
+        (
+            r"make CUDA=/usr/local/cuda .* lib_install",
+            r"COPY --from=gdrcopy ",
+            r"on-loader-path gdrcopy /opt/gdrcopy/lib",
+        ),
     ),
     Fact(
         "boost",
         "source",
         "Boost 1.73.0, more/getting_started/unix-variants.html: bootstrap.sh --prefix --with-libraries, b2 install",
-        (r"\./bootstrap\.sh --prefix=/opt/boost --with-libraries=", r"\./b2 .*link=shared .*install", r"boost\.conf"),
+        (
+            r"\./bootstrap\.sh --prefix=/opt/boost --with-libraries=",
+            r"\./b2 .*link=shared .*install",
+            r"-path boost /opt/boost/lib ",
+        ),
     ),
     Fact(
         "smdistributed-modelparallel",
         "aws",
         f"{SAGEMAKER}: pip install --no-cache-dir -U ${{SMD_MODEL_PARALLEL_URL}}",
-        (r"from=smdistributed-modelparallel,.* /mnt/uv pip install [^&]*/mnt/wheels/\*\.whl",),
+        (r"from=smdistributed-modelparallel,.* (/opt/tools/into-layer|/mnt/uv pip install) [^&]*/mnt/wheels/\*\.whl",),
     ),
     Fact(
         "smdistributed-dataparallel",
         "aws",
         f"{SAGEMAKER}: SMDATAPARALLEL_PT=1 pip install …; LD_LIBRARY_PATH has smdistributed/dataparallel/lib",
         (
-            r"from=smdistributed-dataparallel,.* SMDATAPARALLEL_(PT|TF)=1 /mnt/uv pip install [^&]*/mnt/wheels/\*\.whl",
+            r"from=smdistributed-dataparallel,.* SMDATAPARALLEL_(PT|TF)=1 (/opt/tools/into|/mnt/uv pip)[^&]*\*\.whl",
             r"/smdistributed/dataparallel/lib\"\)' .*> /etc/ld\.so\.conf\.d/smdistributed-dataparallel\.conf",
         ),
     ),
@@ -171,13 +182,16 @@ FACTS = [
         "pytorch",
         "aws",
         f"{EC2}: pip install of a wheel of AWS's own; Dockerfile.ec2.gpu installs mkl with it",
-        (r"from=pytorch,source=/src,target=/mnt/wheels /mnt/uv pip install ",),
+        (r"from=pytorch,source=/src,target=/mnt/wheels /opt/tools/into-layer ",),
     ),
     Fact(
         "sagemaker-toolkit",
         "wheel",
         "sagemaker-training's README.md: the package has the program train, which SageMaker starts",
-        (r"from=wheels,source=/wheels/sagemaker-toolkit,.* /mnt/uv pip install ", r"ENTRYPOINT \[\"/usr/local/bin/tr"),
+        (
+            r"from=wheels,source=/wheels/sagemaker-toolkit,.* /opt/tools/into-layer ",
+            r"ENTRYPOINT \[\"/usr/local/bin/tr",
+        ),
     ),
     Fact(
         "mpi4py",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -26,7 +27,7 @@ def program(tmp_path: Path) -> Program:
 
     def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
         for path in tool_files():
-            text = re.sub(r"(?<![\w.!])/(mnt|etc|opt|run|var)\b", rf"{tmp_path}/\1", path.read_text())
+            text = re.sub(r"(?<![\w.!}])/(mnt|etc|opt|out|run|var)\b", rf"{tmp_path}/\1", path.read_text())
             copy = tmp_path / ("mnt" if path.parent.name != "python" else "opt") / path.name
             copy.write_text(text)
             copy.chmod(0o755)
@@ -153,16 +154,18 @@ def test_a_file_of_the_archive_is_checked(program, tmp_path, what, kind, command
 
 
 def test_uv_reads_the_site_s_settings_where_there_are_any(program, tmp_path):
-    fake(tmp_path / "mnt" / "bin" / "uv", 'echo "$@"; env')
-    note = tmp_path / "opt/venv/lib/python3.8/site-packages/six-1.dist-info/uv_cache.json"
-    note.parent.mkdir(parents=True)
-    note.touch()
+    fake(tmp_path / "opt" / "bin" / "uv", 'echo "$@"; env')
+    folders = [tmp_path / root / "venv/lib/python3.8/site-packages/six-1.dist-info" for root in ("opt", "out/opt")]
+    notes = [folder / "uv_cache.json" for folder in folders]
+    for note in notes:
+        note.parent.mkdir(parents=True)
+        note.touch()
     done = program("python/uv", "pip", "install", "six")
     assert done.stdout.startswith("pip install six\n")
     assert "UV_CONFIG_FILE" not in done.stdout
     assert f"SSL_CERT_FILE={tmp_path}/etc/ssl/certs/ca-certificates.crt\n" in done.stdout
     assert f"UV_CACHE_DIR={tmp_path}/mnt/cache\n" in done.stdout
-    assert not note.exists()
+    assert not any(note.exists() for note in notes)
     for name in ("ca", "uv.toml"):
         (tmp_path / "mnt" / name).write_text("x")
     said = program("python/uv", "venv").stdout
@@ -171,7 +174,7 @@ def test_uv_reads_the_site_s_settings_where_there_are_any(program, tmp_path):
 
 
 def test_a_failure_of_uv_is_one_of_the_step(program, tmp_path):
-    fake(tmp_path / "mnt" / "bin" / "uv", "exit 3")
+    fake(tmp_path / "opt" / "bin" / "uv", "exit 3")
     assert program("python/uv").returncode == 3
 
 
@@ -184,23 +187,72 @@ def test_pip_works_from_outside_where_the_tools_have_none(program, tmp_path):
     assert program("python/pip", "--version").stdout == f"--version {tmp_path}/run/secrets/ca\n"
 
 
+# ---- layers --------------------------------------------------------------------------------------------------------
+
+EPOCH = 1_700_000_000
+
+
+def times(folder: Path) -> dict[str, int]:
+    return {str(path.relative_to(folder)): int(path.lstat().st_mtime) for path in folder.rglob("*")}
+
+
+def test_a_layer_has_set_times(program, tmp_path):
+    made = tmp_path / "opt" / "metis" / "lib"
+    made.mkdir(parents=True)
+    (made / "libmetis.so").write_bytes(b"library")
+    (made / "libmetis.so.0").symlink_to("libmetis.so")
+    done = program("build/on-loader-path", "metis", "/opt/metis/lib")
+    assert done.returncode == 0, done.stderr
+    done = program("build/settle", str(tmp_path / "opt" / "metis"))
+    assert done.returncode == 0, done.stderr
+    layer = Path(f"{tmp_path}/out{tmp_path}/opt/metis/lib")
+    assert (layer / "libmetis.so").read_bytes() == b"library"
+    assert not made.exists()
+    assert (tmp_path / "out/etc/ld.so.conf.d/metis.conf").read_text() == "/opt/metis/lib\n"
+    assert set(times(tmp_path / "out").values()) == {EPOCH}
+    # Once more: what has its time already is left alone, as touching it would store it again.
+    before = (layer / "libmetis.so").stat().st_ctime_ns
+    (layer / "later").touch()
+    assert program("build/settle").returncode == 0
+    assert set(times(tmp_path / "out").values()) == {EPOCH}
+    assert (layer / "libmetis.so").stat().st_ctime_ns == before
+
+
+def test_wheels_go_into_the_layer_with_the_interpreter_of_the_image(program, tmp_path):
+    fake(tmp_path / "opt/tools/uv", 'echo "$@" >> said')
+    fake(tmp_path / "bin/settle", "echo settled >> said")
+    assert program("python/into-layer", "-r", "/mnt/requirements.txt").returncode == 0
+    words, last = (tmp_path / "src" / "said").read_text().splitlines()
+    venv = f"{tmp_path}/opt/venv"
+    assert words == f"pip install --python {venv} --prefix {tmp_path}/out/opt/venv --no-deps -r /mnt/requirements.txt"
+    assert last == "settled"
+    fake(tmp_path / "opt/tools/uv", "exit 2")
+    assert program("python/into-layer", "six").returncode == 2
+
+
 # ---- bytecode ------------------------------------------------------------------------------------------------------
 
 
-def test_bytecode_is_kept_by_hash(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytecode_is_a_layer_of_its_own(program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packages = tmp_path / "site-packages"
     (packages / "job").mkdir(parents=True)
     (packages / "job" / "__init__.py").write_text("from job import part\n")
     (packages / "job" / "part.py").write_text("answer = 41\n")
     (packages / "broken.py").write_text("raise OSError('libcuda.so.1 is missing')\n")
+    for path in packages.rglob("*.py"):
+        os.utime(path, (EPOCH, EPOCH))
     fake(tmp_path / "bin" / "python3", f'PYTHONPATH={packages} exec {sys.executable} "$@"')
+    out = Path(f"{tmp_path}/out{packages}")
     done = program("python/bytecode", "job", "job.of_another_version", "broken")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "bytecode: broken cannot be imported: libcuda.so.1 is missing\n"
-    kept = sorted(packages.rglob("*.pyc"))
+    kept = sorted(out.rglob("*.pyc"))
     assert [path.name.split(".")[0] for path in kept] == ["broken", "__init__", "part"]
-    # PEP 552: the bits "this file is hash-based" and "check the source".
-    assert {path.read_bytes()[4:8] for path in kept} == {b"\3\0\0\0"}
+    # PEP 552: no bit is set, so the time and the size of the source follow.
+    assert {path.read_bytes()[4:12] for path in kept} == {bytes(4) + EPOCH.to_bytes(4, "little")}
+    assert set(times(out).values()) == {EPOCH}
+    shutil.copytree(out, packages, dirs_exist_ok=True)
+    kept = sorted(packages.rglob("*.pyc"))
     before = {path: path.read_bytes() for path in kept}
     read = [sys.executable, "-c", "from job.part import answer; print(answer)"]
     monkeypatch.setenv("PYTHONPATH", str(packages))

@@ -45,8 +45,9 @@ def test_the_image_has_what_torch_asks_for(cuda, version, mkl):
     made = {stage.name: "\n".join(stage.instructions) for stage in stages(render_dockerfile(plan, CATALOG))}
     assert " libgomp1 " in made["os"]
     assert "take_cupti.sh /opt/cupti/lib" in made["pytorch"]
-    assert "COPY --from=pytorch /opt/cupti /opt/cupti" in made["final"]
-    assert ("link_mkl.sh" in made["final"]) == mkl
+    assert "&& on-loader-path cupti /opt/cupti/lib && settle /opt/cupti" in made["pytorch"]
+    assert "COPY --from=pytorch /out/ /" in made["packages"]
+    assert ("link_mkl.sh /out" in made["pytorch-layer"]) == mkl
 
 
 def test_cupti_is_taken_by_the_name_that_programs_ask_for(tmp_path):
@@ -69,13 +70,12 @@ def test_a_toolkit_without_cupti_is_an_error(tmp_path):
 
 
 def test_mkl_has_its_older_names_as_well(tmp_path):
-    lib, loader = tmp_path / "lib", tmp_path / "loader"
-    for folder in (lib, loader):
-        folder.mkdir()
+    lib = tmp_path / "opt" / "venv" / "lib"
+    lib.mkdir(parents=True)
     (lib / "libmkl_core.so.1").write_bytes(b"core")
-    subprocess.run(["sh", str(FOLDER / "link_mkl.sh"), str(lib), str(loader)], check=True)
+    subprocess.run(["sh", str(FOLDER / "link_mkl.sh"), str(tmp_path)], check=True)
     assert (lib / "libmkl_core.so").read_bytes() == b"core"
-    assert (loader / "mkl.conf").read_text() == f"{lib}\n"
+    assert (tmp_path / "etc/ld.so.conf.d/mkl.conf").read_text() == "/opt/venv/lib\n"
 
 
 @needs_gcc
