@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -51,6 +52,7 @@ RULES: tuple[Rule, ...] = (
 )
 CODES = findings.table(RULES)
 # What holds in a job's container; the code of a notebook itself runs where its folders stay.
+IN_LOOPS = {hotloop.ITEM.code, hotloop.PRINT.code}
 IN_CONTAINERS = {"TW142", "TW144", "TW145"}
 
 
@@ -93,6 +95,7 @@ def _checked(
                 raw += family.check(known)
         if each.notebook and not each.cells[each.names[each.script.files[0]]].name:
             raw = [finding for finding in raw if finding.code not in IN_CONTAINERS]
+        raw = [finding for finding in raw if not _as_program(each.script, finding)]
         found += [findings.moved(f, each.names.get(f.path, f.path), f.line) for f in raw]
         files |= dict.fromkeys(each.names[name] for name in each.script.files)
         for module in each.script.modules:
@@ -101,7 +104,7 @@ def _checked(
     kept, silenced = suppressions.silence(list(modules.values()), list(dict.fromkeys(found)), sorted(CODES))
     cells = {name: (each.notebook, code) for each in scripts for name, code in each.cells.items()}
     names = list(dict.fromkeys(cells[name][0] if name in cells else name for name in files))
-    new = list(dict.fromkeys(_in_notebook(finding, cells) for finding in kept))
+    new = list(dict.fromkeys(_in_notebook(finding, cells) for finding in _together(kept, modules)))
     compared = baseline.compare(new, names, accepted, renewed=renewed)
     return findings.document(
         scripts[0].shown if len(scripts) == 1 else f"{len(scripts)} scripts",
@@ -114,6 +117,40 @@ def _checked(
         gone=compared.gone,
         strict=strict,
     )
+
+
+def _as_program(script: Script, finding: Finding) -> bool:
+    """Return whether a finding is in what an imported file does only when it is started itself."""
+    module = next((m for m in script.modules if m.name == finding.path), None)
+    if module is None or module is script.entry or finding.line is None:
+        return False
+    return any(
+        isinstance(node, ast.If)
+        and "__name__" in ast.unparse(node.test)
+        and node.body[0].lineno <= finding.line <= (node.body[-1].end_lineno or 0)
+        for node in module.tree.body
+    )
+
+
+def _together(kept: Sequence[Finding], modules: Mapping[str, Module]) -> list[Finding]:
+    """One finding for what a loop does at each step, and for each line: the first, which names the number of others."""
+    groups: dict[object, list[Finding]] = {}
+    for finding in kept:
+        place: object = finding.line
+        if finding.code in IN_LOOPS and finding.path in modules and finding.line is not None:
+            loops = (n for n in ast.walk(modules[finding.path].tree) if isinstance(n, ast.For | ast.While))
+            around = [n for n in loops if n.lineno <= (finding.line or 0) <= (n.end_lineno or 0)]
+            place = (around[0].lineno, "loop") if around else finding.line
+        key = (finding.code, finding.path, place) if place is not None else finding
+        groups.setdefault(key, []).append(finding)
+    return [_first(group) for group in groups.values()]
+
+
+def _first(group: list[Finding]) -> Finding:
+    first, *others = group
+    if not others:
+        return first
+    return findings.moved(first, first.path, first.line, f"and {len(others)} more like it")
 
 
 def _silenced(kept: Silenced, cells: Mapping[str, tuple[str, CellCode]]) -> Silenced:

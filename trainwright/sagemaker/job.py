@@ -208,6 +208,12 @@ class Job(Record):
     metrics: dict[str, str] = Field(default={}, description="metric name: regular expression for the log")
 
     @property
+    def arguments(self) -> dict[str, Any]:
+        """What the script gets as arguments: the hyperparameters, and of each tuned one a value of its range."""
+        tuned = self.tuner.ranges if self.tuner else {}
+        return self.hyperparameters | {name: (*each.values, each.min)[0] for name, each in tuned.items()}
+
+    @property
     def launcher(self) -> Launcher:
         """The launcher that starts the script in the container."""
         return launcher_named(self.distribution)
