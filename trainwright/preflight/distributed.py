@@ -246,6 +246,9 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
             yield at(SPAWNS_TWICE, spawn, what, severity=severity)
     if code.launcher not in (None, "torchrun") or code.says("^LOCAL_RANK$"):
         return
+    chosen = [ast.unparse(e.node) for e in code.ran("set_device") if e.name.startswith("torch")]
+    if chosen and not any("local" in text for text in chosen) and code.mentions("device_count"):
+        return  # the GPU is found in another way
     for call in code.called("add_argument"):
         names = [a.value for a in call.node.args if isinstance(a, ast.Constant)]
         if {"--local_rank", "--local-rank"} & set(names):

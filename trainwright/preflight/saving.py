@@ -203,7 +203,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     seen: set[ast.AST] = set()
     for save in written:
         event, path = save.event, save.path
-        if not save.whole and event.last == "save_pretrained":
+        if not save.whole and (event.last == "save_pretrained" or not _of_model(event)):
             continue
         if event.node in seen or (event.detached and event.module is not code.script.entry):
             continue
@@ -223,6 +223,14 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             continue
         seen.add(event.node)
         yield _at(ALL_RANKS, event, f"`{text[:60]}` in every process")
+
+
+def _of_model(event: Event) -> bool:
+    """Return whether a pickle or a copied file is a model, not parameters or a list."""
+    first = event.node.args[:1]
+    return any("model" in value.tags for value in event.args[:1]) or any(
+        "model" in ast.unparse(a).lower() for a in first
+    )
 
 
 _VARIES = frozenset({"only-one", "rank", "local_rank", "random", "host_rank"})

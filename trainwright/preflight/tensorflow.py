@@ -272,6 +272,8 @@ def _scope(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
         if scoped and made and not any(".scope" in name for e in made for name in e.contexts):
             yield _at(OUT_OF_SCOPE, made[0], f"`{ast.unparse(made[0].node)[:50]}` outside of {strategy.last}'s scope")
             return
+        # A function that is also called inside the scope is called outside where there is no strategy.
+        scoped = scoped or any(".scope" in n for e in code.ran("compile") if e.node is event.node for n in e.contexts)
         if not scoped and not (inside and "model" not in model.tags and not model.made):
             built = [e for e in code.events if e.result is model and any(".scope" in n for n in e.contexts)]
             if not built or not inside:

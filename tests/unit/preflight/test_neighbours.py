@@ -32,6 +32,21 @@ model.fit(data)
 model.save("/opt/ml/output/last")
 where = os.environ["SM_MODEL_DIR"]
 """
+HALF = "import torch\nmodel = torch.nn.Linear(1, 1)\nmodel.half()\n"
+SCALED = "for x in data:\n    scaler.scale(model(x)).backward()\n    scaler.step(optimizer)\n    scaler.update()\n"
+RANKED = (
+    "import argparse, torch\nimport torch.distributed as dist\np = argparse.ArgumentParser()\n"
+    "p.add_argument('--local_rank', type=int, default=0)\nargs = p.parse_args()\n"
+    "dist.init_process_group('nccl')\nmodel = torch.nn.parallel.DistributedDataParallel(model)\n"
+)
+MIRRORED = """
+import tensorflow as tf
+strategy = tf.distribute.MirroredStrategy()
+def make():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(optimizer=tf.keras.optimizers.Adam(), loss="mse")
+    model.fit(data)
+"""
 ADDRESS = 'import os\nos.environ["MASTER_PORT"] = "12345"\n'
 REQUIRED = 'p.add_argument("--local_rank", type=int, required=True)\n'
 VERSIONED = "import torch\nif torch.__version__[0] == '1':\n    "
@@ -94,6 +109,41 @@ NEIGHBOURS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         parser('"--split", default=5') + "print(args.split + 1)\n",
         parser('"--split", default=5') + 'print(f"train[:{args.split}%]")\n',
         TWO,
+    ),
+    # NVIDIA/DeepLearningExamples, wav2vec2: the scaler is there, but switched off.
+    "half with a scaler that is off": (
+        "TW139",
+        HALF + "scaler = torch.cuda.amp.GradScaler()\n" + SCALED,
+        HALF + "scaler = torch.cuda.amp.GradScaler(enabled=False)\n" + SCALED,
+        {"instance_type": P4D},
+    ),
+    # facebookresearch/swav: the argument is ignored, the device follows from the rank.
+    "a local rank that nobody needs": (
+        "TW123",
+        RANKED + "torch.cuda.set_device(args.local_rank)\n" + LOOP,
+        RANKED + "torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())\n" + LOOP,
+        {"instance_type": P4D, "distribution": TORCHRUN},
+    ),
+    # facebookresearch/swav, src/utils.py: the arguments are written down.
+    "arguments in a pickle": (
+        "TW141",
+        DDP + LOOP + "import pickle\npickle.dump(model.state_dict(), open('/opt/ml/model/m.pkl', 'wb'))\n",
+        DDP + LOOP + "import pickle\npickle.dump(args, open('/opt/ml/model/args.pkl', 'wb'))\n",
+        TWO,
+    ),
+    # NVIDIA/DeepLearningExamples, BART: a class of the script's own that is called device.
+    "another device": (
+        "TW129",
+        DDP + "where = torch.device(dist.get_rank())\n" + LOOP,
+        DDP + "class device:\n    def __init__(self, n):\n        self.n = n\nwhere = device(dist.get_rank())\n" + LOOP,
+        TWO,
+    ),
+    # zzh8829/yolov3-tf2: one function, called with and without a strategy.
+    "compiled with and without a strategy": (
+        "TW189",
+        MIRRORED + "with strategy.scope():\n    tf.Variable(1)\nmake()\n",
+        MIRRORED + "if args.multi:\n    with strategy.scope():\n        make()\nelse:\n    make()\n",
+        {"instance_type": P4D, "plan": {"framework": "tensorflow"}},
     ),
     # NVIDIA/DeepLearningExamples, ELECTRA: a schedule that is made elsewhere.
     "a schedule as the rate": (
