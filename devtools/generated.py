@@ -18,6 +18,7 @@ from trainwright.build.store import BuildRecord, BuiltDocument
 from trainwright.catalog.listing import ListDocument
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import FindingsDocument, rules_markdown
+from trainwright.core.findings_baseline import Baseline
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import images_dir
 from trainwright.core.records import Record
@@ -29,7 +30,6 @@ from trainwright.pipeline.pipeline import PipelineDocument, default_files
 from trainwright.plan.explain import ExplainDocument
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock
-from trainwright.preflight.baseline import Baseline
 from trainwright.preflight.explain import EXAMPLES, RuleDocument, rule_section
 from trainwright.preflight.preflight import RULES
 from trainwright.prove.smoke import SmokeDocument

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.core import findings
+from trainwright.core import findings_baseline as baseline
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, FindingsDocument, Rule, Silenced, Unread
@@ -18,7 +19,6 @@ from trainwright.core.records import parse_record
 from trainwright.preflight import (
     amp,
     arguments,
-    baseline,
     collectives,
     data,
     devices,

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
-from trainwright.cli.program import Ended, artifact, complain, use_catalog
+from trainwright.cli.program import Ended, artifact, complain, print_json, use_catalog
+from trainwright.core.errors import RequestError
 from trainwright.core.records import Field, Words
 
 
@@ -69,16 +70,26 @@ class EstimatorFlags(PlanWords, JobWords, CatalogFlag, JsonFlag):
     )
     check_only: bool = Field(default=False, description="check, and write nothing")
     compare: bool = Field(default=False, description="two jobs, without and with the Training Compiler")
+    findings: str | None = Field(
+        default=None, description="format of the findings: text (the default), json, sarif, or github for annotations"
+    )
+    baseline: str | None = Field(default=None, description="a file of findings that are known and do not count")
+    write_baseline: bool = Field(default=False, description="write today's findings into --baseline FILE")
     strict: bool = Field(default=False, description="warnings count as errors")
 
 
 @verb
 def estimator(flags: EstimatorFlags) -> None:
     """Check a training job against its image, and write the code or request that starts it; exit code 1 for errors."""
+    from trainwright.core.findings_formats import form_of, github, sarif
     from trainwright.core.owned import check_replaceable, write_atomically
     from trainwright.estimator import estimate
+    from trainwright.estimator.check import CODES
     from trainwright.estimator.estimate_text import estimator_text
 
+    shown = form_of(flags.findings, as_json=flags.json_)
+    if flags.write_baseline and not flags.baseline:
+        raise RequestError("--write-baseline needs --baseline FILE", remedy="--baseline job.json --write-baseline")
     use_catalog(flags.catalog)
     job, folder = estimate.read_words(flags.job, job_words(flags))
     found = estimate.estimate(
@@ -89,14 +100,20 @@ def estimator(flags: EstimatorFlags) -> None:
         form=None if flags.check_only else flags.format,
         compared=flags.compare,
         strict=flags.strict,
+        accepted=Path(flags.baseline) if flags.baseline else None,
+        renewed=flags.write_baseline,
     )
     text = estimate.texts(found) if found.generated else ""
     if flags.output and text:
         # People go on from what was generated, so a file that is there is theirs.
         check_replaceable(Path(flags.output), f"--output {flags.output}", text=text)
         write_atomically(Path(flags.output).absolute(), text)
-    if flags.json_ or flags.output or flags.check_only:
-        emit(found, estimator_text, as_json=flags.json_)
+    if shown == "sarif":
+        print_json(sarif(estimate.as_findings(found), CODES))
+    elif shown == "github":
+        artifact(github(estimate.as_findings(found), "estimator") + "\n")
+    elif shown == "json" or flags.output or flags.check_only:
+        emit(found, estimator_text, as_json=shown == "json")
     else:
         # What is generated has standard output for itself, as `> start.py` wants it.
         complain(estimator_text(found))
