@@ -134,7 +134,7 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
     place = code.group or code.wraps
     if place is None or code.mentions(*_SHARES) or _by_other_library(code):
         return
-    parallel = [e for e in code.ran("DataParallel", live=True) if e.name.startswith("torch")]
+    parallel = [e for e in code.ran("DataParallel", live=True) if e.name.startswith("torch") and not e.under("world")]
     if parallel and code.launch.launched and code.several_per_host and not code.wrapped_events:
         event = parallel[0]
         what = "DataParallel uses all GPUs of a host in each of its processes; gradients stay in the process"

@@ -47,6 +47,27 @@ def make():
     model.compile(optimizer=tf.keras.optimizers.Adam(), loss="mse")
     model.fit(data)
 """
+BUILT = """
+import tensorflow as tf
+strategy = tf.distribute.MirroredStrategy()
+def build():
+    return tf.keras.Sequential([tf.keras.layers.Dense(1)])
+"""
+MADE = "    opt = tf.keras.optimizers.Adam(); model = build()\n"
+COMPILED = "model.compile(optimizer=opt, loss='mse')\nmodel.fit(data)\n"
+HVD_LOOP = (
+    HVD
+    + """
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+opt = tf.keras.optimizers.Adam(0.1 * hvd.size())
+"""
+)
+TAPE = """
+with tf.GradientTape() as tape:
+    loss = model(data)
+tape = hvd.DistributedGradientTape(tape)
+opt.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+"""
 ADDRESS = 'import os\nos.environ["MASTER_PORT"] = "12345"\n'
 REQUIRED = 'p.add_argument("--local_rank", type=int, required=True)\n'
 VERSIONED = "import torch\nif torch.__version__[0] == '1':\n    "
@@ -144,6 +165,29 @@ NEIGHBOURS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         MIRRORED + "with strategy.scope():\n    tf.Variable(1)\nmake()\n",
         MIRRORED + "if args.multi:\n    with strategy.scope():\n        make()\nelse:\n    make()\n",
         {"instance_type": P4D, "plan": {"framework": "tensorflow"}},
+    ),
+    # NVIDIA/DeepLearningExamples, UNet3P: made inside the scope, compiled after it.
+    "compiled after the scope": (
+        "TW189",
+        BUILT + "opt = tf.keras.optimizers.Adam()\nmodel = build()\n" + COMPILED,
+        BUILT + f"if multi:\n    with strategy.scope():\n    {MADE}else:\n{MADE}" + COMPILED,
+        {"instance_type": P4D, "plan": {"framework": "tensorflow"}},
+    ),
+    # NVIDIA/DeepLearningExamples, ELECTRA, run_tf_squad.py: the tape averages, compile names the metrics.
+    "compiled beside a tape": (
+        "TW185",
+        HVD_LOOP + "opt2 = hvd.DistributedOptimizer(opt)\nmodel.compile(optimizer=opt, loss='mse')\nmodel.fit(data)\n",
+        HVD_LOOP + TAPE + "model.compile(optimizer=opt, loss='mse')\n",
+        TENSORFLOW,
+    ),
+    # ultralytics/yolov5, segment/train.py: only where no launcher has started several processes.
+    "all GPUs without a launcher": (
+        "TW124",
+        ALONE + "model = torch.nn.DataParallel(model)\n" + LOOP,
+        ALONE
+        + "if dist.get_rank() == -1:\n    model = torch.nn.DataParallel(model)\nmodel = smart_DDP(model)\n"
+        + LOOP,
+        TWO,
     ),
     # NVIDIA/DeepLearningExamples, ELECTRA: a schedule that is made elsewhere.
     "a schedule as the rate": (
