@@ -8,7 +8,7 @@ from trainwright.core.errors import did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import Subject
 from trainwright.estimator.tuning import jobs_of
-from trainwright.sagemaker.job import Range, Tuner
+from trainwright.sagemaker.job import TunedRange, Tuner
 
 API = "AWS's API reference"
 OBJECTIVE = Rule(
@@ -103,7 +103,7 @@ def _strategy(tuner: Tuner) -> Iterator[Finding]:
         )
 
 
-def _wrong(each: Range) -> Iterator[str]:
+def _wrong(each: TunedRange) -> Iterator[str]:
     """What is wrong with one range."""
     if each.kind == "Categorical":
         if each.min is not None or each.max is not None or each.scaling != "Auto":

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from trainwright.estimator.python_source import PythonSource, call, literal
-from trainwright.sagemaker.job import Job, Range, Tuner
+from trainwright.sagemaker.job import Job, TunedRange, Tuner
 
 LONGEST_NAME = 32
 RANGES = "sagemaker.parameter"
@@ -145,7 +145,7 @@ def _ranges(tuner: Tuner, *, as_json: bool) -> dict[str, list[dict[str, Any]]]:
     return made
 
 
-def texts(each: Range) -> list[str]:
+def texts(each: TunedRange) -> list[str]:
     """Return the choices of a categorical range as the SDKs' text."""
     return [str(value) for value in each.values]
 

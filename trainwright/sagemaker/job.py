@@ -113,7 +113,7 @@ class Placement(Record):
     ultra_servers: dict[str, int] = Field(default={}, description="id of an UltraServer: instances on it")
 
 
-class Range(Record):
+class TunedRange(Record):
     """The values of a tuned hyperparameter: ``values``, or all from ``min`` to ``max``."""
 
     min: float | int | None = None
@@ -134,7 +134,9 @@ class Tuner(Record):
 
     metric: str = Field(description="the objective: one of the job's metrics")
     goal: Literal["Maximize", "Minimize"]
-    ranges: dict[str, Range] = Field(description="hyperparameter: its values; 0.1 to 1 is continuous, 1 to 8 integer")
+    ranges: dict[str, TunedRange] = Field(
+        description="hyperparameter: its values; 0.1 to 1 is continuous, 1 to 8 integer"
+    )
     strategy: Literal["Bayesian", "Random", "Hyperband", "Grid"] = "Bayesian"
     max_jobs: Positive | None = Field(default=None, description="training jobs in all; grid search may leave it out")
     max_parallel_jobs: Positive = 1
