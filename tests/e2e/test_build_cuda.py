@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import image_tests
+from tests.support.skips import short_of
 from trainwright.engine.engine import connect
 
 pytestmark = pytest.mark.cuda
@@ -19,9 +20,9 @@ FREE_GB = 30
 @pytest.fixture(scope="module")
 def built(program):
     root = Path(connect(setup=False).data_root or "/")
-    free = shutil.disk_usage(root if root.exists() else "/").free / 1e9
-    if free < FREE_GB:
-        pytest.skip(f"a CUDA image with its cache needs {FREE_GB} GB, {free:.0f} GB are free")
+    free = shutil.disk_usage(root if root.exists() else "/").free
+    if short := short_of(FREE_GB, free, "a CUDA image with its cache"):
+        pytest.skip(short)
     if os.environ.get("TRAINWRIGHT_TEST_CUDA") == "never":
         pytest.skip("TRAINWRIGHT_TEST_CUDA=never")
     done = program(
