@@ -37,12 +37,12 @@ UNIT = "tests/unit"
 MODULES: dict[str, tuple[str, ...]] = {
     "plan/resolve": (),
     "plan/assemble": ("plan/test_resolve.py", "plan/test_identity.py"),
-    "plan/conflict": ("plan/test_conflict.py", "plan/test_resolve.py"),
+    "plan/conflict": ("plan/test_conflict_answers.py", "plan/test_conflict.py", "plan/test_resolve.py"),
     "plan/plan_lock": (),
     "lock/wheels": ("lock/test_wheels.py", "lock/test_wheel_choice.py"),
     "prove/probe": (),
-    "rehearse/verdict": (),
-    "rehearse/causes": (),
+    "rehearse/verdict": tuple(f"rehearse/test_{name}.py" for name in ("verdict", "tensorflow", "causes")),
+    "rehearse/causes": tuple(f"rehearse/test_{name}.py" for name in ("causes", "tensorflow", "verdict")),
     "sagemaker/distribution": (),
     **{
         f"estimator/rules_{name}": ("estimator/test_rules.py", "estimator/test_good_jobs.py")
