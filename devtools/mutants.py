@@ -41,7 +41,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     "plan/plan_lock": (),
     "lock/wheels": ("lock/test_wheels.py", "lock/test_wheel_choice.py"),
     "prove/probe": (),
-    "rehearse/verdict": tuple(f"rehearse/test_{name}.py" for name in ("verdict", "tensorflow", "causes")),
+    "rehearse/verdict": tuple(
+        f"rehearse/test_{name}.py" for name in ("verdict_words", "verdict", "tensorflow", "causes")
+    ),
     "rehearse/causes": tuple(f"rehearse/test_{name}.py" for name in ("causes", "tensorflow", "verdict")),
     "sagemaker/distribution": (),
     **{
