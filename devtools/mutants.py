@@ -32,6 +32,8 @@ from trainwright.core.say import Say
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = "tests/equivalent_mutants.yaml"
 FLOOR = 0.85  # of the planted faults have to be seen
+SEED, SAMPLE = 1, 60  # of those that every whole test run plants
+SAMPLE_FLOOR = 0.7
 UNIT = "tests/unit"
 # Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.
 MODULES: dict[str, tuple[str, ...]] = {
@@ -55,7 +57,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         for name in ("amp", "collectives", "data", "devices", "distributed", "huggingface", "loop", "saving", "smp")
     },
     "push/moving": (),
-    "push/proof": ("push/test_gate.py",),
+    "push/proof": ("push/test_proof.py", "push/test_gate.py"),
     "push/upload": (),
     "sources/download": (),
     "build/context": ("plan/test_render.py",),

@@ -174,8 +174,8 @@ def test_where_no_script_runs_the_launcher_s_wait_is_named() -> None:
     ("stack", "said"),
     [
         (STACK, "accept (socket.py:294), called at train.py:6"),
-        (STACK.split("\n\n")[0], "helper (train.py:2)"),
-        (STACK.replace("Thread 0x00007f7e40a3f740", "Current thread 0x00007f7e40a3f740"), "accept (socket.py:294), called at train.py:6"),
+        (STACK.split("\n\n", maxsplit=1)[0], "helper (train.py:2)"),
+        (STACK.replace("\n\nThread ", "\n\nCurrent thread "), "accept (socket.py:294), called at train.py:6"),
         ("", ""),
         ("Timeout (0:00:00.500000)!\n", ""),
     ],
@@ -208,13 +208,17 @@ def test_ranks_come_in_their_order_and_scripts_by_host() -> None:
     assert [(one.host, one.rank) for one in ranks(facts)] == [("algo-2", 0), ("algo-1", 1), ("algo-1", None)]
 
 
+UNKNOWN = "ended in 7.0 s; whether the script received SIGTERM is unknown: it is not a Python program"
+DEAF = "the script did not receive SIGTERM on algo-2: its process was killed"
+
+
 @pytest.mark.parametrize(
     ("processes", "end", "outcome", "says"),
     [
         ((script(0, signal=5.0), script(1, signal=5.0)), "by itself", "passed", "got SIGTERM and ended in 7.0 s"),
-        ((), "by itself", "passed", "ended in 7.0 s; whether the script received SIGTERM is unknown: it is not a Python program"),
+        ((), "by itself", "passed", UNKNOWN),
         ((script(0), script(1)), "by itself", "failed", "no script was running when SIGTERM was sent"),
-        ((script(0, signal=5.0), script(1, ended=False)), "by itself", "failed", "the script did not receive SIGTERM on algo-2: its process was killed"),
+        ((script(0, signal=5.0), script(1, ended=False)), "by itself", "failed", DEAF),
         ((script(0, signal=5.0), script(1, signal=5.0)), "stopped", "failed", "algo-2 still ran 120 s after SIGTERM"),
     ],
 )  # fmt: skip
