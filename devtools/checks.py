@@ -58,9 +58,7 @@ def run_tests(*, fast: bool, select: str | None) -> None:
     if not fast and not select:
         _planted_faults()
     if fast:
-        say(
-            "left out (--fast): hadolint, planted faults, slow and generated unit tests, the tests that build and run images"
-        )
+        say("left out (--fast): hadolint, planted faults, slow and generated tests, tests that build and run images")
         return
     try:
         from trainwright.engine.engine import connect

@@ -37,7 +37,12 @@ SAMPLE_FLOOR = 0.7
 UNIT = "tests/unit"
 # Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.
 MODULES: dict[str, tuple[str, ...]] = {
-    "plan/resolve": (),
+    "plan/resolve": (
+        "plan/test_resolve.py",
+        "plan/test_conflict_answers.py",
+        "plan/test_unproven.py",
+        "plan/test_request.py",
+    ),
     "plan/assemble": ("plan/test_resolve.py", "plan/test_identity.py"),
     "plan/conflict": ("plan/test_conflict_answers.py", "plan/test_conflict.py", "plan/test_resolve.py"),
     "plan/plan_lock": (),
@@ -52,15 +57,11 @@ MODULES: dict[str, tuple[str, ...]] = {
         f"estimator/rules_{name}": ("estimator/test_rules.py", "estimator/test_good_jobs.py")
         for name in ("compiler", "distribution", "image", "job", "launch", "options", "sdk3", "smp")
     },
-    **{
-        f"preflight/{name}": ("preflight",)
-        for name in ("amp", "collectives", "data", "devices", "distributed", "huggingface", "loop", "saving", "smp")
-    },
     "push/moving": (),
     "push/proof": ("push/test_proof.py", "push/test_gate.py"),
     "push/upload": (),
     "sources/download": (),
-    "build/context": ("plan/test_render.py",),
+    "build/context": ("plan/test_plan_lock.py", "user/test_files.py", "sources/test_locations.py"),
     "user/files": (),
 }
 _OTHER: dict[type, type] = {
@@ -314,8 +315,8 @@ def _worker(folder: Path, modules: list[str]) -> Iterator[subprocess.Popen[str]]
     """A process that tries faults in a copy of the checkout (:mod:`devtools.mutant_worker`)."""
     argv = [sys.executable, "-m", "devtools.mutant_worker", *modules]
     environment = {**os.environ, "PYTHONPATH": str(folder)}
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(argv, cwd=folder, env=environment, text=True, **pipes) as worker:  # noqa: S603
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, cwd=folder, env=environment, text=True, stdin=pipe, stdout=pipe) as worker:  # noqa: S603
         try:
             yield worker
         finally:

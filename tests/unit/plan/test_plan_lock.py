@@ -387,9 +387,8 @@ def test_a_lock_names_every_file_and_image_that_a_mirror_needs():
     assert nothing.python_files == ()
     assert lock.replace(python=None, user=None).python_files == (python("uv", "1", "tools"),)
     other = "sha256:" + "c" * 64
-    base = LockedBase(
-        kind="nvidia", os="ubuntu-22.04", image="a:1", digest=DIGEST, image_id=other, build_image="b:1", build_digest=other
-    )  # fmt: skip
+    base = LockedBase(kind="nvidia", os="ubuntu-22.04", image="a:1", digest=DIGEST, image_id=other)
+    base = base.replace(build_image="b:1", build_digest=other)
     assert base.ids == {"BASE_IMAGE": other, "BUILD_IMAGE": None}
     assert base.replace(build_image_id=DIGEST).ids["BUILD_IMAGE"] == DIGEST
     made = base.as_base()

@@ -114,6 +114,9 @@ def test_an_immutable_tag_that_the_user_named_is_a_failure() -> None:
     assert repository.tags == {"mine": "old"}
 
 
+NEWER = "it points to a newer image"
+
+
 @pytest.mark.parametrize(
     ("current", "new", "says"),
     [
@@ -123,8 +126,8 @@ def test_an_immutable_tag_that_the_user_named_is_a_failure() -> None:
         ({}, {"unproven": True}, "it points to an image that passed its smoke tests, and this one did not"),
         ({"unproven": True, "day": 5}, {}, ""),
         ({"unproven": True}, {"unproven": True}, ""),
-        ({"unproven": True, "day": 5}, {"unproven": True}, "it points to a newer image: 2.6.0, built 2026-11-05 00:00 UTC"),
-        ({"version": "2.10.0"}, {"day": 5}, "it points to a newer image: 2.10.0, built 2026-11-01 00:00 UTC"),
+        ({"unproven": True, "day": 5}, {"unproven": True}, f"{NEWER}: 2.6.0, built 2026-11-05 00:00 UTC"),
+        ({"version": "2.10.0"}, {"day": 5}, f"{NEWER}: 2.10.0, built 2026-11-01 00:00 UTC"),
         ({}, {}, ""),
     ],
 )  # fmt: skip
