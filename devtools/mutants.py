@@ -37,12 +37,7 @@ SAMPLE_FLOOR = 0.7
 UNIT = "tests/unit"
 # Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.
 MODULES: dict[str, tuple[str, ...]] = {
-    "plan/resolve": (
-        "plan/test_resolve.py",
-        "plan/test_conflict_answers.py",
-        "plan/test_unproven.py",
-        "plan/test_request.py",
-    ),
+    "plan/resolve": tuple(f"plan/test_{name}.py" for name in ("resolve_words", "resolve", "conflict", "unproven")),
     "plan/assemble": ("plan/test_resolve.py", "plan/test_identity.py"),
     "plan/conflict": ("plan/test_conflict_answers.py", "plan/test_conflict.py", "plan/test_resolve.py"),
     "plan/plan_lock": (),

@@ -474,6 +474,8 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW203", dist({"torch_distributed": {"enabled": False}}), image(), 2),
     ("TW226", dist(smp(partitions=2, default_partition=0, auto_partition=True)), image(), 2),
     ("TW241", {"image": "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/team/training:1"}, image(), 2),
+    ("TW271", {"inputs": {"code": "s3://bucket/code"}}, image(), 2),
+    ("TW271", {"inputs": {"data": "s3://bucket/data"}, "network_isolation": True}, image(), 2),
     ("TW285", {"tensorboard": {"s3_uri": "s3://bucket/t"}}, image(), 3),
     ("TW294", {"image": DLC}, image(), 2),
     ("TW294", {"image": REFERENCE.replace("training", "two-inference")}, image(), 2),
