@@ -10,7 +10,7 @@ from trainwright.cli.flags import Verb
 # Along the way of an image; what needs none comes last.
 NAMES = (
     *("list", "plan", "explain", "sources", "render", "lock", "build", "mirror"),
-    *("smoke", "rehearse", "push", "pipeline"),
+    *("smoke", "rehearse", "prove", "push", "pipeline"),
     *("estimator", "preflight", "diagnose", "doctor"),
 )
 

@@ -42,17 +42,35 @@ def list_(flags: ListFlags) -> None:
         return
     from trainwright.catalog.image_line import cuda_tag
     from trainwright.plan.request import parse_cuda
+    from trainwright.proofs.standing import of_lines
 
     tag = cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None
-    document = listing.lines(catalog, listing.select(catalog, flags.framework, tag))
-    emit(document, lines_text, as_json=flags.json_)
+    entries = listing.select(catalog, flags.framework, tag)
+    emit(listing.lines(catalog, entries, of_lines(entries, catalog)), lines_text, as_json=flags.json_)
 
 
 def lines_text(document: ListDocument) -> str:
     """A line per image line."""
-    head = ("framework", "version", "cuda", "python", "base", "kind", "needs", "status", "unpinned", "options")
+    head = (
+        "framework",
+        "version",
+        "cuda",
+        "python",
+        "base",
+        "kind",
+        "needs",
+        "status",
+        "proven",
+        "unpinned",
+        "options",
+    )
     rows = [
-        (*(str(getattr(row, key)) for key in head[:-2]), str(len(row.unpinned) or "-"), ",".join(row.options))
+        (
+            *(str(getattr(row, key)) for key in head[:-3]),
+            row.proof.text,
+            str(len(row.unpinned) or "-"),
+            ",".join(row.options),
+        )
         for row in document.lines
     ]
     return table([head, *rows])

@@ -4,23 +4,48 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from trainwright.cli.flags import emit, verb
+from trainwright.catalog.listing import Standing
+from trainwright.cli.flags import verb
+from trainwright.cli.program import answer, print_json
 from trainwright.core.layout import size, table
+from trainwright.plan.plan import Plan
 from trainwright.verbs.request import RequestFlags, begin
 from trainwright.verbs.way import known, run, upto
 
 if TYPE_CHECKING:
-    from trainwright.plan.plan import Plan, PlannedComponent
+    from trainwright.plan.plan import PlannedComponent
+
+
+PROOFS = {
+    "proven": "on {}",
+    "twin": "on {}, as a twin: with stand-ins for what was unreachable (docs/twin.md)",
+    "failed": "failed on {}",
+    "stale": "stale: the line has changed since {}",
+    "never": "never",
+}
+
+
+class PlanDocument(Plan):
+    """``plan --json``: the plan, and what is known of it."""
+
+    proof: Standing
 
 
 @verb
 def plan(flags: RequestFlags) -> None:
     """Resolve a request and print the plan: versions, sources, environment, tags."""
-    emit(known(run(upto("resolve"), begin(flags, to_build=False)).plan), plan_text, as_json=flags.json_)
+    from trainwright.proofs.standing import of_plan
+
+    found = known(run(upto("resolve"), begin(flags, to_build=False)).plan)
+    proof = of_plan(found)
+    if flags.json_:
+        print_json(found.as_json() | {"proof": proof.as_json()})
+    else:
+        answer(plan_text(found, proof))
 
 
-def plan_text(plan: Plan) -> str:
-    """The components in their order, the tags, what else there is to know."""
+def plan_text(plan: Plan, proof: Standing) -> str:
+    """The components in their order, the tags, whether it is proven, what else there is to know."""
     cuda = "CPU only" if plan.cuda == "cpu" else f"CUDA {plan.cuda}"
     rows = [
         (c.name, c.version or "as found", c.provider, _download(c, unlocked=plan.unlocked)) for c in plan.components
@@ -32,6 +57,7 @@ def plan_text(plan: Plan) -> str:
         table([("component", "version", "provider", "download"), *rows]),
         "",
         *(f"tag   {tag}" for tag in plan.tags),
+        f"proof {PROOFS[proof.state].format(proof.date)}",
         *(f"note  {notice}" for notice in plan.notices),
     ]
     return "\n".join(lines)
