@@ -26,6 +26,10 @@ class PipelineFlags(CatalogFlag, JsonFlag):
         default=None,
         description="the file to write; for bake, the folder (default: buildspec.yml, buildspec-batch.yml, bake)",
     )
+    proofs: bool = Field(
+        default=False,
+        description="a buildspec that proves lines and keeps their proofs; --images then takes the words of prove",
+    )
     check: bool = Field(default=False, description="write nothing; fail if a file is missing or would change")
     cache: tuple[str, ...] = Field(
         default=(),
@@ -48,6 +52,7 @@ def pipeline(flags: PipelineFlags) -> None:
         catalog_folder=flags.catalog,
         check=flags.check,
         cache=flags.cache,
+        proofs=flags.proofs,
         say=say,
     )
     emit(document, pipeline_text, as_json=flags.json_)
