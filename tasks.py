@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from trainwright.cli.flags import CatalogFlag, verb
-from trainwright.cli.program import checked, run, say, use_catalog
+from trainwright.cli.program import answer, checked, run, say, use_catalog
 from trainwright.core.records import Field, Words
 from trainwright.verbs.find import find
 
@@ -108,6 +108,27 @@ def refresh_instances(flags: CheckFlag) -> None:
     make(check=flags.check)
 
 
+class SuitesFlags(Words):
+    """The flags of ``suites``."""
+
+    image: str = Field(description="tag or id of an image that the engine has")
+    suites: tuple[str, ...] = Field(
+        default=(),
+        alias="suite",
+        description="NAME=FOLDER: a suite of devtools/suites.yaml and its checkout",
+    )
+    env: tuple[str, ...] = Field(default=(), description="NAME=VALUE in the container (may be repeated)")
+    packages: str | None = Field(default=None, description="a folder with pytest, made by pip install --target FOLDER")
+
+
+@verb
+def suites(flags: SuitesFlags) -> None:
+    """Run other people's test suites in an image, and say which failures are explained (devtools/suites.yaml)."""
+    from devtools.suites import run_suites
+
+    answer(run_suites(flags.image, flags.suites, flags.packages, flags.env, say=say))
+
+
 class RefreshDlcFlags(CheckFlag):
     """The flags of ``refresh-dlc``."""
 
@@ -131,7 +152,7 @@ def _all() -> Collection:
     from trainwright.cli.tasks import VerbTask
     from trainwright.verbs.namespace import namespace
 
-    for each in (test, lock_lines, new_component, new_line, refresh_instances, refresh_dlc, generate):
+    for each in (test, lock_lines, new_component, new_line, refresh_instances, refresh_dlc, suites, generate):
         namespace.add_task(VerbTask(each))
     return namespace
 

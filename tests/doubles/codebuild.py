@@ -43,6 +43,7 @@ class Build:
         reports: files by name of the report, each a JUnit file that could be read.
         log: what the build said.
         seconds: wall time.
+        artifacts: the files that are uploaded, by their names there.
     """
 
     succeeded: bool
