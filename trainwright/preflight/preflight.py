@@ -27,6 +27,7 @@ from trainwright.preflight import (
     huggingface,
     loop,
     reader,
+    requirements,
     sagemaker_paths,
     saving,
     smp,
@@ -47,6 +48,7 @@ FAMILIES = (
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
     *suppressions.RULES,
+    *requirements.RULES,
     *(rule for family in FAMILIES for rule in family.RULES),
 )
 CODES = findings.table(RULES)
@@ -76,11 +78,12 @@ def _checked(
     job_of: Callable[[NamedScript], Job | None],
     unread: Sequence[Unread] = (),
     *,
+    beside: Mapping[str, Sequence[Finding]] = {},
     accepted: Path | None = None,
     renewed: bool = False,
     strict: bool = False,
 ) -> FindingsDocument:
-    """Check scripts against every rule; what they share is reported once."""
+    """Check scripts against every rule; what they share is reported once. ``beside``: findings in other files."""
     found: list[Finding] = []
     files: dict[str, None] = {}
     modules: dict[str, Module] = {}
@@ -98,6 +101,9 @@ def _checked(
         for module in each.script.modules:
             modules.setdefault(each.names[module.name], replace(module, name=each.names[module.name]))
         facts[each.shown] = known.summary()
+    for name, more in beside.items():
+        files[name] = None
+        found += more
     kept, silenced = suppressions.silence(list(modules.values()), list(dict.fromkeys(found)), sorted(CODES))
     cells = {name: (each.notebook, code) for each in scripts for name, code in each.cells.items()}
     names = list(dict.fromkeys(cells[name][0] if name in cells else name for name in files))
@@ -141,6 +147,7 @@ def preflight(
     source_dir: str | None = None,
     job_file: str | None = None,
     *,
+    image: str | None = None,
     accepted: Path | None = None,
     renewed: bool = False,
     only_training: bool = False,
@@ -153,6 +160,8 @@ def preflight(
             job file names the script.
         source_dir: the folder that is uploaded with the job.
         job_file: the job file; it names the launcher, instances and hyperparameters.
+        image: that the job runs in, built here (default: the job file's, if it was): its packages are held against
+            the requirements.txt of the source folder, or of the script's own.
         accepted: the file of the baseline.
         renewed: write that file from today's findings.
         only_training: leave out scripts that do not train.
@@ -181,4 +190,24 @@ def preflight(
         )
 
     unread = [Unread(path=path, reason=why.message) for path, why in named.unread.items()]
-    return _checked(named.found, job_of, unread, accepted=accepted, renewed=renewed, strict=strict)
+    beside_of = _requirements(
+        image or _built(job), [Path(source_dir)] if source_dir else [Path(path) for path in paths]
+    )
+    return _checked(named.found, job_of, unread, beside=beside_of, accepted=accepted, renewed=renewed, strict=strict)
+
+
+def _built(job: Job | None) -> str | None:
+    """The image of a job, if it was built here."""
+    try:
+        return requirements.carried(job.image).image if job is not None and job.image else None
+    except RequestError:
+        return None
+
+
+def _requirements(image: str | None, places: Sequence[Path]) -> dict[str, list[Finding]]:
+    """The findings of the requirements files in folders, and beside scripts, by their names."""
+    if image is None:
+        return {}
+    carried = requirements.carried(image)
+    files = dict.fromkeys((place if place.is_dir() else place.parent) / requirements.FILE for place in places)
+    return {str(path): requirements.check(path, str(path), carried) for path in files if path.is_file()}

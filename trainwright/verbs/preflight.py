@@ -28,6 +28,10 @@ class PreflightFlags(JsonFlag):
     job: str | None = Field(
         default=None, description="the job file: launcher, hosts and hyperparameters are then held against the script"
     )
+    image: str | None = Field(
+        default=None,
+        description="an image that was built here: requirements.txt is held against it (default: that of --job)",
+    )
     format: str | None = Field(default=None, description="text (the default), json, sarif, or github for annotations")
     only_training: bool = Field(
         default=False, description="of the scripts that are named, check only those that train; there may be none"
@@ -59,6 +63,7 @@ def preflight(flags: PreflightFlags) -> None:
         paths,
         flags.source_dir,
         flags.job,
+        image=flags.image,
         accepted=Path(flags.baseline) if flags.baseline else None,
         renewed=flags.write_baseline,
         only_training=flags.only_training,
