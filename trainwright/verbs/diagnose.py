@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
 from trainwright.core.errors import RequestError
@@ -11,6 +12,12 @@ from trainwright.core.records import Field
 
 class DiagnoseFlags(SiteFlag, JsonFlag):
     """The flags of ``diagnose``."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "diagnose failed.log",
+        "diagnose - --json",
+        "diagnose --job my-training-job --region eu-west-1",
+    )
 
     log: str = Field(description="the log of a failed job, a folder of logs, or - for standard input")
     job: bool = Field(default=False, description="LOG is the name of a training job; read it from the account")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
 from trainwright.cli.program import use_catalog
@@ -18,15 +18,22 @@ if TYPE_CHECKING:
 class ListFlags(CatalogFlag, JsonFlag):
     """The flags of ``list``."""
 
+    heading: ClassVar[str] = "What to show"
+    examples: ClassVar[tuple[str, ...]] = (
+        "list",
+        "list --framework pytorch --cuda cu124",
+        "list --built",
+    )
+
     built: bool = Field(default=False, description="the images built here, newest first")
     components: bool = Field(default=False, description="the components and their providers")
-    framework: str | None = Field(default=None, description="only lines of this framework")
-    cuda: str | None = Field(default=None, description="only lines of this CUDA version")
+    framework: str | None = Field(default=None, description="only lines of this framework", values="frameworks")
+    cuda: str | None = Field(default=None, description="only lines of this CUDA version", values="cudas")
 
 
 @verb
 def list_(flags: ListFlags) -> None:
-    """Show the image lines of the catalog (or --components, or --built)."""
+    """Show what can be built, from what, and what was built here."""
     use_catalog(flags.catalog)
     if flags.built:
         from trainwright.build import store

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import emit, verb
 from trainwright.core.layout import size, table
@@ -13,9 +13,22 @@ if TYPE_CHECKING:
     from trainwright.plan.plan import Plan, PlannedComponent
 
 
+class PlanFlags(RequestFlags):
+    """The flags of ``plan``."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "plan pytorch:cu124",
+        "plan pytorch:cu124 --with cuda-compiler --set nccl=2.21.5",
+        "plan --framework tensorflow --cuda cpu --json",
+    )
+
+
 @verb
-def plan(flags: RequestFlags) -> None:
-    """Resolve a request and print the plan: versions, sources, environment, tags."""
+def plan(flags: PlanFlags) -> None:
+    """Show what a request resolves to: versions, downloads, tags.
+
+    --json prints the whole plan, with the source and the evidence of each component.
+    """
     emit(known(run(upto("resolve"), begin(flags, to_build=False)).plan), plan_text, as_json=flags.json_)
 
 

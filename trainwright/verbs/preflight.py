@@ -16,6 +16,12 @@ FORMATS = ("text", "json", "sarif", "github")
 class PreflightFlags(JsonFlag):
     """The flags of ``preflight``."""
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "preflight train.py",
+        "preflight src --job job.yaml --strict",
+        "preflight --explain TW121",
+    )
+
     bare: ClassVar[str] = "paths"
 
     paths: tuple[str, ...] = Field(
@@ -28,7 +34,12 @@ class PreflightFlags(JsonFlag):
     job: str | None = Field(
         default=None, description="the job file: launcher, hosts and hyperparameters are then held against the script"
     )
-    format: str | None = Field(default=None, description="text (the default), json, sarif, or github for annotations")
+    format: str | None = Field(
+        default=None,
+        description="text (the default), json, sarif, or github for annotations",
+        heading="Output",
+        values=FORMATS,
+    )
     only_training: bool = Field(
         default=False, description="of the scripts that are named, check only those that train; there may be none"
     )
@@ -40,7 +51,10 @@ class PreflightFlags(JsonFlag):
 
 @verb
 def preflight(flags: PreflightFlags) -> None:
-    """Read training scripts (never run them) for mistakes that would cost a job; exit code 1 for errors."""
+    """Read training scripts for mistakes that would cost a job.
+
+    Nothing is run. The exit code is 1 if there are errors.
+    """
     from trainwright.core.findings import findings_text
     from trainwright.core.findings_formats import github, sarif
     from trainwright.preflight.preflight import CODES

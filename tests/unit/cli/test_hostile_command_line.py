@@ -111,7 +111,7 @@ ROWS = (
     Try(["pl\nan"], 2, "verb"),
     Try(["\x1b[31m"], 2, "verb"),
     Try(["plan\udcff"], 2, "verb"),
-    Try("plan build", 2, "one verb at a time"),
+    Try("plan build", 2, "no framework 'build'"),
     Try("list list", 2, "one verb at a time"),
     Try("list plan --framework pytorch", 2, "one verb at a time"),
     Try("plan --framework pytorch tensorflow", 2, "tensorflow"),
