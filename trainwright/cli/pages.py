@@ -11,7 +11,6 @@ from typing import Any
 
 from msgspec.structs import FieldInfo, fields
 
-import trainwright
 from trainwright import __version__
 from trainwright.cli.flags import Family, Shelf, Verb, kind_of
 from trainwright.cli.values import values_of
@@ -20,7 +19,7 @@ from trainwright.core.records import Described, Words
 from trainwright.core.terminal import styled
 from trainwright.core.text import printable
 
-OTHER = "Other flags"
+OTHER = "Flags"
 LAST = ("After the build", OTHER, "Where it comes from", "Output")  # headings at the end, in this order
 _WIDEST = 100  # columns; a longer line is hard to read
 _LEFT = 30  # columns of a flag with its metavar
@@ -65,7 +64,7 @@ def front(shelf: Shelf) -> str:
     """What one sees first: what this is, two commands, the verbs of every day, and where the others are."""
     daily, *others = shelf.families
     width = max(len(f"./invoke {line}") for line, _ in FIRST)
-    lines = [*_wrapped(str(trainwright.__doc__), ""), "", _title("Start with")]
+    lines = [*_wrapped(str(sys.modules["trainwright"].__doc__), ""), "", _title("Start with")]
     lines += [f"  {f'./invoke {line}'.ljust(width)}  {what}" for line, what in FIRST]
     lines += ["", _title(daily.heading), *_summaries(daily, shelf)]
     lines += ["", _title("More"), *_columns([(family.heading, ", ".join(family.names)) for family in others])]
@@ -95,7 +94,8 @@ def summary(verb: Verb[Any]) -> str:
 def of_verb(verb: Verb[Any]) -> str:
     """A verb: what it does, examples, and its flags by what they are about."""
     record = verb.record
-    usage = f"Usage: ./invoke {verb.name}{_positional(record)} [--flags]"
+    after = f" [-- {record.rest.upper()}…]" if record.rest else ""
+    usage = f"Usage: ./invoke {verb.name}{_positional(record)} [--flags]{after}"
     lines = [usage, "", *_wrapped(inspect.getdoc(verb) or "", "")]
     if record.examples:
         lines += ["", _title("Examples"), *(f"  ./invoke {line}" for line in record.examples)]
@@ -121,8 +121,6 @@ def _positional(record: type[Words]) -> str:
             shown += f" {word}"
         elif field.name == record.bare:
             shown += f" [{word}{'…' if kind_of(field.type) is list else ''}]"
-        elif field.name == record.rest:
-            shown += f" [-- {word}…]"
     return shown
 
 

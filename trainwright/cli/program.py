@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 # What may ask for a page of help, somewhere on a command line.
-_PAGES = {"help", "--help", "-h", "version", "--version", "-V", "--list", "-l"}
+_COMPLETE = "__complete"  # what the scripts of shells call
+_PAGES = {_COMPLETE, "help", "--help", "-h", "version", "--version", "-V", "--list", "-l"}
 _OUR_NAME = "./invoke"  # in every text of ours
 _called = [_OUR_NAME]  # what the user typed in its place
 _TONES: dict[str, Style] = {"error": "bad", "warning": "notice"}
@@ -230,6 +231,11 @@ def run(words: Sequence[str], shelf: Shelf, namespace: Callable[[], Collection],
     def perform() -> None:
         from trainwright.cli import plain
 
+        if words and words[0] == _COMPLETE:
+            from trainwright.cli.completion import candidates
+
+            print("\n".join(candidates(words[1:], shelf)))
+            return
         if not words or _PAGES & {*words}:
             from trainwright.cli.pages import page_of
 

@@ -64,12 +64,17 @@ def with_project(words: W, project: Project | None) -> W:
 
 
 def project_text(values: Mapping[str, str | list[str] | dict[str, str] | None]) -> str:
-    """The table ``[image]``: a line per key that has a value. Every text of JSON is one of TOML."""
+    """The table ``[image]``: a line per key that has a value. Texts and lists are written as in JSON."""
     lines = [f"[{PROJECT}]"]
     for key, value in values.items():
         if isinstance(value, dict) and value:
-            pairs = ", ".join(f"{json.dumps(name)} = {json.dumps(each)}" for name, each in value.items())
+            pairs = ", ".join(f"{_quoted(name)} = {_quoted(each)}" for name, each in value.items())
             lines.append(f"{key} = {{{pairs}}}")
         elif value:
-            lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}")
+            lines.append(f"{key} = {_quoted(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _quoted(value: Any) -> str:
+    """A text or a list in JSON, which is TOML too, but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -10,10 +10,11 @@ from trainwright.cli.flags import Family, Shelf, Verb
 # Each along the way of an image.
 FAMILIES = (
     Family("Every day", ("init", "plan", "build", "smoke", "rehearse", "push", "estimator")),
+    Family("In an image", ("shell", "run")),
     Family("Catalog", ("list", "explain", "sources")),
     Family("Files", ("render", "lock", "mirror", "pipeline")),
     Family("Jobs", ("preflight", "diagnose")),
-    Family("This machine", ("doctor",)),
+    Family("This machine", ("doctor", "completion")),
 )
 NAMES = tuple(name for family in FAMILIES for name in family.names)
 
