@@ -28,9 +28,10 @@ if TYPE_CHECKING:
     from trainwright.cli.flags import Shelf, Verb
 
 INTERRUPTED = 130
-# What may ask for a page of help, somewhere on a command line.
 _COMPLETE = "__complete"  # what the scripts of shells call
-_PAGES = {_COMPLETE, "help", "--help", "-h", "version", "--version", "-V", "--list", "-l"}
+# What asks for a page of help as the first word; and anywhere.
+_FIRST = {_COMPLETE, "help", "version", "--version", "-V", "--list", "-l"}
+_ANYWHERE = {"--help", "-h"}
 _OUR_NAME = "./invoke"  # in every text of ours
 _called = [_OUR_NAME]  # what the user typed in its place
 _TONES: dict[str, Style] = {"error": "bad", "warning": "notice"}
@@ -48,6 +49,11 @@ def use_catalog(folder: str | None) -> None:
     """Make a user's folder of image lines and components (``--catalog``) the one of this run."""
     if folder:
         os.environ["TRAINWRIGHT_CATALOG"] = folder
+
+
+def _asks(words: Sequence[str]) -> bool:
+    """Whether a command line may ask for a page: only then is what makes pages loaded."""
+    return not words or words[0] in _FIRST or not _ANYWHERE.isdisjoint(words)
 
 
 def named(text: str) -> str:
@@ -200,7 +206,7 @@ def checked(namespace: Collection, shelf: Shelf) -> Collection:
     called = Path(sys.argv[0])
     if called.name in ("invoke", "inv") or (called.name, called.parent.name) == ("__main__.py", "invoke"):
         words = with_flags(sys.argv[1:], namespace.to_contexts())
-        if words != sys.argv[1:] or {*words} & _PAGES or not words:  # plain invoke cannot, but our own program can
+        if words != sys.argv[1:] or _asks(words):  # plain invoke cannot, but our own program can
             raise Exit(code=run(sys.argv[1:], shelf, lambda: namespace, checkout=True))
         check = functools.partial(check_command_line, words, namespace.to_contexts(), finding=True)
         if code := guarded(check, as_json="--json" in words, words=words):
@@ -236,7 +242,7 @@ def run(words: Sequence[str], shelf: Shelf, namespace: Callable[[], Collection],
 
             print("\n".join(candidates(words[1:], shelf)))
             return
-        if not words or _PAGES & {*words}:
+        if _asks(words):
             from trainwright.cli.pages import page_of
 
             if page := page_of(words, shelf):

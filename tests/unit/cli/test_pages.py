@@ -223,6 +223,16 @@ def test_no_page_loads_invoke_or_anything_heavy() -> None:
         assert done.stderr.split() == [], words
 
 
+def test_a_version_of_a_framework_loads_no_page() -> None:
+    code = (
+        "import sys; from trainwright.__main__ import run; run(sys.argv[1:]);"
+        "print('trainwright.cli.pages' in sys.modules, file=sys.stderr)"
+    )
+    argv = [sys.executable, "-c", code, "plan", "--framework", "pytorch", "--version", "2.6.0", "--cuda", "cu124"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stderr == "False\n"
+
+
 def test_shelf_knows_every_verb() -> None:
     assert SHELF.names == list(NAMES)
     assert len(set(NAMES)) == len(NAMES)
