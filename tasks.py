@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainwright.cli.flags import CatalogFlag, verb
-from trainwright.cli.program import checked, run, say, use_catalog
+from trainwright.cli.flags import CatalogFlag, Family, Shelf, Verb, verb
+from trainwright.cli.program import answer, checked, run, say, use_catalog
 from trainwright.core.records import Field, Words
-from trainwright.verbs.find import find
+from trainwright.verbs.find import FAMILIES, find
 
 if TYPE_CHECKING:
     from invoke.collection import Collection
@@ -22,6 +22,11 @@ class CheckFlag(Words):
 
 class TestFlags(Words):
     """The flags of ``test``."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "test --fast",
+        "test --select conflict",
+    )
 
     fast: bool = Field(default=False, description="only what needs no container engine")
     select: str | None = Field(default=None, description="only tests whose name holds this expression")
@@ -47,7 +52,7 @@ def test(flags: TestFlags) -> None:
 
 @verb
 def generate(flags: CheckFlag) -> None:
-    """Write the generated files again: Dockerfiles, JSON schemas, the pipeline."""
+    """Write the generated files: Dockerfiles, JSON schemas, docs."""
     from devtools.generated import generate as make
 
     make(check=flags.check)
@@ -55,6 +60,11 @@ def generate(flags: CheckFlag) -> None:
 
 class LockLinesFlags(CatalogFlag):
     """The flags of ``lock-lines``."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "lock-lines --framework pytorch --version 2.6.0",
+        "lock-lines --check",
+    )
 
     framework: str | None = Field(default=None, description="only lines of this framework")
     cuda: str | None = Field(default=None, description="only lines of this CUDA version")
@@ -64,7 +74,7 @@ class LockLinesFlags(CatalogFlag):
 
 @verb
 def lock_lines(flags: LockLinesFlags) -> None:
-    """Pin every Python package of the image lines, with hashes, from the configured index."""
+    """Pin every Python package of the image lines, with hashes."""
     from trainwright.lock.refresh import refresh_locks
 
     use_catalog(flags.catalog)
@@ -74,12 +84,14 @@ def lock_lines(flags: LockLinesFlags) -> None:
 class NewComponentFlags(CatalogFlag):
     """The flags of ``new-component``."""
 
+    examples: ClassVar[tuple[str, ...]] = ("new-component flash-attn",)
+
     name: str = Field(description="of the component: flash-attn")
 
 
 @verb
 def new_component(flags: NewComponentFlags) -> None:
-    """Create the files of a new component. Commands refuse them until they are filled in."""
+    """Create the files of a new component, to be filled in."""
     from devtools.scaffold import new_component as make
 
     make(flags.name, flags.catalog, say=say)
@@ -88,13 +100,15 @@ def new_component(flags: NewComponentFlags) -> None:
 class NewLineFlags(CatalogFlag):
     """The flags of ``new-line``."""
 
+    examples: ClassVar[tuple[str, ...]] = ("new-line --like images/pytorch/cu126 --version 2.7.0",)
+
     like: str | None = Field(default=None, description="the image line to begin from: images/pytorch/cu126")
     version: str | None = Field(default=None, description="of the framework in the new line: 2.7.0")
 
 
 @verb
 def new_line(flags: NewLineFlags) -> None:
-    """Create an image line from another one. Commands refuse its file until it is filled in."""
+    """Create an image line from another one, to be filled in."""
     from devtools.scaffold import new_line as make
 
     make(flags.like, flags.version, flags.catalog, say=say)
@@ -102,10 +116,36 @@ def new_line(flags: NewLineFlags) -> None:
 
 @verb
 def refresh_instances(flags: CheckFlag) -> None:
-    """Update the table of instance types from the packages that know them (needs the package index)."""
+    """Update the table of instance types (needs the package index)."""
     from devtools.refresh_instances import refresh_instances as make
 
     make(check=flags.check)
+
+
+class SuitesFlags(Words):
+    """The flags of ``suites``."""
+
+    examples: ClassVar[tuple[str, ...]] = ("suites IMAGE --suite toolkit=../sagemaker-training-toolkit",)
+
+    image: str = Field(description="tag or id of an image that the engine has")
+    suites: tuple[str, ...] = Field(
+        default=(),
+        alias="suite",
+        description="NAME=FOLDER: a suite of devtools/suites.yaml and its checkout",
+    )
+    env: tuple[str, ...] = Field(default=(), description="NAME=VALUE in the container (may be repeated)")
+    packages: str | None = Field(default=None, description="a folder with pytest, made by pip install --target FOLDER")
+
+
+@verb
+def suites(flags: SuitesFlags) -> None:
+    """Run other people's test suites in an image.
+
+    devtools/suites.yaml says which failures are explained.
+    """
+    from devtools.suites import run_suites
+
+    answer(run_suites(flags.image, flags.suites, flags.packages, flags.env, say=say))
 
 
 class RefreshDlcFlags(CheckFlag):
@@ -119,7 +159,7 @@ class RefreshDlcFlags(CheckFlag):
 
 @verb
 def refresh_dlc(flags: RefreshDlcFlags) -> None:
-    """Update the table of AWS's Deep Learning Containers (needs the package index)."""
+    """Update the table of AWS's containers (needs the package index)."""
     from pathlib import Path
 
     from devtools.refresh_dlc import refresh_dlc as make
@@ -127,16 +167,23 @@ def refresh_dlc(flags: RefreshDlcFlags) -> None:
     make([Path(name) for name in flags.facts.split(",")] if flags.facts else [], check=flags.check)
 
 
+OWN: dict[str, Verb[Any]] = {
+    each.name.replace("_", "-"): each
+    for each in (test, generate, new_line, new_component, lock_lines, refresh_instances, refresh_dlc, suites)
+}
+SHELF = Shelf((*FAMILIES, Family("Maintainers", tuple(OWN))), lambda name: OWN.get(name) or find(name))
+
+
 def _all() -> Collection:
     from trainwright.cli.tasks import VerbTask
     from trainwright.verbs.namespace import namespace
 
-    for each in (test, lock_lines, new_component, new_line, refresh_instances, refresh_dlc, generate):
+    for each in OWN.values():
         namespace.add_task(VerbTask(each))
     return namespace
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:], find, _all, checkout=True))
+    sys.exit(run(sys.argv[1:], SHELF, _all, checkout=True))
 
-namespace = checked(_all())  # for plain `invoke`
+namespace = checked(_all(), SHELF)  # for plain `invoke`

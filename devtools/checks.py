@@ -55,8 +55,10 @@ def run_tests(*, fast: bool, select: str | None) -> None:
     side_by_side = [] if select else ["-n", "auto", "--dist", "worksteal"]
     marks = "not engine and not slow and not hypothesis" if fast else "not engine"
     _step("unit tests", [*pytest, *side_by_side, "-m", marks], empty)
+    if not fast and not select:
+        _planted_faults()
     if fast:
-        say("left out (--fast): hadolint, slow and generated unit tests, the tests that build and run images")
+        say("left out (--fast): hadolint, planted faults, slow and generated tests, tests that build and run images")
         return
     try:
         from trainwright.engine.engine import connect
@@ -69,6 +71,16 @@ def run_tests(*, fast: bool, select: str | None) -> None:
         return
     side_by_side = [] if select else ["-n", str(ENGINE_JOBS), "--dist", "loadfile", "--no-loadscope-reorder"]
     _step("real builds", [*pytest, *side_by_side, "-m", "engine", "--durations=10"], empty)
+
+
+def _planted_faults() -> None:
+    """A few faults that are the same in every run: whether the unit tests see them."""
+    from devtools.mutants import SAMPLE, SAMPLE_FLOOR, SEED, run_mutants
+
+    started = time.monotonic()
+    say("planted faults")
+    run_mutants("all", seed=SEED, sample=SAMPLE, floor=SAMPLE_FLOOR, say=say)
+    say(f"planted faults: ok, {time.monotonic() - started:.0f} s")
 
 
 def add_packages() -> None:

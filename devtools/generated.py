@@ -10,6 +10,7 @@ from typing import Any
 
 from devtools.architecture import PAGE, architecture_page
 from devtools.infra import infra_template
+from devtools.proofs_table import with_proofs
 from devtools.rule_examples import rule_examples
 from devtools.schemas import schema_of
 from devtools.transcripts import with_transcripts
@@ -18,6 +19,7 @@ from trainwright.build.store import BuildRecord, BuiltDocument
 from trainwright.catalog.listing import ListDocument
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import FindingsDocument, rules_markdown
+from trainwright.core.findings_baseline import Baseline
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import images_dir
 from trainwright.core.records import Record
@@ -27,11 +29,11 @@ from trainwright.estimator.estimate import EstimatorDocument
 from trainwright.lock.documents import LockDocument, MirrorDocument
 from trainwright.pipeline.pipeline import PipelineDocument, default_files
 from trainwright.plan.explain import ExplainDocument
-from trainwright.plan.plan import Plan
+from trainwright.plan.plan import PlanDocument
 from trainwright.plan.plan_lock import PlanLock
-from trainwright.preflight.baseline import Baseline
 from trainwright.preflight.explain import EXAMPLES, RuleDocument, rule_section
 from trainwright.preflight.preflight import RULES
+from trainwright.proofs.proof import LineProof
 from trainwright.prove.smoke import SmokeDocument
 from trainwright.push.documents import PushDocument
 from trainwright.rehearse.documents import RehearsalDocument
@@ -39,10 +41,11 @@ from trainwright.sagemaker.diagnosis import DiagnosisDocument, load_causes
 from trainwright.sagemaker.job import Job
 from trainwright.sources.survey import SourcesDocument
 from trainwright.verbs.documents import BuildDocument, ConflictDocument, FailureDocument, StagesDocument
+from trainwright.verbs.prove import ProveDocument
 
 # Name of a schema -> the record that the verb prints; of `plan-lock`, `baseline` and `job`, the file that is read.
 DOCUMENTS: dict[str, type[Record]] = {
-    "plan": Plan,
+    "plan": PlanDocument,
     "plan-lock": PlanLock,
     "locked": LockDocument,
     "mirror": MirrorDocument,
@@ -51,6 +54,8 @@ DOCUMENTS: dict[str, type[Record]] = {
     "conflict": ConflictDocument,
     "list": ListDocument,
     "sources": SourcesDocument,
+    "prove": ProveDocument,
+    "proof": LineProof,
     "built": BuiltDocument,
     "explain": ExplainDocument,
     "build": BuildDocument,
@@ -85,7 +90,7 @@ def expected_files() -> dict[Path, str]:
     files[EXAMPLES] = json.dumps(examples, indent=0, ensure_ascii=False) + "\n"
     files[ROOT / "docs" / "rules.md"] = _rules_page(examples)
     files[ROOT / "docs" / "findings.md"] = _findings_page()
-    files[ROOT / "README.md"] = with_transcripts((ROOT / "README.md").read_text())
+    files[ROOT / "README.md"] = with_proofs(with_transcripts((ROOT / "README.md").read_text()), everything)
     files[PAGE] = architecture_page(PAGE.read_text())
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
     files |= {ROOT / name: text for name, text in default_files(everything).items()}

@@ -8,6 +8,7 @@ tests, and cosmic-ray needs a database and a configuration file per module; neit
 from __future__ import annotations
 
 import ast
+import json
 import os
 import random
 import shutil
@@ -16,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,13 +32,33 @@ from trainwright.core.say import Say
 ROOT = Path(__file__).resolve().parent.parent
 EQUIVALENT = "tests/equivalent_mutants.yaml"
 FLOOR = 0.85  # of the planted faults have to be seen
-SECONDS = 300  # for the tests of one mutant; one that never ends is seen
-# Whose faults users would notice first.
-MODULES = (
-    *("plan/resolve", "plan/assemble", "plan/conflict", "plan/plan_lock", "lock/wheels", "prove/probe"),
-    *("rehearse/verdict", "rehearse/causes", "sagemaker/distribution", "estimator/rules_job", "estimator/rules_image"),
-    *("push/moving", "push/proof", "push/upload", "sources/download", "user/files"),
-)
+SEED, SAMPLE = 1, 60  # of those that every whole test run plants
+SAMPLE_FLOOR = 0.7
+UNIT = "tests/unit"
+# Whose faults users would notice first, and the files that test them where that is not the one of the same name alone.
+MODULES: dict[str, tuple[str, ...]] = {
+    "plan/resolve": tuple(f"plan/test_{name}.py" for name in ("resolve_words", "resolve", "conflict", "unproven")),
+    "plan/assemble": ("plan/test_resolve.py", "plan/test_identity.py"),
+    "plan/conflict": ("plan/test_conflict_answers.py", "plan/test_conflict.py", "plan/test_resolve.py"),
+    "plan/plan_lock": (),
+    "lock/wheels": ("lock/test_wheels.py", "lock/test_wheel_choice.py"),
+    "prove/probe": (),
+    "rehearse/verdict": tuple(
+        f"rehearse/test_{name}.py" for name in ("verdict_words", "verdict", "tensorflow", "causes")
+    ),
+    "rehearse/causes": tuple(f"rehearse/test_{name}.py" for name in ("causes", "tensorflow", "verdict")),
+    "sagemaker/distribution": (),
+    **{
+        f"estimator/rules_{name}": ("estimator/test_rules.py", "estimator/test_good_jobs.py")
+        for name in ("compiler", "distribution", "image", "job", "launch", "options", "sdk3", "smp")
+    },
+    "push/moving": (),
+    "push/proof": ("push/test_proof.py", "push/test_gate.py"),
+    "push/upload": (),
+    "sources/download": (),
+    "build/context": ("plan/test_plan_lock.py", "user/test_files.py", "sources/test_locations.py"),
+    "user/files": (),
+}
 _OTHER: dict[type, type] = {
     **{
         ast.Eq: ast.NotEq,
@@ -134,7 +156,7 @@ def mutants_of(module: str) -> list[Mutant]:
     Raises:
         RequestError: there is no such module.
     """
-    path = _path(ROOT, module)
+    path = path_of(module)
     if not path.is_file():
         names = [str(each.relative_to(ROOT / "trainwright"))[:-3] for each in (ROOT / "trainwright").glob("*/*.py")]
         raise RequestError(f"--mutants {module}: no such module. {did_you_mean(module, names)}")
@@ -154,31 +176,33 @@ def _shown(fault: Fault, value: Any) -> str:
     return ast.unparse(value if isinstance(fault.node, ast.If) else fault.shown)[:100]
 
 
-def text_of(mutant: Mutant) -> str:
-    """The module with the fault, without comments."""
-    tree = ast.parse(_path(ROOT, mutant.module).read_text())
-    _, fault = next(islice(_faults(tree), mutant.number, None))
+def text_of(text: str, number: int) -> str:
+    """A module's text with the ``number``-th fault that there is, and without comments."""
+    tree = ast.parse(text)
+    _, fault = next(islice(_faults(tree), number, None))
     setattr(fault.node, fault.attribute, fault.value)
     return ast.unparse(tree)
 
 
-def _path(folder: Path, module: str) -> Path:
-    return folder / "trainwright" / f"{module}.py"
+def path_of(module: str) -> Path:
+    return ROOT / "trainwright" / f"{module}.py"
+
+
+def functions_of(tree: ast.Module) -> list[tuple[str, ast.FunctionDef]]:
+    """The functions of a module and the methods of its classes, each with its name."""
+    owners: list[tuple[str, list[ast.stmt]]] = [("", tree.body)]
+    owners += [(f"{each.name}.", each.body) for each in tree.body if isinstance(each, ast.ClassDef)]
+    return [(prefix + each.name, each) for prefix, body in owners for each in body if isinstance(each, ast.FunctionDef)]
 
 
 def _faults(tree: ast.Module) -> list[tuple[str, Fault]]:
     """Each way to make a function wrong, with the function's name. Messages and annotations are left alone."""
-    owners: list[tuple[str, list[ast.stmt]]] = [("", tree.body)]
-    owners += [(f"{each.name}.", each.body) for each in tree.body if isinstance(each, ast.ClassDef)]
     found = []
-    for prefix, body in owners:
-        for function in (each for each in body if isinstance(each, ast.FunctionDef)):
-            left = {id(part) for node in ast.walk(function) for part in _left_alone(node)}
-            nodes = [node for node in ast.walk(function) if node is not function and id(node) not in left]
-            found += [(f"{prefix}{function.name}", fault) for node in nodes for fault in _of_expression(node)]
-            found += [
-                (f"{prefix}{function.name}", fault) for node in ast.walk(function) for fault in _of_statements(node)
-            ]
+    for name, function in functions_of(tree):
+        left = {id(part) for node in ast.walk(function) for part in _left_alone(node)}
+        nodes = [node for node in ast.walk(function) if node is not function and id(node) not in left]
+        found += [(name, fault) for node in nodes for fault in _of_expression(node)]
+        found += [(name, fault) for node in ast.walk(function) for fault in _of_statements(node)]
     return found
 
 
@@ -243,25 +267,37 @@ def _of_statements(node: ast.AST) -> Iterator[Fault]:
 
 def _tried(mutants: list[Mutant]) -> Iterator[tuple[Mutant, bool]]:
     """Whether each mutant is seen; as many at a time as there are processors."""
-    with tempfile.TemporaryDirectory(prefix="trainwright-mutants-") as scratch:
-        copies: SimpleQueue[Path] = SimpleQueue()
-        workers = os.cpu_count() or 1
-        for number in range(workers):
-            copies.put(_copy(Path(scratch, str(number))))
+    number = os.cpu_count() or 1
+    batches = _batches(mutants, number)
+    modules = sorted({mutant.module for mutant in mutants})
+    free: SimpleQueue[subprocess.Popen[str]] = SimpleQueue()
+    with tempfile.TemporaryDirectory(prefix="trainwright-mutants-") as scratch, ExitStack() as running:
 
-        def seen(mutant: Mutant) -> bool:
-            folder = copies.get()
+        def seen(batch: list[Mutant]) -> list[tuple[Mutant, bool]]:
+            worker = free.get()
             try:
-                return _is_seen(mutant, folder)
+                return list(zip(batch, _seen(batch, worker), strict=True))
             finally:
-                copies.put(folder)
+                free.put(worker)
 
-        with ThreadPoolExecutor(workers) as pool:
-            yield from zip(mutants, pool.map(seen, mutants), strict=True)
+        for each in range(min(number, len(batches))):
+            free.put(running.enter_context(_worker(_copy(Path(scratch, str(each))), modules)))
+        with ThreadPoolExecutor(number) as pool:
+            for batch in pool.map(seen, batches):
+                yield from batch
+
+
+def _batches(mutants: list[Mutant], workers: int) -> list[list[Mutant]]:
+    """Mutants of one module each, which one process tries one after another."""
+    modules: dict[str, list[Mutant]] = {}
+    for mutant in mutants:
+        modules.setdefault(mutant.module, []).append(mutant)
+    size = max(4, -(-len(mutants) // (4 * workers)))
+    return [rows[at : at + size] for rows in modules.values() for at in range(0, len(rows), size)]
 
 
 def _copy(folder: Path) -> Path:
-    argv = ["git", "ls-files", "-z"]
+    argv = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)  # noqa: S603
     for name in filter(None, listed.stdout.split("\0")):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -269,36 +305,43 @@ def _copy(folder: Path) -> Path:
     return folder
 
 
-def _is_seen(mutant: Mutant, folder: Path) -> bool:
-    package, _, name = mutant.module.partition("/")
-    path = _path(folder, mutant.module)
-    whole = path.read_text()
-    own = folder / "tests" / "unit" / package / f"test_{name}.py"
-    path.write_text(text_of(mutant))
-    try:
-        return any(_fails(folder, target) for target in (own, own.parent) if target.exists())
-    finally:
-        path.write_text(whole)
+@contextmanager
+def _worker(folder: Path, modules: list[str]) -> Iterator[subprocess.Popen[str]]:
+    """A process that tries faults in a copy of the checkout (:mod:`devtools.mutant_worker`)."""
+    argv = [sys.executable, "-m", "devtools.mutant_worker", *modules]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(argv, cwd=folder, env=environment, text=True, stdin=pipe, stdout=pipe) as worker:  # noqa: S603
+        try:
+            yield worker
+        finally:
+            worker.kill()
 
 
-def _fails(folder: Path, target: Path) -> bool:
-    argv = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-n",
-        "0",
-        "-p",
-        "no:cacheprovider",
-        "-m",
-        "not engine",
-        str(target),
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    try:
-        done = subprocess.run(argv, cwd=folder, env=environment, capture_output=True, timeout=SECONDS, check=False)  # noqa: S603
-    except subprocess.TimeoutExpired:
-        return True
-    return done.returncode not in (0, 5)
+def _seen(batch: list[Mutant], worker: subprocess.Popen[str]) -> list[bool]:
+    """Whether each mutant of a module fails a test.
+
+    Raises:
+        MutantsSurvived: the tests fail without any fault, so they say nothing.
+    """
+    module = batch[0].module
+    assert worker.stdin
+    assert worker.stdout
+    asked = {"module": module, "tests": tests_of(module), "numbers": [each.number for each in batch]}
+    worker.stdin.write(json.dumps(asked) + "\n")
+    worker.stdin.flush()
+    answer = worker.stdout.readline()
+    codes = json.loads(answer) if answer else []
+    if len(codes) != len(batch):
+        raise MutantsSurvived(f"{module}: its tests fail without a fault: {' '.join(tests_of(module))}")
+    return [bool(code) for code in codes]
+
+
+def tests_of(module: str) -> list[str]:
+    """The test files that look at a module, the quickest first: its own one, those of :data:`MODULES`, or its
+    package's.
+    """
+    package, _, name = module.partition("/")
+    own = f"{package}/test_{name}.py"
+    named = MODULES.get(module, ()) or ((own,) if (ROOT / UNIT / own).is_file() else (package,))
+    return [f"{UNIT}/{each}" for each in named]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import shared_image
+from tests.support import shared_image, skips
 from tests.support.examples import some
 from trainwright.core.errors import EngineError
 from trainwright.core.masking import forget
@@ -78,15 +78,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
-    """Where the engine is required (CI), a test that needs it may not skip; a CUDA image may, for want of disk."""
+def pytest_runtest_makereport() -> Generator[None, Any, Any]:
+    """A test that skips for a reason that does not hold here has failed."""
     report = yield
-    required = os.environ.get("CI") or os.environ.get("TRAINWRIGHT_REQUIRE_ENGINE")
-    if report.skipped and required and item.get_closest_marker("engine") and not item.get_closest_marker("cuda"):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        report.outcome = "failed"
-        report.longrepr = f"the engine is required here, but this test would skip: {reason}"
+    if report.skipped and not hasattr(report, "wasxfail"):
+        wrong = skips.objection(skips.reason_of(report.longrepr), everything=skips.required())
+        if wrong:
+            report.outcome, report.longrepr = "failed", wrong
     return report
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    if lines := skips.by_reason(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.section("skipped, by reason")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 @pytest.fixture(autouse=True)

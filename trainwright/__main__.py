@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from trainwright.cli import program
-from trainwright.verbs.find import find
+from trainwright.verbs.find import SHELF
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ def _verbs() -> Collection:
 
 def run(words: Sequence[str]) -> int:
     """The program of an installed package: :func:`trainwright.cli.program.run` with the verbs that it has."""
-    return program.run(words, find, _verbs, checkout=False)
+    return program.run(words, SHELF, _verbs, checkout=False)
 
 
 def main() -> None:

@@ -4,7 +4,8 @@ Written from the user guide (build-spec-ref, view-build-details#view-build-detai
 it does as the real one: all phases in one shell, each command evaluated in turn until one fails, ``finally`` in any
 case; install and pre_build end the build where they fail, a failed build phase is followed by post_build with
 ``CODEBUILD_BUILD_SUCCEEDING=0``; variables of the project stand above those of the buildspec; reports are collected and
-exported variables read after post_build. What it does not know: ``run-as``, artifacts, caches, ``runtime-versions``.
+exported variables read after post_build; artifacts too, also of a failed build (view-build-details-phases: the upload
+"is always attempted"). What it does not know: ``run-as``, secondary artifacts, caches, ``runtime-versions``.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Build:
         reports: files by name of the report, each a JUnit file that could be read.
         log: what the build said.
         seconds: wall time.
+        artifacts: the files that are uploaded, by their names there.
     """
 
     succeeded: bool
@@ -51,6 +53,7 @@ class Build:
     reports: dict[str, tuple[Path, ...]]
     log: str
     seconds: float
+    artifacts: dict[str, Path] = field(default_factory=dict)
 
 
 def run_build(
@@ -91,6 +94,7 @@ def run_build(
         reports={name: _reports(source, report) for name, report in document.get("reports", {}).items()},
         log=log,
         seconds=time.monotonic() - started,
+        artifacts=_artifacts(source, document.get("artifacts", {"files": []})),
     )
 
 
@@ -185,6 +189,14 @@ def _reports(source: Path, report: Mapping[str, Any]) -> tuple[Path, ...]:
     if report.get("file-format") == "JUNITXML":
         return tuple(path for path in found if ET.parse(path).getroot().tag in ("testsuite", "testsuites"))
     return tuple(found)
+
+
+def _artifacts(source: Path, said: Mapping[str, Any]) -> dict[str, Path]:
+    """The files of the primary artifact by their place in it; ``**/`` may stand for no folder."""
+    base = source / said.get("base-directory", ".")
+    found = {str(path.relative_to(base)): path for path in sorted(base.rglob("*")) if path.is_file()}
+    patterns = [text for each in said["files"] for text in (each, each.replace("**/", ""))]
+    return {name: path for name, path in found.items() if any(fnmatch(name, text) for text in patterns)}
 
 
 @dataclass(frozen=True)

@@ -78,12 +78,13 @@ class Sdk:
         return told
 
     def sends(self, source: str, folder: Path) -> dict[str, Any]:
-        """The one CreateTrainingJob request of a program."""
+        """The one request of a program: for a training job, or for a tuning job."""
         told = self.ask(do="program", source=source, folder=str(folder))
         assert "error" not in told, told["trace"]
         assert len(told["sent"]) == 1, told
         request: dict[str, Any] = told["sent"][0]
-        assert request["TrainingJobName"] in told["said"]
+        name = "HyperParameterTuningJobName" if "HyperParameterTuningJobName" in request else "TrainingJobName"
+        assert request[name] in told["said"]
         return request
 
 

@@ -28,7 +28,7 @@ original = botocore.client.BaseClient._make_api_call
 def call(self: Any, name: str, params: dict[str, Any]) -> Any:
     if name == "SimulatePrincipalPolicy":
         return {"EvaluationResults": [{"EvalActionName": a, "EvalDecision": "allowed"} for a in params["ActionNames"]]}
-    if name == "CreateTrainingJob":
+    if name in ("CreateTrainingJob", "CreateHyperParameterTuningJob"):
         sent.append(json.loads(json.dumps(params, default=str)))
     if name == "PutObject":
         uploaded.append(f"s3://{params['Bucket']}/{params['Key']}")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import image_tests
+from tests.support.skips import short_of
 from tests.twin.pack import tar_gz, tree
 from tests.twin.standins import SHAPES
 from trainwright.engine.engine import connect
@@ -36,9 +37,9 @@ def site(tmp_path_factory):
 @pytest.fixture(scope="module")
 def built(program, site):
     root = Path(connect(setup=False).data_root or "/")
-    free = shutil.disk_usage(root if root.exists() else "/").free / 1e9
-    if free < FREE_GB:
-        pytest.skip(f"a CUDA image with its cache needs {FREE_GB} GB, {free:.0f} GB are free")
+    free = shutil.disk_usage(root if root.exists() else "/").free
+    if short := short_of(FREE_GB, free, "a CUDA image with its cache"):
+        pytest.skip(short)
     if os.environ.get("TRAINWRIGHT_TEST_CUDA") == "never":
         pytest.skip("TRAINWRIGHT_TEST_CUDA=never")
     line = ("--framework", "pytorch", "--cuda", "cu130", "--version", "2.13.0")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,33 @@ DEBUGGED = {
     "profiler": {"s3_uri": f"s3://{BUCKET}/profile", "interval_ms": 500},
 }
 
+TUNED = {
+    "metrics": {"loss": r"loss=([0-9.]+)", "accuracy": r"accuracy=([0-9.]+)"},
+    "hyperparameters": {"lr": 0.1, "epochs": 3, "name": "x"},
+    "tuner": {
+        "metric": "loss",
+        "goal": "Minimize",
+        "ranges": {
+            "lr": {"min": 0.0001, "max": 0.1, "scaling": "Logarithmic"},
+            "batch": {"min": 16, "max": 128},
+            "optimizer": {"values": ["sgd", "adam"]},
+        },
+        "max_jobs": 20,
+        "max_parallel_jobs": 4,
+        "early_stopping": True,
+    },
+}
+GRID = {
+    "metrics": {"loss": r"loss=([0-9.]+)"},
+    "tuner": {
+        "metric": "loss",
+        "goal": "Minimize",
+        "strategy": "Grid",
+        "ranges": {"a": {"values": ["1", "2"]}, "b": {"values": [3, 4]}},
+    },
+}
+KEPT = {"output_kms_key": KEY, "retries": 3, "tags": {"team": "vision"}, "environment": {"NCCL_DEBUG": "INFO"}}
+
 
 def smp(**parameters: Any) -> dict[str, Any]:
     return {"modelparallel": {"enabled": True, "parameters": parameters}}
@@ -187,6 +216,23 @@ JOBS_2: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
     "file systems": (PYTORCH, {"instance_type": "ml.g5.xlarge", **FILE_SYSTEMS}),
     "training plan": (PYTORCH, {**P4D, "distribution": {"torch_distributed": ENABLED}, **PLAN}),
     "debugger": (PYTORCH, {"instance_type": "ml.g5.xlarge", **DEBUGGED}),
+    "tuner": (PYTORCH, {"instance_type": "ml.g5.xlarge", "inputs": CHANNELS, **SPOT, **KEPT, **TUNED}),
+    "tuner with a launcher": (
+        PYTORCH,
+        {
+            **P3,
+            "distribution": {"torch_distributed": ENABLED},
+            "volume_kms_key": KEY,
+            "encrypt_traffic": True,
+            "network_isolation": True,
+            "subnets": ["subnet-1"],
+            "security_group_ids": ["sg-1"],
+            **TUNED,
+        },
+    ),
+    "grid": (PYTORCH, {"instance_type": "ml.g5.xlarge", **GRID}),
+    "tuner of tensorflow": (TENSORFLOW, {"instance_type": "ml.g5.xlarge", **TUNED}),
+    "tuner of an unknown image": (None, {**P4D, "distribution": {"mpi": MPI}, **TUNED}),
     "compiler": (COMPILER, {"instance_type": "ml.p3.2xlarge", "compiler": {"enabled": True, "debug": True}}),
     "compiler on several": (
         COMPILER,
@@ -239,7 +285,12 @@ JOBS_3: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
     "options with a launcher": JOBS_2["options with a launcher"],
     "file systems": JOBS_2["file systems"],
     "training plan": JOBS_2["training plan"],
+    "tuner": JOBS_2["tuner"],
+    "grid": JOBS_2["grid"],
 }
+
+
+NUMBERS = count(1)
 
 
 def make_job(changes: dict[str, Any]) -> Job:
@@ -281,22 +332,28 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def anonymous(request: dict[str, Any]) -> dict[str, Any]:
-    """The request without the time in its name."""
-    name = request["TrainingJobName"]
-    base = name[: name.index("-2")]
-    same: dict[str, Any] = json.loads(json.dumps(request).replace(name, f"{base}-TIME"))
+    """The request without the times in its names; that of a tuning job has a second one, in addresses of its code."""
+    named = [request[key] for key in ("TrainingJobName", "HyperParameterTuningJobName") if key in request]
+    static = request.get("TrainingJobDefinition", {}).get("StaticHyperParameters", {})
+    named += [json.loads(static["sagemaker_job_name"])] if "sagemaker_job_name" in static else []
+    text = json.dumps(request)
+    for name in named:
+        text = text.replace(name, f"{name[: name.index('-2')]}-TIME")
+    same: dict[str, Any] = json.loads(re.sub(r"/tuning-\d+/", "/tuning-TIME/", text))
     return same
 
 
 def compared(worker: Sdk, facts: ImageFacts | None, changes: dict[str, Any], version: int, folder: Path) -> None:
-    job = make_job(changes)
+    # The name of a tuning job holds the minute alone, and the service accepts it once.
+    job = make_job(changes | ({"name": f"tuned-{next(NUMBERS)}"} if "tuner" in changes else {}))
     made = estimate(job, folder, sdk=version, look=lambda _: facts)
     assert made.exit_code == 0, made.findings
     theirs = worker.sends(made.generated["job"], folder)
     ours = make_request(Subject(job, facts, 3 if version == 3 else 2, folder, True), datetime.now(UTC))
     assert anonymous(ours) == anonymous(theirs)
     # Also the number of digits: what AWS limits is the whole name.
-    assert len(ours["TrainingJobName"]) == len(theirs["TrainingJobName"])
+    for name in ("TrainingJobName", "HyperParameterTuningJobName"):
+        assert len(ours.get(name, "")) == len(theirs.get(name, ""))
 
 
 @pytest.mark.parametrize("name", list(JOBS_2))

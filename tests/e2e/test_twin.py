@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.support import image_tests
+from tests.support.skips import short_of
 from tests.twin.bases import make_bases
 from tests.twin.catalog import RULES, SEED, Twin, changed_rules, changed_templates, make_twin, seed_plan
 from tests.twin.hosts import two_hosts
@@ -43,9 +44,8 @@ class Place:
 def place(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, docker, state) -> Iterator[Place]:
     engine, site = connect(setup=False), load_site()
     root = Path(engine.data_root or "/")
-    free = shutil.disk_usage(root if root.exists() else "/").free / 1e9
-    if free < FREE_GB:
-        pytest.skip(f"the twin with its cache needs {FREE_GB} GB, {free:.0f} GB are free")
+    if short := short_of(FREE_GB, shutil.disk_usage(root if root.exists() else "/").free, "the twin with its cache"):
+        pytest.skip(short)
     folder = tmp_path_factory.mktemp("twin")
     try:
         bases = make_bases(engine, site, BASE_NAME, folder)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from trainwright.cli.program import run
-from trainwright.verbs.find import find
+from trainwright.verbs.find import SHELF
 from trainwright.verbs.namespace import namespace
 
 
@@ -53,7 +53,7 @@ def call(
             patch.setenv(name, value)
         if cwd:
             patch.chdir(cwd)
-        code = run(words, find, lambda: namespace, checkout=True)
+        code = run(words, SHELF, lambda: namespace, checkout=True)
     texts = []
     for stream in (out, err):
         stream.flush()

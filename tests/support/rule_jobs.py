@@ -56,6 +56,15 @@ def smp(launcher: dict[str, Any] | None = None, **parameters: Any) -> dict[str, 
     return {"smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}}, **launch}
 
 
+def tuned(**changes: Any) -> dict[str, Any]:
+    tuner = {"metric": "loss", "goal": "Minimize", "ranges": {"lr": {"min": 0.001, "max": 0.1}}}
+    return {"metrics": {"loss": "loss=([0-9.]+)"}, "tuner": {**tuner, **changes}}
+
+
+def ranged(**lr: Any) -> dict[str, Any]:
+    return tuned(ranges={"lr": lr})
+
+
 def dist(value: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**TWO, "distribution": value, **more}
 

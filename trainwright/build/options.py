@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, cast, get_args
+from typing import TYPE_CHECKING, ClassVar, cast, get_args
 
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import Field, Words
@@ -24,21 +24,37 @@ class BuildOptions(Words):
         RequestError: a tag, the kind of progress, a cache or the registry is invalid.
     """
 
-    tags: tuple[str, ...] = Field(default=(), alias="tag", description="an additional tag (may be repeated)")
-    progress: str = Field(default="auto", description="auto, live, plain, json or none")
+    heading: ClassVar[str] = "How to build"
+
+    tags: tuple[str, ...] = Field(
+        default=(), alias="tag", description="an additional tag (may be repeated)", heading="After the build"
+    )
+    progress: str = Field(
+        default="auto",
+        description="how the build is shown",
+        heading="Output",
+        metavar="KIND",
+        values=("auto", "live", "plain", "json", "none"),
+    )
     no_cache: bool = Field(default=False, description="build every step again")
     fresh_base: bool = Field(default=False, description="make a new Debian base from today's packages")
     skip_source_check: bool = Field(default=False, description="build without checking first that every source answers")
     cache: tuple[str, ...] = Field(
-        default=(), description="a registry cache, read and written (may be repeated; all but the first are only read)"
+        default=(),
+        description="a registry cache, read and written (may be repeated; all but the first are only read)",
+        metavar="REFERENCE",
     )
     registry: str | None = Field(
         default=None,
         description="the builder pushes the image to this repository, without a tag; it is pulled and proven here",
+        heading="After the build",
+        metavar="REPOSITORY",
     )
 
     allow_redistribution: bool = Field(
-        default=False, description="--registry may be a public one, although licences restrict redistribution"
+        default=False,
+        description="--registry may be a public one, although licences restrict redistribution",
+        heading="After the build",
     )
 
     @property

@@ -111,6 +111,10 @@ class Catalog:
             return self._lines.some(framework, version)
         return self._lines.get(framework, ())
 
+    def alone(self, entry: Line) -> Catalog:
+        """A catalog with one line, so that a request for its version and CUDA means it and no other."""
+        return Catalog([entry], self.components, self._rules, self._component_roots)
+
     def component(self, name: str, where: str) -> ComponentFolder:
         """The component of that name.
 

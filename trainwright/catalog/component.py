@@ -268,7 +268,6 @@ class Component(Record):
     providers: dict[Name, Provider]
     licence: Licence | None = None
     requires: tuple[Name, ...] = ()
-    excludes: tuple[Name, ...] = ()
     provides: tuple[Name, ...] = ()
     probe: tuple[ProbeStep, ...] = ()
     notices: tuple[Notice, ...] = ()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Literal
 
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.image_line import Line, begins, version_key
+from trainwright.catalog.standing import NEVER, Standing
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import Document, Field
 
@@ -25,6 +28,7 @@ class LineRow(Document):
     unpinned: tuple[str, ...] = Field(description="files that nobody publishes a checksum of; a lock records it")
     components: tuple[str, ...]
     options: tuple[str, ...]
+    proof: Standing
 
 
 class ListDocument(Document):
@@ -76,8 +80,41 @@ def select(
     return found
 
 
-def lines(catalog: Catalog, entries: Iterable[Line]) -> ListDocument:
-    """A row per image line of the catalog."""
+def named(catalog: Catalog, words: Iterable[str]) -> list[Line]:
+    """The image lines that words name, each once, in the order of the catalog.
+
+    Args:
+        catalog: has the lines.
+        words: ``pytorch`` (all of a framework), ``pytorch:cu124`` (those that go by a CUDA tag), ``pytorch/cpu`` (the
+            line in that folder of ``images/``), ``'*/cpu'`` (those that match).
+
+    Raises:
+        RequestError: a word names no line; the message has the nearest that do.
+    """
+    keys = {f"{entry.path.parent.parent.name}/{entry.name}": entry for entry in catalog.lines}
+    found = [key for word in words for key in _matching(word, keys)]
+    return [entry for key, entry in keys.items() if key in found]
+
+
+def _matching(word: str, keys: Mapping[str, Line]) -> list[str]:
+    plain = word.removeprefix("images/").removesuffix("/")
+    framework, _, tag = plain.partition(":")
+    found = [
+        key
+        for key, entry in keys.items()
+        if fnmatchcase(key, plain) or (entry.line.framework == framework and (not tag or entry.line.goes_by_cuda(tag)))
+    ]
+    if not found:
+        known = {*keys, *(entry.line.framework for entry in keys.values())}
+        raise RequestError(
+            f"{word}: no image line matches. {did_you_mean(plain, known)}",
+            remedy="For example: pytorch/cpu, pytorch:cu124 or pytorch   (./invoke list shows every line)",
+        )
+    return found
+
+
+def lines(catalog: Catalog, entries: Iterable[Line], standings: Mapping[Path, Standing]) -> ListDocument:
+    """A row per image line of the catalog; ``standings`` of those that have a proof, by their files."""
     rows = [
         LineRow(
             framework=entry.line.framework,
@@ -91,6 +128,7 @@ def lines(catalog: Catalog, entries: Iterable[Line]) -> ListDocument:
             unpinned=_unpinned(catalog, entry),
             components=tuple(sorted(entry.line.components)),
             options=tuple(sorted(entry.line.options)),
+            proof=standings.get(entry.path, NEVER),
         )
         for entry in entries
     ]

@@ -8,15 +8,17 @@
 
 A field is a flag: its description is the help, its default the default, its annotation the kind (``bool`` is a switch,
 ``tuple`` a flag that may be repeated). A field without a default is positional. An alias names a flag whose name is
-reserved by Python (``with_``, ``json_``). The field that a record calls ``bare`` takes words without a flag.
+reserved by Python (``with_``, ``json_``). The field that a record calls ``bare`` takes words without a flag, the one
+that it calls ``rest`` every word after ``--``. A field also has what help and completion say of it; see
+:func:`trainwright.core.records.Field`.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import NoneType
-from typing import Any, Generic, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from trainwright.cli.program import answer, print_json
 from trainwright.core.records import Field, Record, Words, parse_record
@@ -28,24 +30,32 @@ D = TypeVar("D", bound=Record)
 class JsonFlag(Words):
     """The flag of every verb that has a document to show."""
 
+    heading: ClassVar[str] = "Output"
+
     json_: bool = Field(default=False, alias="json", description="print one JSON document on standard output")
 
 
 class CatalogFlag(Words):
     """The flag of every verb that reads the catalog."""
 
+    heading: ClassVar[str] = "Where it comes from"
+
     catalog: str | None = Field(
         default=None,
         description="a folder of your own with images/ and templates/components/, on top of the shipped ones",
+        metavar="DIR",
     )
 
 
 class SiteFlag(Words):
     """The flag of every verb that fetches something."""
 
+    heading: ClassVar[str] = "Where it comes from"
+
     site: str | None = Field(
         default=None,
         description="this machine's settings, a TOML file (default: trainwright.toml, if it exists)",
+        metavar="FILE",
     )
 
 
@@ -84,6 +94,25 @@ class Verb(Generic[W]):
 def verb(function: Callable[[W], None]) -> Verb[W]:
     """The function as a verb; see :class:`Verb`."""
     return Verb(function)
+
+
+class Family(NamedTuple):
+    """Verbs under a heading; those of the first family are shown in full on the front page."""
+
+    heading: str
+    names: tuple[str, ...]
+
+
+class Shelf(NamedTuple):
+    """The verbs of a program: by family, and each by its name."""
+
+    families: Sequence[Family]
+    find: Callable[[str], Verb[Any] | None]
+
+    @property
+    def names(self) -> list[str]:
+        """All of them, in the order of the families."""
+        return [name for family in self.families for name in family.names]
 
 
 def kind_of(annotation: Any) -> type:

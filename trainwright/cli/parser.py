@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -44,7 +43,11 @@ _NUMBERS = {
 
 
 class BareWords(Argument):
-    """A flag that may be repeated and whose name may be left out; invoke knows positional words only by number."""
+    """A flag whose name may be left out; invoke knows positional words only by number."""
+
+
+class RestWords(Argument):
+    """A flag that takes every word after ``--``."""
 
 
 def with_flags(words: Sequence[str], contexts: Iterable[ParserContext]) -> list[str]:
@@ -54,23 +57,19 @@ def with_flags(words: Sequence[str], contexts: Iterable[ParserContext]) -> list[
         words: what follows the name of the program.
         contexts: the verbs and their flags.
     """
-    taking = {
-        str(context.name): (context, _flag(argument))
-        for context in contexts
-        for argument in _arguments(context)
-        if isinstance(argument, BareWords)
-    }
     start = next((i for i, word in enumerate(words) if not word.startswith("-")), len(words))
-    if start == len(words) or words[start] not in taking or "--complete" in words:
+    verb = next((each for each in contexts if start < len(words) and each.name == words[start]), None)
+    if verb is None or "--complete" in words:
         return list(words)
-    verb, flag = taking[words[start]]
+    flags = {type(argument): _flag(argument) for argument in _arguments(verb)}
+    end = words.index("--") if "--" in words and RestWords in flags else len(words)
     made = list(words[: start + 1])
     is_value = False
-    for word in words[start + 1 :]:
-        bare = not is_value and not word.startswith("-")
+    for word in words[start + 1 : end]:
+        bare = BareWords in flags and not is_value and not word.startswith("-")
         is_value = not is_value and word in verb.flags and verb.flags[word].takes_value
-        made.append(f"{flag}={word}" if bare else word)
-    return made
+        made.append(f"{flags[BareWords]}={word}" if bare else word)
+    return [*made, *(f"{flags[RestWords]}={word}" for word in words[end + 1 :])]
 
 
 def check_command_line(words: Sequence[str], contexts: Sequence[ParserContext], *, finding: bool = False) -> None:
@@ -152,8 +151,9 @@ def _verb(word: str, verbs: Mapping[str, ParserContext]) -> ParserContext:
     if word.startswith("-"):
         example = "For example: ./invoke plan --framework pytorch"
         raise RequestError(f"{word.partition('=')[0]}: a verb comes first", remedy=example)
-    near = nearest(word, verbs) or sorted(verbs)
-    raise RequestError(f"no verb {word!r}. Did you mean {' or '.join(near)}?", remedy="./invoke --list shows them all.")
+    near = nearest(word, verbs)
+    offer = f" Did you mean {' or '.join(near)}?" if near else ""
+    raise RequestError(f"no verb {word!r}.{offer}", remedy="./invoke help all shows every verb.")
 
 
 def _check_shown(core: ParserContext, verbs: Mapping[str, ParserContext]) -> None:
@@ -280,19 +280,6 @@ class Verbs(Program):
                 raise
             raise Exit(code=0) from None
         self.execute()
-
-    def print_help(self) -> None:
-        """How to call the program, and the verbs."""
-        print(f"Usage: {self.binary} VERB [--flags]\n\n{self.binary} --help VERB shows the flags of a verb.\n")
-        self.list_tasks()
-
-    def print_task_help(self, name: str) -> None:
-        """What a verb does, and its flags."""
-        context = self.parser.contexts[name]
-        bare = next((each.names[0] for each in _arguments(context) if isinstance(each, BareWords)), None)
-        words = f" [{bare.upper()}…]" if bare else ""
-        print(f"Usage: {self.binary} {name}{words} [--flags]\n\n{inspect.getdoc(self.collection[name])}\n\nFlags:\n")
-        self.print_columns(context.help_tuples())
 
     def task_list_opener(self, extra: str = "") -> str:  # noqa: ARG002 - invoke's
         """The heading of the list of verbs."""

@@ -1,7 +1,7 @@
-"""A command line that says what it means: a verb, and flags of it that are each given once, with plain values.
+"""A command line that says what it means: a verb, its words, and flags that are each given once, with plain values.
 
 Such a line is taken here, without invoke, which is as slow to load as the rest of a quick verb. Whatever else there is
-(a mistake, a number, a word without a flag, ``--help``) is not judged here: the parser decides.
+(a mistake, a number) is not judged here: the parser decides.
 """
 
 from __future__ import annotations
@@ -31,9 +31,14 @@ def take(words: Sequence[str], find: Find) -> tuple[Verb[Any], dict[str, Any]] |
         return None
     flags = {f"--{each.encode_name.replace('_', '-')}": each for each in fields(verb.record)}
     said: dict[str, Any] = {}
+    bare, after = verb.record.bare, verb.record.rest
+    if "--" in words and after:
+        words, said[after] = words[: words.index("--")], [*words[words.index("--") + 1 :]]
+    names = {each.name: flag for flag, each in flags.items()}
     rest = iter(words[1:])
     for part in rest:
-        flag, equals, value = part.partition("=")
+        word = part if not bare or part.startswith("-") else f"{names[bare]}={part}"
+        flag, equals, value = word.partition("=")
         if (field := flags.get(flag)) is None:
             return None
         word, kind = field.encode_name, kind_of(field.type)

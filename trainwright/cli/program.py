@@ -19,14 +19,22 @@ from typing import TYPE_CHECKING, Any, TextIO
 from trainwright import __version__
 from trainwright.core.errors import Failure, RequestError
 from trainwright.core.faults import as_failure
+from trainwright.core.terminal import Style, styled
 from trainwright.core.text import for_people, hidden, printable
 
 if TYPE_CHECKING:
     from invoke.collection import Collection
 
-    from trainwright.cli.plain import Find
+    from trainwright.cli.flags import Shelf, Verb
 
 INTERRUPTED = 130
+_COMPLETE = "__complete"  # what the scripts of shells call
+# What asks for a page of help as the first word; and anywhere.
+_FIRST = {_COMPLETE, "help", "version", "--version", "-V", "--list", "-l"}
+_ANYWHERE = {"--help", "-h"}
+_OUR_NAME = "./invoke"  # in every text of ours
+_called = [_OUR_NAME]  # what the user typed in its place
+_TONES: dict[str, Style] = {"error": "bad", "warning": "notice"}
 
 
 class Ended(Exception):
@@ -43,6 +51,16 @@ def use_catalog(folder: str | None) -> None:
         os.environ["TRAINWRIGHT_CATALOG"] = folder
 
 
+def _asks(words: Sequence[str]) -> bool:
+    """Whether a command line may ask for a page: only then is what makes pages loaded."""
+    return not words or words[0] in _FIRST or not _ANYWHERE.isdisjoint(words)
+
+
+def named(text: str) -> str:
+    """A text of ours with the name that this program was called by: ``trainwright``, where it is installed."""
+    return text.replace(f"{_OUR_NAME} ", f"{_called[0]} ")
+
+
 def say(text: str) -> None:
     """Report progress to the user, on standard error, because ``--json`` writes its document to standard output."""
     complain(f"· {text}")
@@ -51,7 +69,10 @@ def say(text: str) -> None:
 def complain(text: str) -> None:
     """A line or more on standard error, in one piece as threads write there, too; what cannot be written is lost."""
     try:
-        sys.stderr.write(f"{for_people(text)}\n")
+        text = for_people(named(text))
+        first, colon, more = text.partition(": ")
+        text = f"{styled(first, _TONES[first], sys.stderr)}{colon}{more}" if first in _TONES else text
+        sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
     except OSError:
         _mute(sys.stderr)
@@ -60,7 +81,7 @@ def complain(text: str) -> None:
 def answer(text: str) -> None:
     """What a verb has to show, on standard output. Files and servers are quoted in it, so no character of it moves the
     cursor or turns the text around."""
-    print(printable(text))
+    print(printable(named(text)))
 
 
 def artifact(text: str) -> None:
@@ -68,9 +89,10 @@ def artifact(text: str) -> None:
     print(printable(text) if sys.stdout.isatty() else text, end="")
 
 
-def print_json(document: Mapping[str, Any]) -> None:
-    """The one JSON document of a ``--json`` run."""
+def print_json(document: Mapping[str, Any], *, ours: bool = False) -> None:
+    """The one JSON document of a ``--json`` run; ``ours``: all of its texts are this program's own."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
+    text = named(text) if ours else text
     for char in hidden(text, allowed="\n"):
         text = text.replace(char, json.dumps(char)[1:-1])
     print(text)
@@ -86,7 +108,7 @@ def report_failure(failure: Failure, as_json: bool) -> None:
     """Show a failure: what is wrong, the reasons, the offers, the remedy."""
     if as_json:
         try:
-            print_json(failure.as_json())
+            print_json(failure.as_json(), ours=True)
             sys.stdout.flush()
         except OSError:
             _mute(sys.stdout)
@@ -151,8 +173,25 @@ def _failed(failure: Failure, as_json: bool) -> int:
     return failure.exit_code
 
 
-def checked(namespace: Collection) -> Collection:
+def _for_verb(verb: Verb[Any] | None, failure: Failure) -> Failure:
+    """A failure whose offers are for the verb in hand: who plans is not offered builds, which take minutes."""
+    if verb is None or "allow_unproven" not in verb.record.__struct_fields__:
+        return failure
+
+    def of_it(text: str) -> str:
+        return text.replace("./invoke build --framework", f"./invoke {verb.name} --framework")
+
+    failure.remedy = of_it(failure.remedy)
+    if offers := failure.details.get("offers"):
+        offers = [{**offer, "command": of_it(offer["command"])} for offer in offers]
+        failure.details = {**failure.details, "offers": offers}
+    return failure
+
+
+def checked(namespace: Collection, shelf: Shelf) -> Collection:
     """The same namespace, after a look at the command line that plain ``invoke`` is about to use it for.
+
+    What invoke cannot parse or would show a page of its own for, our own program runs.
 
     Called where ``tasks.py`` is loaded, as plain ``invoke`` leaves no later place to step in; our own program
     (:func:`run`) looks for itself.
@@ -167,21 +206,21 @@ def checked(namespace: Collection) -> Collection:
     called = Path(sys.argv[0])
     if called.name in ("invoke", "inv") or (called.name, called.parent.name) == ("__main__.py", "invoke"):
         words = with_flags(sys.argv[1:], namespace.to_contexts())
-        if words != sys.argv[1:]:  # plain invoke cannot parse it, but our own program can
-            raise Exit(code=run(words, lambda _: None, lambda: namespace, checkout=True))
+        if words != sys.argv[1:] or _asks(words):  # plain invoke cannot, but our own program can
+            raise Exit(code=run(sys.argv[1:], shelf, lambda: namespace, checkout=True))
         check = functools.partial(check_command_line, words, namespace.to_contexts(), finding=True)
         if code := guarded(check, as_json="--json" in words, words=words):
             raise Exit(code=code)
     return namespace
 
 
-def run(words: Sequence[str], find: Find, namespace: Callable[[], Collection], *, checkout: bool) -> int:
+def run(words: Sequence[str], shelf: Shelf, namespace: Callable[[], Collection], *, checkout: bool) -> int:
     """The whole program in this process: parse a command line, run its verb, say what went wrong.
 
     Args:
         words: what follows the name of the program.
-        find: the verb of a name, if there is one; only those that a plain line (:mod:`trainwright.cli.plain`) may name.
-        namespace: gives the verbs; called where a fault in loading them is reported as any other.
+        shelf: the verbs, each loaded when it is asked for.
+        namespace: gives the verbs as tasks of invoke; called where a fault in loading them is reported as any other.
         checkout: whether the program is called as ``./invoke``.
 
     Returns:
@@ -193,10 +232,23 @@ def run(words: Sequence[str], find: Find, namespace: Callable[[], Collection], *
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
+    _called[0] = _OUR_NAME if checkout else "trainwright"
+
     def perform() -> None:
         from trainwright.cli import plain
 
-        if taken := plain.take(words, find):
+        if words and words[0] == _COMPLETE:
+            from trainwright.cli.completion import candidates
+
+            print("\n".join(candidates(words[1:], shelf)))
+            return
+        if _asks(words):
+            from trainwright.cli.pages import page_of
+
+            if page := page_of(words, shelf):
+                print(named(page))
+                return
+        if taken := plain.take(words, shelf.find):
             verb, said = taken
             verb.run(said)
             return
@@ -207,4 +259,10 @@ def run(words: Sequence[str], find: Find, namespace: Callable[[], Collection], *
         check_command_line(given, verbs.to_contexts())
         verbs_program(verbs, __version__, checkout=checkout).perform(given)
 
-    return guarded(perform, as_json="--json" in words, words=words)
+    def attempt() -> None:
+        try:
+            perform()
+        except Failure as failure:
+            raise _for_verb(shelf.find(words[0]) if words else None, failure) from failure.__cause__
+
+    return guarded(attempt, as_json="--json" in words, words=words)

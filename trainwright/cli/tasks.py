@@ -21,7 +21,7 @@ from invoke.tasks import Task
 from msgspec.structs import FieldInfo, fields
 
 from trainwright.cli.flags import Verb, kind_of
-from trainwright.cli.parser import BareWords
+from trainwright.cli.parser import BareWords, RestWords
 from trainwright.cli.program import guarded
 from trainwright.core.records import Words
 
@@ -40,7 +40,7 @@ def _argument(record: type[Words], field: FieldInfo) -> Argument:
     word = field.encode_name
     kind = kind_of(field.type)
     default = None if field.required else field.default
-    make = BareWords if field.name == record.bare else Argument
+    make = {record.bare: BareWords, record.rest: RestWords}.get(field.name, Argument)
     return make(
         names=(word.replace("_", "-"),),
         attr_name=word if "_" in word else None,  # an alias of a name to itself has no end

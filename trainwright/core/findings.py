@@ -1,7 +1,8 @@
-"""Findings of checks, in one format for training scripts and job files.
+"""Findings of checks, in one format for training scripts, job files and logs.
 
 A rule is the constant part (code, severity, title, source, fix); a finding is a rule that applies to a place. The codes
-of ``preflight`` are TW1xx, those of ``estimator`` TW2xx. ``docs/findings.md`` is generated from the rules.
+of ``preflight`` are TW1xx, those of ``estimator`` TW2xx, those of ``diagnose`` the names of its causes.
+``docs/findings.md`` is generated from the rules.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ SCHEMA: Literal["trainwright/findings/1"] = "trainwright/findings/1"
 FOUND: Literal[1] = 1
 
 
-RuleCode = Annotated[str, form(r"^TW[0-9]{3}$")]
+# Of a rule, or of a cause in the logs of a failed job.
+RuleCode = Annotated[str, form(r"^(TW[0-9]{3}|[a-z0-9-]+)$")]
 
 
 class Finding(Record):
@@ -93,7 +95,7 @@ class Known(Record):
 
 
 class FindingsDocument(Record):
-    """``preflight --json``."""
+    """``preflight --json``; ``estimator`` and ``diagnose`` make one for their formats of other programs."""
 
     schema: Literal["trainwright/findings/1"]
     subject: str = Field(description="what was checked: a script, or a number of them")

@@ -11,10 +11,12 @@ from typing import Any
 from urllib.parse import quote
 
 from trainwright import __version__
+from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, FindingsDocument, Rule, tally
 
 # The id of the schema in oasis-tcs/sarif-spec, sarif-2.1/schema/sarif-schema-2.1.0.json of commit a560296c.
 SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+FORMATS = ("text", "json", "sarif", "github")
 _NUMBERED = re.compile(r"\b(line|lines|cell) \d+")
 _COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
 
@@ -76,8 +78,22 @@ def _location(path: str, line: int) -> dict[str, Any]:
     return {"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": line}}}
 
 
-def github(found: FindingsDocument) -> str:
-    """Return commands of a GitHub workflow, one per finding, and the number of findings.
+def form_of(form: str | None, *, as_json: bool) -> str:
+    """The format that a verb's flags ask for, one of :data:`FORMATS`.
+
+    Raises:
+        RequestError: it is unknown, or ``--json`` is another.
+    """
+    form = form or ("json" if as_json else "text")
+    if form not in FORMATS:
+        raise RequestError(f"--format {form}: unknown format. {did_you_mean(form, FORMATS)}")
+    if as_json and form != "json":
+        raise RequestError(f"--format {form} and --json are two formats", remedy="Leave one of them out.")
+    return form
+
+
+def github(found: FindingsDocument, verb: str) -> str:
+    """Return commands of a GitHub workflow, one per finding, and the verb's number of findings.
 
     The format is that of actions/toolkit, packages/core/src/command.ts of commit 4b9afa4c. No other line quotes the
     script or a path, as the runner takes commands from any line.
@@ -88,7 +104,7 @@ def github(found: FindingsDocument) -> str:
     ]
     lines += [_command("error", each.reason, each.path, None, "not checked") for each in found.unread]
     known = f", {len(found.known)} known" if found.known else ""
-    return "\n".join([*lines, f"preflight: {tally(found.errors, found.warnings, found.notes)}{known}"])
+    return "\n".join([*lines, f"{verb}: {tally(found.errors, found.warnings, found.notes)}{known}"])
 
 
 def _command(name: str, message: str, path: str, line: int | None, title: str) -> str:

@@ -33,39 +33,63 @@ else:
             return True
 
 
-class _Described(NamedTuple):
+class Described(NamedTuple):
+    """What a field is, for the schema and for the help of a flag; :func:`Field` says more."""
+
     default: Any
     alias: str | None
     description: str
+    heading: str
+    metavar: str
+    values: str | tuple[str, ...]
 
 
-def Field(*, default: Any = msgspec.NODEFAULT, alias: str | None = None, description: str = "") -> Any:
+def Field(
+    *,
+    default: Any = msgspec.NODEFAULT,
+    alias: str | None = None,
+    description: str = "",
+    heading: str = "",
+    metavar: str = "",
+    values: str | tuple[str, ...] = (),
+) -> Any:
     """A field of a record.
 
     Args:
         default: its value where the data has none; without one, the field is required.
         alias: its key in the data, if Python keeps that word for itself.
         description: for the schema, and the help of a flag.
+        heading: of the flag's group in the help (default: the one of its class).
+        metavar: what stands for the flag's value in the help: ``FILE``.
+        values: what help and completion offer: the values themselves, or the name of a list of
+            :mod:`trainwright.cli.values`.
     """
-    return _Described(default, alias, description)
+    return Described(default, alias, description, heading, metavar, values)
 
 
 class _Kind(msgspec.StructMeta):
     """The class of the classes of records: their fields have descriptions, and are given by name."""
 
     descriptions: dict[str, str]
+    described: dict[str, Described]
     namespace_: dict[str, Any]
 
     def __new__(mcls, name: str, bases: tuple[Any, ...], space: dict[str, Any], **config: Any) -> _Kind:
         *others, base = bases
+        own = space.get("heading", "")
+        if own:
+            headed = {key: each for key, each in space.items() if isinstance(each, Described) and not each.heading}
+            space |= {key: each._replace(heading=own) for key, each in headed.items()}
         for each in others:  # Python takes the slots of one class only, so the others' fields and methods are repeated
-            fields_of_both = each.namespace_["__annotations__"] | space.get("__annotations__", {})
+            theirs = {k: a for k, a in each.namespace_["__annotations__"].items() if not str(a).startswith("ClassVar")}
+            fields_of_both = theirs | space.get("__annotations__", {})
             space = each.namespace_ | space | {"__annotations__": fields_of_both}
-        told = {key: each for key, each in space.items() if isinstance(each, _Described)}
+        told = {key: each for key, each in space.items() if isinstance(each, Described)}
         known = {key: msgspec.field(default=each.default, name=each.alias) for key, each in told.items()}
         made = super().__new__(mcls, name, (base,), space | known, kw_only=True, **config)
         made.namespace_ = space
-        made.descriptions = getattr(base, "descriptions", {}) | {key: each.description for key, each in told.items()}
+        made.described = getattr(base, "described", {}) | told
+        made.descriptions = {key: each.description for key, each in made.described.items()}
         return made
 
     if not TYPE_CHECKING:
@@ -126,7 +150,10 @@ def _quoted(data: Any) -> Any:
 class Words(Record):
     """What a command line says, as it was typed: each field is a flag (:mod:`trainwright.cli.flags`)."""
 
-    bare: ClassVar[str] = ""  # the field that takes words without a flag, any number of them
+    bare: ClassVar[str] = ""  # the field that takes words without a flag
+    rest: ClassVar[str] = ""  # the field that takes every word after --
+    heading: ClassVar[str] = ""  # of the group in the help of the flags that this class defines
+    examples: ClassVar[tuple[str, ...]] = ()  # command lines for the help, without the program's name
 
 
 def check(kind: Any, value: Any) -> Any:

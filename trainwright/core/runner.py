@@ -101,6 +101,28 @@ def run(
     return completed
 
 
+def attached(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
+    """Run a command on this process's own standard streams, and return its exit status.
+
+    A terminal sends Ctrl-C to the command as well, which decides what it means; without one, it is passed on.
+
+    Returns:
+        As of :func:`run`; 128 plus the number of a signal that ended the command.
+    """
+    started, merged = time.monotonic(), {**os.environ, **env} if env else None
+    with subprocess.Popen(list(argv), env=merged) as process:  # noqa: S603 - argv comes from this package
+        while True:
+            try:
+                code = process.wait()
+                break
+            except KeyboardInterrupt:
+                if not os.isatty(0):
+                    process.send_signal(signal.SIGINT)
+    code = code if code >= 0 else 128 - code
+    _journal(Completed(tuple(argv), code, "", "", time.monotonic() - started))
+    return code
+
+
 class Stream:
     """A running command whose output is read line by line; see :func:`stream`."""
 

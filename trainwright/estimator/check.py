@@ -15,6 +15,7 @@ from trainwright.estimator import (
     rules_options,
     rules_sdk3,
     rules_smp,
+    rules_tuner,
     service_limits,
     silence,
 )
@@ -29,6 +30,7 @@ FAMILIES = (
     rules_compiler,
     rules_job,
     rules_options,
+    rules_tuner,
     rules_sdk3,
     figures,
     service_limits,
@@ -41,6 +43,7 @@ RULES: tuple[Rule, ...] = (
     *rules_compiler.RULES,
     *rules_job.RULES,
     *rules_options.RULES,
+    *rules_tuner.RULES,
     *rules_sdk3.RULES,
     *service_limits.RULES,
     *silence.RULES,

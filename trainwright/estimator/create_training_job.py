@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from trainwright.estimator import options
+from trainwright.estimator import options, tuning
 from trainwright.estimator.image import ECR
 from trainwright.estimator.rules_job import channel
 from trainwright.estimator.rules_sdk3 import driver_of
@@ -147,7 +147,9 @@ def submit_directory(subject: Subject, name: str) -> str:
 
 
 def make_request(subject: Subject, now: datetime | None = None) -> dict[str, Any]:
-    """Return the request. Missing values are left out; the rules report them.
+    """Return the request: ``CreateTrainingJob``, or ``CreateHyperParameterTuningJob`` for a job with a tuner.
+
+    Missing values are left out; the rules report them.
 
     Args:
         subject: a job whose distribution and channels are in order.
@@ -156,7 +158,20 @@ def make_request(subject: Subject, now: datetime | None = None) -> dict[str, Any
     Raises:
         RequestError: distribution or channels are not in order.
     """
-    name = job_name(subject, now or datetime.now(UTC))
+    now = now or datetime.now(UTC)
+    made = _training_request(subject, job_name(subject, now))
+    if subject.job.tuner is None:
+        return made
+    framework = None if raw(subject) else subject.framework
+    base = base_name(subject)
+    name = tuning.tuning_name(base, now)
+    tuned = tuning.tuning_request(subject.job, made, name, sdk=subject.sdk, framework=framework)
+    if subject.sdk == 2:
+        return tuned
+    return tuning.as_sdk3_sends(tuned, subject.job, output_of(subject) or "", base, now)
+
+
+def _training_request(subject: Subject, name: str) -> dict[str, Any]:
     job = subject.job
     request: dict[str, Any] = {
         "TrainingJobName": name,

@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from trainwright.core import findings
+from trainwright.core import findings, findings_baseline
 from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, did_you_mean
-from trainwright.core.findings import Finding, Silenced
+from trainwright.core.findings import Finding, FindingsDocument, Known, Silenced
 from trainwright.core.records import Field, Record, parse_record
 from trainwright.estimator import awscli, compare, program_sdk2, program_sdk3, silence
 from trainwright.estimator.check import CODES, check
@@ -35,6 +35,8 @@ class EstimatorDocument(Record):
     image: ImageFacts | None = Field(description="null: nothing is known about it")
     findings: tuple[Finding, ...]
     silenced: tuple[Silenced, ...]
+    known: tuple[Finding, ...] = Field(default=(), description="findings of the baseline, which do not count")
+    gone: tuple[Known, ...] = Field(default=(), description="findings of the baseline that are no longer there")
     errors: int
     warnings: int
     notes: int
@@ -88,6 +90,8 @@ def estimate(
     form: str | None = "python",
     compared: bool = False,
     strict: bool = False,
+    accepted: Path | None = None,
+    renewed: bool = False,
     look: Look = facts_of_image,
 ) -> EstimatorDocument:
     """Check a job against its image, and generate what starts it.
@@ -100,10 +104,12 @@ def estimate(
         form: one of :data:`FORMATS`; None: check only.
         compared: generate two jobs, with and without the Training Compiler.
         strict: warnings count as errors.
+        accepted: the file of the baseline.
+        renewed: write that file from today's findings.
         look: finds the facts about an image.
 
     Raises:
-        RequestError: an argument is invalid, or image and plan are missing.
+        RequestError: an argument or the baseline is invalid, or image and plan are missing.
     """
     version = _version(sdk)
     if form is not None and form not in FORMATS:
@@ -125,7 +131,9 @@ def estimate(
     jobs = compare.twins(subject) if compared else {"job": subject}
     found = [each for one in jobs.values() for each in check(one)]
     kept, silenced = silence.apply(job, dict.fromkeys(found), CODES)
-    checked = findings.document(title, [title], {}, kept, silenced, strict=strict)
+    placed = {_in_file(each, title): each for each in kept}
+    beside = findings_baseline.compare(list(placed), [title], accepted, renewed=renewed)
+    checked = findings.document(title, [title], {}, [placed[each] for each in beside.new], silenced, strict=strict)
     generated: dict[str, Any] = {}
     if form is not None and not checked.exit_code:
         generated = {name: generate(one, form) for name, one in jobs.items()}
@@ -136,6 +144,8 @@ def estimate(
         image=image,
         findings=checked.findings,
         silenced=checked.silenced,
+        known=tuple(placed[each] for each in beside.known),
+        gone=tuple(beside.gone),
         errors=checked.errors,
         warnings=checked.warnings,
         notes=checked.notes,
@@ -144,6 +154,25 @@ def estimate(
         figures=figures(next(reversed(jobs.values()))),
         format=form,  # type: ignore[arg-type]
         generated=generated,
+    )
+
+
+def _in_file(finding: Finding, job: str) -> Finding:
+    """Return a finding at its file, as other programs and baselines know places; the key goes into the message."""
+    return finding.replace(path=job, message=f"{finding.path}: {finding.message}")
+
+
+def as_findings(document: EstimatorDocument) -> FindingsDocument:
+    """Return the findings as those of ``preflight`` are, for the formats of other programs."""
+    return findings.document(
+        document.job,
+        [document.job],
+        {},
+        [_in_file(each, document.job) for each in document.findings],
+        document.silenced,
+        known=document.known,
+        gone=document.gone,
+        strict=document.strict,
     )
 
 

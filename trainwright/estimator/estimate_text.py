@@ -11,8 +11,10 @@ def estimator_text(document: EstimatorDocument) -> str:
     """Return the findings in the style of compilers, then the numbers of the job."""
     lines = [line for finding in document.findings for line in finding_lines(finding)]
     lines += [silenced_line(each) for each in document.silenced]
+    lines += [f"{each.path}: no longer there: {each.code}: {each.message}" for each in document.gone]
     lines += ["", *figures_lines(document.figures), ""] if document.figures.hosts else []
-    lines.append(f"{document.job}: {tally(document.errors, document.warnings, document.notes)}")
+    known = f", {len(document.known)} known" if document.known else ""
+    lines.append(f"{document.job}: {tally(document.errors, document.warnings, document.notes)}{known}")
     return "\n".join(lines).lstrip("\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from trainwright.estimator import options
+from trainwright.estimator import options, tuning
 from trainwright.estimator.create_training_job import (
     MODEL_DIR,
     base_name,
@@ -39,6 +39,7 @@ def program(subject: Subject) -> str:
     region = region_of(subject)
     session = call("boto3.Session", {"region_name": region}) if region else PythonSource("boto3.Session()")
     more_options, more_imports = options.sdk2(job)
+    metrics = [{"Name": key, "Regex": regex} for key, regex in job.metrics.items()]
     estimator = {
         "image_uri": job.image,
         "role": job.role,
@@ -49,7 +50,7 @@ def program(subject: Subject) -> str:
         "hyperparameters": values,
         **more,
         "environment": dict(job.environment),
-        "metric_definitions": [{"Name": key, "Regex": regex} for key, regex in job.metrics.items()],
+        "metric_definitions": [] if job.tuner else metrics,
         "base_job_name": base_name(subject),
         "output_path": output_of(subject),
         "code_location": output_of(subject),
@@ -70,6 +71,12 @@ def program(subject: Subject) -> str:
     imports += ["from sagemaker.inputs import FileSystemInput"] if "FileSystem" in records else []
     imports += more_imports
     imports += ["from sagemaker.instance_group import InstanceGroup"] if groups else []
+    started = "estimator"
+    if job.tuner:
+        tuner, kinds = tuning.tuner_source(job, "estimator", base_name(subject), sdk=2)
+        started = "tuner"
+        imports += [f"from {tuning.RANGES} import {', '.join(sorted(kinds))}"]
+        imports += ["from sagemaker.tuner import HyperparameterTuner"]
     lines = [head("Starts a training job with SageMaker SDK 2: pip install 'sagemaker<3'"), *_sorted(imports), ""]
     lines += [f"session = {call('sagemaker.Session', {'boto_session': session})}"]
     if groups:
@@ -80,10 +87,11 @@ def program(subject: Subject) -> str:
         lines += [f"groups = {literal(made)}"]
     if plain and (job.distribution or subject.compiler):
         lines += ["# No estimator class can express this job, so its hyperparameters are given in full."]
+    lines += [f"estimator = {call(name, estimator)}"]
+    lines += [f"tuner = {tuner}"] if job.tuner else []
     lines += [
-        f"estimator = {call(name, estimator)}",
-        f"estimator.fit({literal(inputs) + ', ' if inputs else ''}wait=False)",
-        "print(estimator.latest_training_job.name)",
+        f"{started}.fit({literal(inputs) + ', ' if inputs else ''}wait=False)",
+        f"print({started}.latest_{'tuning' if job.tuner else 'training'}_job.name)",
     ]
     return "\n".join(lines) + "\n"
 

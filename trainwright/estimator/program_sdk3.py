@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainwright.estimator import options
+from trainwright.estimator import options, tuning
 from trainwright.estimator.create_training_job import base_name, output_of, region_of
 from trainwright.estimator.python_source import PythonSource, call, folder_of, head, literal
 from trainwright.estimator.rules_job import channel
@@ -75,12 +75,20 @@ def program(subject: Subject) -> str:
     }
     inputs = [_input(key, given, config) for key, given in job.inputs.items()]
     lines = [f"session = {call('Session', session)}", f"trainer = {call('ModelTrainer', trainer)}"]
-    if job.metrics:
+    if job.metrics and not job.tuner:
         metrics = [config("MetricDefinition", {"name": name, "regex": regex}) for name, regex in job.metrics.items()]
         lines += [f"trainer = trainer.with_metric_definitions({literal(metrics)})"]
     lines += options.sdk3_methods(job, config)
-    lines += [f"trainer.train({'input_data_config=' + literal(inputs) + ', ' if inputs else ''}wait=False)"]
-    lines += ["print(trainer._latest_training_job.training_job_name)"]
+    if job.tuner:
+        tuner, kinds = tuning.tuner_source(job, "trainer", base_name(subject), sdk=3)
+        used[tuning.RANGES_3] = kinds
+        used["sagemaker.train.tuner"] = {"HyperparameterTuner"}
+        lines += [f"tuner = {tuner}"]
+        lines += [f"tuner.tune({'inputs=' + literal(inputs) + ', ' if inputs else ''}wait=False)"]
+        lines += ["print(tuner.latest_tuning_job.hyper_parameter_tuning_job_name)"]
+    else:
+        lines += [f"trainer.train({'input_data_config=' + literal(inputs) + ', ' if inputs else ''}wait=False)"]
+        lines += ["print(trainer._latest_training_job.training_job_name)"]
     imports = ["import boto3"] if region else []
     imports += [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(used.items()) if names]
     title = head("Starts a training job with SageMaker SDK 3: pip install 'sagemaker>=3'")

@@ -18,8 +18,8 @@ GUIDE = "AWS guide for launching a model-parallel job"
 NO_LAUNCHER = Rule(
     code="TW220",
     severity="error",
-    title="the model parallel library is enabled without mpi or torch_distributed",
-    source=f"{GUIDE}; {TRIED}",
+    title="the model parallel library is enabled without its launcher: mpi (version 1) or torch_distributed (2)",
+    source=f"{GUIDE}; its guide for version 2, Step 2: Launch a training job; {TRIED}",
     remedy='Add "mpi": {"enabled": true, "processes_per_host": <GPUs>} (version 1) or "torch_distributed": '
     '{"enabled": true} (version 2).',
 )
@@ -155,6 +155,8 @@ def check(subject: Subject) -> Iterator[Finding]:
         return  # a file of JSON, or TW201
     version = subject.smp_version
     second = torchrun if version is None else version_key(version) >= (2,)
+    if second and not torchrun and mpi:
+        yield NO_LAUNCHER.finding(f"version {version} is started by torch_distributed, not mpi", path="distribution")
     yield from _names(subject, parameters, second=second)
     for name, wrong in wrong_values(parameters, second=second):
         yield VALUE.finding(wrong, path=f"{SMP_PARAMETERS}.{name}")

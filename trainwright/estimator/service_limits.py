@@ -1,4 +1,4 @@
-"""The service's own limits, from botocore's model of ``CreateTrainingJob``: lengths, numbers, patterns, choices.
+"""The service's own limits, from botocore's model of its API: lengths, numbers, patterns, choices.
 
 Before sending a request, botocore itself checks only types, required members and minimum values; patterns, maximum
 values and choices are left to the service, which rejects the job after it is sent.
@@ -19,7 +19,7 @@ from trainwright.estimator.subject import Subject
 LIMIT = Rule(
     code="TW290",
     severity="error",
-    title="a value outside the service's limits: a length, number, pattern or choice of CreateTrainingJob",
+    title="a value outside the service's limits: a length, number, pattern or choice",
     source="botocore's model of the SageMaker API",
     remedy="Keep to the limit in the message.",
 )
@@ -33,6 +33,12 @@ TOO_MANY_BYTES = Rule(
 RULES = (LIMIT, TOO_MANY_BYTES)
 # Member of the request → key of the job file, longest first.
 _KEYS = (
+    ("HyperParameterTuningJobConfig.ResourceLimits.MaxNumberOfTrainingJobs", "tuner.max_jobs"),
+    ("HyperParameterTuningJobConfig.ResourceLimits.MaxParallelTrainingJobs", "tuner.max_parallel_jobs"),
+    ("HyperParameterTuningJobConfig.HyperParameterTuningJobObjective.MetricName", "tuner.metric"),
+    ("HyperParameterTuningJobConfig.ParameterRanges", "tuner.ranges"),
+    ("HyperParameterTuningJobConfig", "tuner"),
+    ("HyperParameterTuningJobName", "name"),
     ("AlgorithmSpecification.TrainingImage", "image"),
     ("AlgorithmSpecification.MetricDefinitions", "metrics"),
     ("ResourceConfig.InstanceGroups", "instance_groups"),
@@ -72,7 +78,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     except (RequestError, TypeError):
         return  # other families report it; TypeError: a value that is not valid JSON (TW278)
     for where, message in violations(request, complete=subject.generates):
-        rule = TOO_MANY_BYTES if where.startswith("HyperParameters.") and "value" in message else LIMIT
+        rule = TOO_MANY_BYTES if job_key(where).startswith("hyperparameters.") and "value" in message else LIMIT
         yield rule.finding(message, path=job_key(where))
 
 
@@ -80,7 +86,7 @@ def violations(request: dict[str, Any], *, complete: bool = True) -> list[tuple[
     """Return where a request violates the service's model, and how.
 
     Args:
-        request: for ``CreateTrainingJob``.
+        request: for ``CreateTrainingJob`` or ``CreateHyperParameterTuningJob``.
         complete: whether to report missing members.
 
     Returns:
@@ -88,7 +94,8 @@ def violations(request: dict[str, Any], *, complete: bool = True) -> list[tuple[
     """
     from botocore.validate import ParamValidator
 
-    shape = _shape()
+    tuned = "HyperParameterTuningJobName" in request
+    shape = _shape("CreateHyperParameterTuningJob" if tuned else "CreateTrainingJob")
     found = list(_walk(request, shape, ""))
     report = ParamValidator().validate(request, shape)
     for line in report.generate_report().splitlines() if report.has_errors() else ():
@@ -105,6 +112,8 @@ def violations(request: dict[str, Any], *, complete: bool = True) -> list[tuple[
 
 def job_key(where: str) -> str:
     """Return the key of the job file that a member of the request comes from."""
+    where = where.removeprefix("TrainingJobDefinition.").replace("HyperParameterTuningResource", "Resource")
+    where = where.replace("StaticHyperParameters", "HyperParameters")
     for member, key in _KEYS:
         if where == member or where.startswith((f"{member}.", f"{member}[")):
             return key + where[len(member) :]
@@ -112,11 +121,11 @@ def job_key(where: str) -> str:
 
 
 @cache
-def _shape() -> Any:
+def _shape(operation: str) -> Any:
     import botocore.session
 
     model = botocore.session.Session().get_service_model("sagemaker")
-    return model.operation_model("CreateTrainingJob").input_shape
+    return model.operation_model(operation).input_shape
 
 
 def _walk(value: Any, shape: Any, path: str) -> Iterator[tuple[str, str]]:

@@ -41,6 +41,15 @@ def batch(
     return {"batch": {"fast-fail": False, "build-graph": nodes}}
 
 
+def proof_batch(lines: Sequence[ChosenImage]) -> dict[str, Any]:
+    """The ``batch`` of a buildspec that proves lines: each by itself, whatever becomes of the others."""
+    nodes = [
+        {"identifier": identifier(line.name), "env": {"variables": {"LINE": line.name, **request_variables(line)}}}
+        for line in lines
+    ]
+    return {"batch": {"fast-fail": False, "build-graph": nodes}}
+
+
 def identifier(name: str) -> str:
     """A name as CodeBuild accepts it for a job: letters, digits and underscores."""
     return re.sub(r"[^A-Za-z0-9]+", "_", name)

@@ -18,7 +18,9 @@ from fnmatch import fnmatchcase
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, cuda_tag
+from trainwright.catalog.listing import named
 from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.plan.of_line import plan_of, request_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request, make_request, parse_cuda
 from trainwright.plan.resolve import resolve
@@ -61,6 +63,28 @@ def choose(words: str | None, catalog: Catalog, site: Site) -> list[ChosenImage]
     else:
         names = {n for n in _taken(catalog, lines.values()) if n in lines and lines[n].status == "supported"}
     return [_chosen(name, line, catalog, site) for name, line in lines.items() if name in names]
+
+
+def lines_to_prove(words: str | None, catalog: Catalog) -> list[ChosenImage]:
+    """The lines that ``--images`` names with ``--proofs``, by their folders, also those that no request selects.
+
+    Args:
+        words: separated by commas, as of ``prove``; ``None`` for the supported lines.
+        catalog: the catalog.
+
+    Raises:
+        RequestError: a word matches no line.
+    """
+    asked = [word.strip() for word in (words or "").split(",") if word.strip()]
+    entries = named(catalog, asked) if asked else [each for each in catalog.lines if each.line.status == "supported"]
+    return [
+        ChosenImage(
+            f"{entry.path.parent.parent.name}/{entry.name}",
+            request_of(entry).replace(base=entry.line.base.kind),
+            plan_of(entry, catalog),
+        )
+        for entry in entries
+    ]
 
 
 def _chosen(name: str, line: ImageLine, catalog: Catalog, site: Site) -> ChosenImage:

@@ -13,8 +13,8 @@ from trainwright.core.owned import check_replaceable, claim, write_atomically
 from trainwright.core.records import Document
 from trainwright.core.say import Say
 from trainwright.pipeline import buildspec
-from trainwright.pipeline.batch import REHEARSALS, batch
-from trainwright.pipeline.images import ChosenImage, choose
+from trainwright.pipeline.batch import REHEARSALS, batch, proof_batch
+from trainwright.pipeline.images import ChosenImage, choose, lines_to_prove
 from trainwright.pipeline.sharing import Group, SharedImage, groups
 from trainwright.site.site import Site
 
@@ -23,6 +23,7 @@ OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml", "bake":
 PHASES_FILE = OUTPUTS["buildspec"]
 MARK = "# Made by `./invoke pipeline"  # the first line of every file that is written
 STAGES_FILE = "buildspec-stages.yml"
+PROOFS_FILE = "buildspec-proofs.yml"
 # The defaults of a single build: the smallest image, with the rehearsal of most images.
 FIRST = {"FRAMEWORK": "pytorch", "CUDA": "cpu", **REHEARSALS["pytorch"]}
 
@@ -63,6 +64,7 @@ def pipeline(
     catalog_folder: str | None,
     check: bool,
     cache: Sequence[str] = (),
+    proofs: bool = False,
     say: Say,
 ) -> PipelineDocument:
     """Write the files of a pipeline, or look whether they are as they would be written.
@@ -75,6 +77,7 @@ def pipeline(
         catalog_folder: the user's own catalog, as the command line names it.
         check: write nothing.
         cache: for ``bake``: registry caches, as for ``build --cache``.
+        proofs: a buildspec that proves lines and pushes nothing; ``words`` are then those of ``prove``.
         say: progress callback.
 
     Returns:
@@ -85,13 +88,15 @@ def pipeline(
     """
     if kind not in OUTPUTS:
         raise RequestError(f"--format {kind}: invalid. {did_you_mean(kind, OUTPUTS)}")
+    if proofs and kind != "buildspec":
+        raise RequestError(f"--proofs --format {kind}: there is one format", remedy="Leave --format out.")
     if kind == "bake":
         return _bake(words, catalog, output=output or OUTPUTS[kind], check=check, cache=cache, say=say)
     if cache:
         raise RequestError(
             f"--cache: only for --format bake, not {kind}", remedy="A buildspec takes it from the variable CACHE."
         )
-    target = output or OUTPUTS[kind]
+    target = output or (PROOFS_FILE if proofs else OUTPUTS[kind])
     if Path(target).is_absolute() or ".." in Path(target).parts:
         raise RequestError(
             f"--output {target}: CodeBuild reads it from the source",
@@ -100,11 +105,18 @@ def pipeline(
     if not check:
         check_replaceable(Path(target), target, mark=MARK)
     # The files are for other machines: nothing of this one's site may end up in them.
-    images = choose(words, catalog, Site())
+    images = [] if proofs else choose(words, catalog, Site())
     shared = shared_groups(images, catalog)
     flags = "".join(f" --{flag} {value}" for flag, value in (("images", words), ("catalog", catalog_folder)) if value)
-    command = f"./invoke pipeline --format {kind}{flags}" + (f" --output {output}" if output else "")
-    texts = contents(images, shared, kind=kind, target=target, command=command, catalog_folder=catalog_folder or "")
+    how = "--proofs" if proofs else f"--format {kind}"
+    command = f"./invoke pipeline {how}{flags}" + (f" --output {output}" if output else "")
+    if proofs:
+        images = lines_to_prove(words, catalog)
+        values = {"command": command, "catalog": catalog_folder or "", "first": FIRST, "line": "pytorch/cpu"}
+        text = buildspec.render("proofs.yml.j2", {**values, "batch": buildspec.dump(proof_batch(images))})
+        texts = {target: text}
+    else:
+        texts = contents(images, shared, kind=kind, target=target, command=command, catalog_folder=catalog_folder or "")
     stale = [change for name, text in texts.items() if (change := _change(Path(name), text))]
     if check and stale:
         raise RequestError("\n".join(stale), remedy=f"{command} writes it again.")

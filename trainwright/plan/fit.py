@@ -97,7 +97,7 @@ def keeps(word: str, draft: Draft) -> bool:
 
 
 def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    """Every ``requires`` and ``excludes`` that is violated."""
+    """Every ``requires`` that is violated."""
     known = {name: catalog.components[name].component for name in {*draft.selections, *draft.line.components}}
     stands_for = {name: {name, *component.provides} for name, component in known.items()}
     offered = {other for name in draft.selections for other in stands_for[name]}
@@ -110,11 +110,6 @@ def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> It
                 gone = {f"--without {n}" for n in request.without if need in stands_for.get(n, ())}
                 fact = (f"{name} requires {need}", f"{name}: {known[name].summary}")
                 yield Objection(frozenset(gone | added), frozenset({fact}), requiring=name)
-        for other in known[name].excludes:
-            if other in offered and other != name:
-                held = {f"--with {n}" for n in request.with_ if other in stands_for.get(n, ())}
-                fact = (f"{name} excludes {other}", f"{name}: {known[name].summary}")
-                yield Objection(frozenset(held | added), frozenset({fact}))
 
 
 def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:

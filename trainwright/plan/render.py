@@ -55,7 +55,7 @@ def render(plan: Plan, catalog: Catalog) -> str:
     """The same for a plan that may lack a lock or an id: it cannot be built, but its id can be computed."""
     environment = _environment(tuple(catalog.template_folders()))
     shared: dict[str, Any] = {"plan": plan, "user": plan.user, "epoch": EPOCH}
-    parts = []
+    parts: list[dict[str, Any]] = []
     early = {"interpreter": "", "interpreter_copy": ""}
     for component in plan.components:
         with template_faults(f"{component.name}/Dockerfile.j2"):

@@ -21,6 +21,15 @@ from trainwright.user.files import UserFiles, make_user_files
 PROVIDER = r"[a-z][a-z-]{0,63}"
 _CUDA = re.compile(r"(?:cu(?:da)?[ -]?)?(\d{1,2})\.(\d)(?:\.\d{1,4})?|cu(?:da)?(\d{1,2})(\d)|(\d\d)(\d)", re.ASCII)
 
+# The parts of a request in one word, in the order in which they are tried; the framework is what comes before them.
+_PARTS = {
+    "cuda": r"cpu|cu[0-9]{2,3}|cuda[0-9]{2,3}",
+    "python": "py[0-9]{2,3}",
+    "base": "debian|nvidia|dlc",
+    "version": VERSION,
+}
+_SHORT_FORM = "For example: pytorch, pytorch:cu124, pytorch:2.6.0-cu124, pytorch:2.6.0-cu124-py311"
+
 
 class Request(Record):
     """A request for an image. ``cuda`` is ``cpu`` or a version such as ``12.4``; ``None`` means not requested.
@@ -79,9 +88,12 @@ def read_request(words: RequestWords) -> Request:
     Raises:
         RequestError: a word is invalid, or a file does not exist.
     """
+    words = _in_full(words)
     if not words.framework:
         raise RequestError(
-            "--framework is missing", remedy="./invoke build --framework pytorch --cuda cpu   (./invoke list shows all)"
+            "--framework is missing",
+            remedy="./invoke build --framework pytorch --cuda cpu   (./invoke list shows all; "
+            "./invoke init writes a project file)",
         )
     for flag, value in (("--version", words.version), ("--python", words.python)):
         if value is not None and not fits(VERSION, value):
@@ -105,6 +117,33 @@ def read_request(words: RequestWords) -> Request:
             git=words.base is not None and words.base.strip() == "dlc",
         ),
     )
+
+
+def _in_full(words: RequestWords) -> RequestWords:
+    """The words without their short form: ``pytorch:2.6.0-cu124`` gives framework, version and CUDA.
+
+    Raises:
+        RequestError: a part of it is given by a flag as well, or it names no framework.
+    """
+    if not words.short:
+        return words
+    given: dict[str, str] = {}
+    name, *parts = re.split("[:-]", words.short.strip().lower())
+    for part in parts:
+        key = next((key for key, pattern in _PARTS.items() if fits(pattern, part)), None)
+        if key is None and given:
+            raise RequestError(f"{words.short}: what is {part!r}?", remedy=_SHORT_FORM)
+        if key is None:
+            name += f"-{part}"  # of the framework's own name
+            continue
+        if key in given:
+            raise RequestError(f"{words.short}: {given[key]} and {part}: which one?", remedy=_SHORT_FORM)
+        given[key] = f"{part[2]}.{part[3:]}" if key == "python" else part
+    given["framework"] = name
+    for key in given:
+        if getattr(words, key) is not None:
+            raise RequestError(f"{words.short} and --{key} {getattr(words, key)}: which one?", remedy="Leave one out.")
+    return words.replace(short=None, **given)
 
 
 def parse_cuda(text: str) -> str:

@@ -10,7 +10,7 @@ from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, reachable
+from trainwright.preflight.syntax import at, conditions, reachable
 from trainwright.sagemaker.toolkit import TOOLKIT
 
 ARGUMENTS = f"{TOOLKIT}: hyperparameters become `--name value`, true becomes `True`, there are no bare flags"
@@ -117,7 +117,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     calls = (call for call in code.called("add_argument") if reachable(code, call))
     arguments = [argument for call in calls if (argument := _argument(call)) is not None]
     entry = code.script.entry
-    given = dict(code.job.hyperparameters) if code.job else {}
+    given = dict(code.job.arguments) if code.job else {}
     parses = any(c.module is entry for c in code.called("parse_args", "parse_known_args")) or bool(
         list(code.called("parse_args"))
     )
@@ -197,7 +197,7 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
 
 
 def _converted(code: ScriptFacts, argument: Argument) -> bool:
-    """Return whether the script makes a number of an argument wherever it uses it: ``float(args.lr)``."""
+    """Return whether each use makes a number of an argument, or a text: ``float(args.lr)``, ``f"{args.lr}"``."""
     names = {name.replace("-", "_") for name in argument.names}
     uses = [
         module.parents.get(node)
@@ -206,7 +206,9 @@ def _converted(code: ScriptFacts, argument: Argument) -> bool:
         if isinstance(node, ast.Attribute) and node.attr in names and isinstance(node.ctx, ast.Load)
     ]
     return bool(uses) and all(
-        isinstance(use, ast.Call) and isinstance(use.func, ast.Name) and use.func.id in ("int", "float") for use in uses
+        isinstance(use, ast.FormattedValue)
+        or (isinstance(use, ast.Call) and isinstance(use.func, ast.Name) and use.func.id in ("int", "float"))
+        for use in uses
     )
 
 
@@ -306,5 +308,9 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
             what = _ADDED.get(name, "the job passes") if name not in given else "the job passes"
             yield at(UNKNOWN, strict, f"{what} --{name}{hint}")
     for argument in arguments:
+        # Under a condition, such as a version of PyTorch, it may not be there at all.
+        tests = [ast.unparse(test) for test, _ in conditions(argument.call.module, argument.call.node)]
+        if any("__name__" not in test for test in tests):
+            continue
         if argument.required and not argument.positional and not passed & set(argument.names):
             yield at(MISSING, argument.call, f"--{argument.names[0]} is required")

@@ -76,7 +76,7 @@ def _chosen(event: Event) -> Iterator[Value]:
         yield from event.args[:1] or event.keywords.values()
     elif event.last == "cuda" and event.name != "torch.cuda" and (event.args or "device" in event.keywords):
         yield event.args[0] if event.args else event.keywords["device"]
-    elif event.last in ("to", "device") and (event.args or "device" in event.keywords):
+    elif (event.last == "to" or event.name == "torch.device") and (event.args or "device" in event.keywords):
         yield event.result if event.name == "torch.device" else (event.arg("device", 0) or Value())
     elif event.last in ("DistributedDataParallel", "FullyShardedDataParallel"):
         ids = event.arg("device_ids", 1)

@@ -132,9 +132,9 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
 
 def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
     place = code.group or code.wraps
-    if place is None or code.mentions(*_SHARES):
+    if place is None or code.mentions(*_SHARES) or _by_other_library(code):
         return
-    parallel = [e for e in code.ran("DataParallel", live=True) if e.name.startswith("torch")]
+    parallel = [e for e in code.ran("DataParallel", live=True) if e.name.startswith("torch") and not e.under("world")]
     if parallel and code.launch.launched and code.several_per_host and not code.wrapped_events:
         event = parallel[0]
         what = "DataParallel uses all GPUs of a host in each of its processes; gradients stay in the process"
@@ -164,6 +164,17 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
         imported = [name for m in code.modules for name, origin in m.aliases.items() if DDP.search(origin)]
         if not any(name in used for name in imported):
             yield at(NOT_WRAPPED, place, "DistributedDataParallel is imported, but no model is wrapped in it")
+
+
+def _by_other_library(code: ScriptFacts) -> bool:
+    """Return whether a class of an unknown library takes over parameters or optimizer: ``cherry.optim.Distributed``."""
+    return any(
+        re.match("Distributed|Parallel|Data_?Parallel|Sync", event.last)
+        and not event.last.endswith("Sampler")
+        and not event.name.startswith(("torch.", "script.", "?"))
+        for event in code.events
+        if not event.detached
+    )
 
 
 def _tags(event: Event) -> frozenset[str]:
@@ -235,6 +246,9 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
             yield at(SPAWNS_TWICE, spawn, what, severity=severity)
     if code.launcher not in (None, "torchrun") or code.says("^LOCAL_RANK$"):
         return
+    chosen = [ast.unparse(e.node) for e in code.ran("set_device") if e.name.startswith("torch")]
+    if chosen and not any("local" in text for text in chosen) and code.mentions("device_count"):
+        return  # the GPU is found in another way
     for call in code.called("add_argument"):
         names = [a.value for a in call.node.args if isinstance(a, ast.Constant)]
         if {"--local_rank", "--local-rank"} & set(names):
@@ -294,14 +308,14 @@ def _learning_rate(code: ScriptFacts) -> Iterator[Finding]:
     grows = bool(told and job.batch and (job.batch.global_ or 0) > (job.batch.per_replica or 0))
     asked = (code.horovod or code.xla_distributed) and code.several and not told and not code.managed
     asked = asked and not code.mentions_like("adasum")
-    if not (grows or asked) or any(RATE.search(name) for name in job.hyperparameters) or _scaled(code):
+    if not (grows or asked) or any(RATE.search(name) for name in job.arguments) or _scaled(code):
         return
     for call in code.calls:
         rate = call.given("lr") or call.given("learning_rate")
         # An optimizer is a class (torch.optim.SGD); a parser, a config or a helper may take an lr, too.
         if rate is None or not call.last[:1].isupper():
             continue
-        if GROWTH.search(ast.unparse(rate)) or re.search("scal|sched", ast.unparse(rate)):
+        if GROWTH.search(ast.unparse(rate)) or re.search("scal|sched|_fn|decay|warm|policy", ast.unparse(rate)):
             return
         world = f"{job.hosts} x {job.processes_per_host or '?'} processes"
         yield at(LEARNING_RATE, call, f"{call.last}(lr={ast.unparse(rate)[:30]}) is the same for {world}")

@@ -150,6 +150,8 @@ def _set(code: ScriptFacts, module: Module, node: ast.AST, name: str | None, val
             return  # a script that starts its own processes on one host must set the address
         hosts = code.job.hosts if code.job else 1
         severe: Severity | None = "error" if launched and hosts > 1 and name != "MASTER_PORT" else None
+        if name == "MASTER_PORT" and "MASTER_ADDR" in _set_by_script(code):
+            return  # the address says it
         if name == "TF_CONFIG":
             launched = code.launcher in ("mwms", "parameter-server")
         if launched or (code.group is not None and code.says("^LOCAL_RANK$")):

@@ -67,7 +67,13 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
                 yield at(rule, call, f"{what} at every step", severity=None if rule is SAVE else severity)
     for call in code.calls:
         for keyword in call.node.keywords:
-            if keyword.arg in EACH and isinstance(keyword.value, ast.Constant) and keyword.value.value == 1:
+            # A profiler's hook saves no checkpoints.
+            if (
+                keyword.arg in EACH
+                and "Profiler" not in call.last
+                and isinstance(keyword.value, ast.Constant)
+                and keyword.value.value == 1
+            ):
                 # To log at every step is slow, but a choice; to save or evaluate is most likely none.
                 logs: Severity | None = "note" if "log" in keyword.arg and not code.xla else None
                 yield at(EVERY_STEP, call, f"{keyword.arg}=1", severity=logs)

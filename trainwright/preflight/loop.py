@@ -60,7 +60,9 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     scaler = [e for e in code.ran("step") if e.receiver is not None and "scaler" in e.receiver.tags]
     halved = [e for e in code.ran("half") if e.receiver is not None and "model" in e.receiver.tags and not e.detached]
-    if scaler and halved and "flag" not in {g.kind for g in halved[0].guards}:
+    enabled = [e.arg("enabled") for e in code.ran("GradScaler")]
+    off = bool(enabled) and all(value is not None and value.single() is False for value in enabled)
+    if scaler and halved and not off and "flag" not in {g.kind for g in halved[0].guards}:
         yield at(HALF, (halved[0].module, halved[0].node), f"`{ast.unparse(halved[0].node)[:50]}` and scaler.step")
     yield from _stale(code)
     yield from _zero(code, steps)

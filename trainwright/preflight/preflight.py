@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.core import findings
+from trainwright.core import findings_baseline as baseline
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, FindingsDocument, Rule, Silenced, Unread
@@ -17,7 +19,6 @@ from trainwright.core.records import parse_record
 from trainwright.preflight import (
     amp,
     arguments,
-    baseline,
     collectives,
     data,
     devices,
@@ -27,6 +28,7 @@ from trainwright.preflight import (
     huggingface,
     loop,
     reader,
+    requirements,
     sagemaker_paths,
     saving,
     smp,
@@ -47,10 +49,12 @@ FAMILIES = (
 RULES: tuple[Rule, ...] = (
     *reader.RULES,
     *suppressions.RULES,
+    *requirements.RULES,
     *(rule for family in FAMILIES for rule in family.RULES),
 )
 CODES = findings.table(RULES)
 # What holds in a job's container; the code of a notebook itself runs where its folders stay.
+IN_LOOPS = {hotloop.ITEM.code, hotloop.PRINT.code}
 IN_CONTAINERS = {"TW142", "TW144", "TW145"}
 
 
@@ -76,11 +80,12 @@ def _checked(
     job_of: Callable[[NamedScript], Job | None],
     unread: Sequence[Unread] = (),
     *,
+    beside: Mapping[str, Sequence[Finding]] = {},
     accepted: Path | None = None,
     renewed: bool = False,
     strict: bool = False,
 ) -> FindingsDocument:
-    """Check scripts against every rule; what they share is reported once."""
+    """Check scripts against every rule; what they share is reported once. ``beside``: findings in other files."""
     found: list[Finding] = []
     files: dict[str, None] = {}
     modules: dict[str, Module] = {}
@@ -93,15 +98,19 @@ def _checked(
                 raw += family.check(known)
         if each.notebook and not each.cells[each.names[each.script.files[0]]].name:
             raw = [finding for finding in raw if finding.code not in IN_CONTAINERS]
+        raw = [finding for finding in raw if not _as_program(each.script, finding)]
         found += [findings.moved(f, each.names.get(f.path, f.path), f.line) for f in raw]
         files |= dict.fromkeys(each.names[name] for name in each.script.files)
         for module in each.script.modules:
             modules.setdefault(each.names[module.name], replace(module, name=each.names[module.name]))
         facts[each.shown] = known.summary()
+    for name, more in beside.items():
+        files[name] = None
+        found += more
     kept, silenced = suppressions.silence(list(modules.values()), list(dict.fromkeys(found)), sorted(CODES))
     cells = {name: (each.notebook, code) for each in scripts for name, code in each.cells.items()}
     names = list(dict.fromkeys(cells[name][0] if name in cells else name for name in files))
-    new = list(dict.fromkeys(_in_notebook(finding, cells) for finding in kept))
+    new = list(dict.fromkeys(_in_notebook(finding, cells) for finding in _together(kept, modules)))
     compared = baseline.compare(new, names, accepted, renewed=renewed)
     return findings.document(
         scripts[0].shown if len(scripts) == 1 else f"{len(scripts)} scripts",
@@ -114,6 +123,40 @@ def _checked(
         gone=compared.gone,
         strict=strict,
     )
+
+
+def _as_program(script: Script, finding: Finding) -> bool:
+    """Return whether a finding is in what an imported file does only when it is started itself."""
+    module = next((m for m in script.modules if m.name == finding.path), None)
+    if module is None or module is script.entry or finding.line is None:
+        return False
+    return any(
+        isinstance(node, ast.If)
+        and "__name__" in ast.unparse(node.test)
+        and node.body[0].lineno <= finding.line <= (node.body[-1].end_lineno or 0)
+        for node in module.tree.body
+    )
+
+
+def _together(kept: Sequence[Finding], modules: Mapping[str, Module]) -> list[Finding]:
+    """One finding for what a loop does at each step, and for each line: the first, which names the number of others."""
+    groups: dict[object, list[Finding]] = {}
+    for finding in kept:
+        place: object = finding.line
+        if finding.code in IN_LOOPS and finding.path in modules and finding.line is not None:
+            loops = (n for n in ast.walk(modules[finding.path].tree) if isinstance(n, ast.For | ast.While))
+            around = [n for n in loops if n.lineno <= (finding.line or 0) <= (n.end_lineno or 0)]
+            place = (around[0].lineno, "loop") if around else finding.line
+        key = (finding.code, finding.path, place) if place is not None else finding
+        groups.setdefault(key, []).append(finding)
+    return [_first(group) for group in groups.values()]
+
+
+def _first(group: list[Finding]) -> Finding:
+    first, *others = group
+    if not others:
+        return first
+    return findings.moved(first, first.path, first.line, f"and {len(others)} more like it")
 
 
 def _silenced(kept: Silenced, cells: Mapping[str, tuple[str, CellCode]]) -> Silenced:
@@ -141,6 +184,7 @@ def preflight(
     source_dir: str | None = None,
     job_file: str | None = None,
     *,
+    image: str | None = None,
     accepted: Path | None = None,
     renewed: bool = False,
     only_training: bool = False,
@@ -153,6 +197,8 @@ def preflight(
             job file names the script.
         source_dir: the folder that is uploaded with the job.
         job_file: the job file; it names the launcher, instances and hyperparameters.
+        image: that the job runs in, built here (default: the job file's, if it was): its packages are held against
+            the requirements.txt of the source folder, or of the script's own.
         accepted: the file of the baseline.
         renewed: write that file from today's findings.
         only_training: leave out scripts that do not train.
@@ -181,4 +227,24 @@ def preflight(
         )
 
     unread = [Unread(path=path, reason=why.message) for path, why in named.unread.items()]
-    return _checked(named.found, job_of, unread, accepted=accepted, renewed=renewed, strict=strict)
+    beside_of = _requirements(
+        image or _built(job), [Path(source_dir)] if source_dir else [Path(path) for path in paths]
+    )
+    return _checked(named.found, job_of, unread, beside=beside_of, accepted=accepted, renewed=renewed, strict=strict)
+
+
+def _built(job: Job | None) -> str | None:
+    """The image of a job, if it was built here."""
+    try:
+        return requirements.carried(job.image).image if job is not None and job.image else None
+    except RequestError:
+        return None
+
+
+def _requirements(image: str | None, places: Sequence[Path]) -> dict[str, list[Finding]]:
+    """The findings of the requirements files in folders, and beside scripts, by their names."""
+    if image is None:
+        return {}
+    carried = requirements.carried(image)
+    files = dict.fromkeys((place if place.is_dir() else place.parent) / requirements.FILE for place in places)
+    return {str(path): requirements.check(path, str(path), carried) for path in files if path.is_file()}

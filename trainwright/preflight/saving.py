@@ -136,12 +136,21 @@ def saves(code: ScriptFacts) -> list[Save]:
             found.append(Save(event, path, whole=not tokenizer))
         elif event.last == "ModelCheckpoint" and code.tensorflow:
             found.append(Save(event, event.arg("filepath", 0), whole=True))
+        elif event.last == "save_keras_model":
+            found.append(Save(event, event.arg("saved_model_path", 1), whole=True))
         elif event.last in ("MonitoredTrainingSession", "Estimator") and code.imports("tensorflow") is not None:
             path = event.arg("checkpoint_dir") or event.arg("model_dir")
-            found += [] if path is None or " if " in ast.unparse(event.node) else [Save(event, path, whole=True)]
+            chosen = " if " in ast.unparse(event.node) or _steps_by_rank(code)
+            found += [] if path is None or chosen else [Save(event, path, whole=True)]
         elif event.last == "CheckpointManager":
             found.append(Save(event, event.arg("directory", 1), whole=True))
-    return found
+    return [save for save in found if save.path is None or not save.path.made_by("BytesIO", "StringIO")]
+
+
+def _steps_by_rank(code: ScriptFacts) -> bool:
+    """Return whether an Estimator's configuration lets one process write: ``save_checkpoints_steps=… if rank == 0``."""
+    keys = ("save_checkpoints_steps", "save_checkpoints_secs")
+    return any(isinstance(call.given(key), ast.IfExp) for call in code.calls for key in keys)
 
 
 def _keras(code: ScriptFacts, event: Event) -> bool:
@@ -194,7 +203,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     seen: set[ast.AST] = set()
     for save in written:
         event, path = save.event, save.path
-        if not save.whole and event.last == "save_pretrained":
+        if not save.whole and (event.last == "save_pretrained" or not _of_model(event)):
             continue
         if event.node in seen or (event.detached and event.module is not code.script.entry):
             continue
@@ -214,6 +223,14 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             continue
         seen.add(event.node)
         yield _at(ALL_RANKS, event, f"`{text[:60]}` in every process")
+
+
+def _of_model(event: Event) -> bool:
+    """Return whether a pickle or a copied file is a model, not parameters or a list."""
+    first = event.node.args[:1]
+    return any("model" in value.tags for value in event.args[:1]) or any(
+        "model" in ast.unparse(a).lower() for a in first
+    )
 
 
 _VARIES = frozenset({"only-one", "rank", "local_rank", "random", "host_rank"})
@@ -359,11 +376,21 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     lost = kept and all(place <= LOST for place in places) and not output
     if lost and any("flag" not in s.path.tags for s in kept if s.path is not None):
         return  # TW142 says it of each
-    if not _meant(code):
+    if not _meant(code) or _handed_over(code):
         return
     last = kept[-1].event if kept else trainer[-1]
     shown = ", ".join(sorted({p for place in (*places, *output) for p in place}))
     yield _at(NOT_FINAL, last, f"everything is saved to other places ({shown})")
+
+
+def _handed_over(code: ScriptFacts) -> bool:
+    """Return whether something that is not known gets the model's folder: it may save there."""
+    for event in code.events:
+        if event.name.startswith(("os.", "print", "argparse", "logging", "script.")) or event.last == "add_argument":
+            continue
+        if any("model" in roots(value, _folder(code)) for value in (*event.args, *event.keywords.values())):
+            return True
+    return False
 
 
 def _output(code: ScriptFacts, event: Event) -> set[str]:

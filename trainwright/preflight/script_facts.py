@@ -60,7 +60,7 @@ class ScriptFacts(ScriptCode):
                 job.hosts,
                 per_host,
                 job.gpus,
-                dict(job.hyperparameters),
+                job.arguments,
                 dict(job.environment),
             )
         self._interpreter = Interpreter(script, self.launch)

@@ -194,6 +194,8 @@ def _pinned(code: ScriptFacts) -> Iterator[Finding]:
 def _unused_optimizer(code: ScriptFacts) -> Iterator[Finding]:
     """Report a model that is compiled with the optimizer itself, not the wrapped one."""
     wrapped = [e for e in code.events if e.role == "hvd-optimizer" and not e.detached]
+    if any(e.last == "DistributedGradientTape" for e in wrapped):
+        return  # the loop's tape averages; compile only names the metrics
     for event in code.ran("compile", live=True):
         optimizer = event.arg("optimizer", 0)
         if (
@@ -272,6 +274,12 @@ def _scope(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
         if scoped and made and not any(".scope" in name for e in made for name in e.contexts):
             yield _at(OUT_OF_SCOPE, made[0], f"`{ast.unparse(made[0].node)[:50]}` outside of {strategy.last}'s scope")
             return
+        # A function that is also called inside the scope is called outside where there is no strategy.
+        same = [e for e in code.ran("compile") if e.node is event.node]
+        # A model and an optimizer that are made inside the scope may be compiled outside of it.
+        optimizer = event.arg("optimizer", 0)
+        same += [e for e in code.events if optimizer is not None and set(e.result.made) & set(optimizer.made)]
+        scoped = scoped or any(".scope" in name for e in same for name in e.contexts)
         if not scoped and not (inside and "model" not in model.tags and not model.made):
             built = [e for e in code.events if e.result is model and any(".scope" in n for n in e.contexts)]
             if not built or not inside:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import ClassVar, get_args
 
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.records import Field, Words
@@ -13,24 +13,32 @@ STALL = 300.0  # seconds in which nothing moves: a registry puts a big layer tog
 class PushOptions(Words):
     """How to push, as the command line says it; :func:`check_options` before use."""
 
+    heading: ClassVar[str] = "How to push"
+
     create: bool = Field(
         default=False, description="create the repository if it is missing, and add filters for moving tags"
     )
     policy: str | None = Field(
-        default=None, description="settings for --create, a YAML file (default: the shipped one)"
+        default=None, description="settings for --create, a YAML file (default: the shipped one)", metavar="FILE"
     )
     tags: tuple[str, ...] = Field(
         default=(), alias="tag", description="an additional tag of your own (may be repeated)"
     )
-    revision: int = Field(default=1, description="distinguishes builds of one plan on one day (default: 1)")
+    revision: int = Field(default=1, description="distinguishes builds of one plan on one day", metavar="N")
     unproven: bool = Field(
         default=False, description="allow an image that has not passed its smoke tests; its label and tag say so"
     )
     attach_sbom: bool = Field(default=False, description="attach the bill of materials to the image in the registry")
     stall: float = Field(
-        default=STALL, description="seconds without progress after which a push is stopped (default: 300)"
+        default=STALL, description="seconds without progress after which a push is stopped", metavar="SECONDS"
     )
-    progress: str = Field(default="auto", description="auto, live, plain, json or none")
+    progress: str = Field(
+        default="auto",
+        description="how the upload is shown",
+        heading="Output",
+        metavar="KIND",
+        values=("auto", "live", "plain", "json", "none"),
+    )
 
 
 def check_options(options: PushOptions) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from trainwright.core.junit import Outcome
@@ -116,7 +117,9 @@ def at_work(job: RehearsedJob, processes_per_host: int, folders: Mapping[str, Pa
 def runs_script(process: Process, entry_point: str) -> bool:
     """Whether a process runs the user's script, rather than a launcher with the script among its arguments."""
     name = entry_point.rpartition("/")[2]
-    programs = [word.rpartition("/")[2] for word in process.argv[:4]]
+    # A module after -m is a launcher only by its full name: the user's own may be called train.
+    first = pairwise(("", *process.argv[:4]))
+    programs = [word.rpartition("/")[2] for before, word in first if before != "-m" or "." in word]
     if any(word in _AGENTS for word in programs) or "torch.distributed.run" in process.argv[:4]:
         return False
     module = name.removesuffix(".py")

@@ -17,9 +17,11 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from trainwright.core import findings
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import form
+from trainwright.core.findings import Finding, FindingsDocument, Rule, Severity
 from trainwright.core.records import Field, Record, parse_record
 from trainwright.sagemaker.log_lines import Log, bare, blocks, clean, host_of, log_files, rank_of, time_of
 from trainwright.sagemaker.log_search import Finder, Hit, Search
@@ -350,6 +352,45 @@ def diagnose_file(log: str) -> DiagnosisDocument:
     if not found.lines:
         raise RequestError(f"{log}: the log is empty", remedy="CloudWatch keeps one log stream per host.")
     return found
+
+
+_SEVERITIES: dict[str, Severity] = {"cause": "error", "likely": "warning", "consequence": "note"}
+
+
+def rules() -> dict[str, Rule]:
+    """Return the known causes as rules, by id: one record for scripts, job files and logs."""
+    return findings.table(
+        Rule(
+            code=cause.id,
+            severity=_SEVERITIES[cause.certainty],
+            title=filled(cause.cause, {}),
+            source=cause.source,
+            remedy=filled(cause.remedy, {}),
+        )
+        for cause in load_causes()
+    )
+
+
+def as_findings(found: DiagnosisDocument) -> FindingsDocument:
+    """Return the causes as findings in the log, for the formats of other programs."""
+    made = [
+        Finding(
+            code=each.id,
+            severity=_SEVERITIES[each.certainty],
+            path=_file(found, each.evidence[0]),
+            line=each.evidence[0].line,
+            message=each.cause,
+            source=each.source,
+            remedy=each.remedy,
+        )
+        for each in found.causes
+    ]
+    return findings.document(found.log, list(dict.fromkeys(each.path for each in made)), {}, made)
+
+
+def _file(found: DiagnosisDocument, line: LogLine) -> str:
+    """The file of a line: the log, or one of a folder's."""
+    return found.log if line.log is None else f"{found.log}/{line.log}"
 
 
 def diagnosis_text(found: DiagnosisDocument) -> str:

@@ -113,6 +113,36 @@ class Placement(Record):
     ultra_servers: dict[str, int] = Field(default={}, description="id of an UltraServer: instances on it")
 
 
+class TunedRange(Record):
+    """The values of a tuned hyperparameter: ``values``, or all from ``min`` to ``max``."""
+
+    min: float | int | None = None
+    max: float | int | None = None
+    scaling: Literal["Auto", "Linear", "Logarithmic", "ReverseLogarithmic"] = "Auto"
+    values: tuple[Any, ...] = Field(default=(), description="the choices of a categorical one")
+
+    @property
+    def kind(self) -> Literal["Categorical", "Continuous", "Integer"]:
+        """The SDKs' class of range: two integers make an integer range."""
+        if self.values:
+            return "Categorical"
+        return "Integer" if isinstance(self.min, int) and isinstance(self.max, int) else "Continuous"
+
+
+class Tuner(Record):
+    """A hyperparameter tuning job, which starts this job many times."""
+
+    metric: str = Field(description="the objective: one of the job's metrics")
+    goal: Literal["Maximize", "Minimize"]
+    ranges: dict[str, TunedRange] = Field(
+        description="hyperparameter: its values; 0.1 to 1 is continuous, 1 to 8 integer"
+    )
+    strategy: Literal["Bayesian", "Random", "Hyperband", "Grid"] = "Bayesian"
+    max_jobs: Positive | None = Field(default=None, description="training jobs in all; grid search may leave it out")
+    max_parallel_jobs: Positive = 1
+    early_stopping: bool = Field(default=False, description="the service stops jobs that fall behind")
+
+
 class Compiler(Record):
     """SageMaker Training Compiler."""
 
@@ -174,9 +204,16 @@ class Job(Record):
     profiler: Profiler | None = None
     remote_debug: bool = Field(default=False, description="allow a shell in the containers (SSM)")
     session_tags: bool = Field(default=False, description="pass on the tags of the caller's session")
+    tuner: Tuner | None = Field(default=None, description="a tuning job in place of one training job")
     silence: dict[str, str] = Field(default={}, description="code of a finding: why it is accepted")
     tags: dict[str, str] = {}
     metrics: dict[str, str] = Field(default={}, description="metric name: regular expression for the log")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the script gets as arguments: the hyperparameters, and of each tuned one a value of its range."""
+        tuned = self.tuner.ranges if self.tuner else {}
+        return self.hyperparameters | {name: (*each.values, each.min)[0] for name, each in tuned.items()}
 
     @property
     def launcher(self) -> Launcher:

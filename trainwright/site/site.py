@@ -25,6 +25,7 @@ from trainwright.site.pip_config import PIP_OPTIONS, pip_options
 from trainwright.site.places import FILES, FOLDERS, check_place, expanded, many, on_the_web, sort_places, where_of
 
 SITE_FILE = "trainwright.toml"
+PROJECT = "image"  # the table of the same file that says what to build; trainwright.plan.project reads it
 DEBIAN_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _REGION = r"^[a-z]{2}(-[a-z]{2,16}){1,4}-[0-9]$"
 # The mount of apt_folder in a build step.
@@ -314,6 +315,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     """The checked values of a site file, with absolute paths."""
     text = read_text(path, limit=MAX_TOML_BYTES)
     data = parse_toml(text, str(path), remedy="Fix the file; it is TOML.")
+    data.pop(PROJECT, None)
     try:
         kept = {"index_url", "extra_index_urls", "artifact_mirror"} & data.keys()
         read_record(Settings, {**data, **{key: on_the_web(data[key]) for key in kept}})

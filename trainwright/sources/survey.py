@@ -13,8 +13,7 @@ from trainwright.core.masking import mask
 from trainwright.core.records import Document, Field
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
-from trainwright.plan.request import make_request
-from trainwright.plan.resolve import resolve
+from trainwright.plan.of_line import plan_of
 from trainwright.site.site import Site
 from trainwright.sources.gather import gather
 from trainwright.sources.inputs import Input, Inputs
@@ -105,12 +104,8 @@ def survey(
 
 def _gather(entry: Line, catalog: Catalog, site: Site, engine: Engine | None) -> _Gathered:
     """What a build of the line needs."""
-    line = entry.line
-    # A request takes one of several lines for one version and CUDA; here it is to be this one.
-    alone = Catalog([entry], catalog.components, catalog.rules)
     try:
-        request = make_request(framework=line.framework, cuda=line.cuda, version=line.version)
-        inputs = gather(resolve(request, alone, site.base_image, None, site.aws.region), catalog, site)
+        inputs = gather(plan_of(entry, catalog, site.base_image, site.aws.region), catalog, site)
     except Failure as failed:
         return _Gathered(entry, None, failed.message, ())
     sources = archive_sources(inputs, SECONDS) + (image_sources(inputs, engine) if engine is not None else [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec.structs import replace
 
@@ -28,10 +28,21 @@ if TYPE_CHECKING:
 class BuildFlags(BuildOptions, RequestFlags):
     """The flags of ``build``."""
 
+    heading: ClassVar[str] = "How to build"
+    examples: ClassVar[tuple[str, ...]] = (
+        "build pytorch:cu124 --smoke",
+        "build pytorch:cu124 --with cuda-compiler --with-requirements requirements.txt",
+        "build --framework pytorch --cuda cpu --code src --entry-point train.py",
+    )
+
     locked: bool = Field(
         default=False, description="use only what the lock of the plan names; refuse to build without a whole one"
     )
-    smoke: bool = Field(default=False, description="run the smoke tests, too, unless this image has passed them")
+    smoke: bool = Field(
+        default=False,
+        description="run the smoke tests, too, unless this image has passed them",
+        heading="After the build",
+    )
     builder: str | None = Field(
         default=None, description="the buildx builder to build with (default: the engine's own)"
     )
@@ -42,12 +53,14 @@ class BuildFlags(BuildOptions, RequestFlags):
         default=None,
         description="push the image to this ECR repository, once it has passed its smoke tests "
         "(more flags: ./invoke push)",
+        heading="After the build",
+        metavar="REPOSITORY",
     )
 
 
 @verb
 def build(flags: BuildFlags) -> None:
-    """Build the image through BuildKit, probe it against the plan, tag it."""
+    """Build an image, check its contents against the plan, tag it."""
     state = begin(flags, options=flags, locked=flags.locked, smoke=flags.smoke)
     if flags.builder:
         state = replace(state, site=state.site.replace(builder=flags.builder))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import JsonFlag, emit, verb
 from trainwright.cli.program import Ended, say
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 
 class DoctorFlags(JsonFlag):
     """The flags of ``doctor``."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "doctor",
+        "doctor --fix",
+        "doctor --json",
+    )
 
     fix: bool = Field(default=False, description="fix what can be fixed")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import emit, verb
 from trainwright.core.layout import size
@@ -13,9 +13,19 @@ if TYPE_CHECKING:
     from trainwright.plan.explain import ExplainDocument
 
 
+class ExplainFlags(RequestFlags):
+    """The flags of ``explain``."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "explain pytorch:cu124",
+        "explain pytorch:2.5.1-cu124 --with compiler",
+        "explain --framework tensorflow --cuda cpu --json",
+    )
+
+
 @verb
-def explain(flags: RequestFlags) -> None:
-    """Say why each version is in the plan: who provides it, the evidence, what it costs."""
+def explain(flags: ExplainFlags) -> None:
+    """Say why each version is in a plan, with the evidence."""
     from trainwright.plan.explain import explain as reasons
 
     state = run(upto("resolve"), begin(flags, to_build=False))

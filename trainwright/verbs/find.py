@@ -1,18 +1,22 @@
-"""The names of the verbs, and the verb of a name, which loads that one alone."""
+"""The verbs by family, and the verb of a name, which loads that one alone."""
 
 from __future__ import annotations
 
 from importlib import import_module
 from typing import Any
 
-from trainwright.cli.flags import Verb
+from trainwright.cli.flags import Family, Shelf, Verb
 
-# Along the way of an image; what needs none comes last.
-NAMES = (
-    *("list", "plan", "explain", "sources", "render", "lock", "build", "mirror"),
-    *("smoke", "rehearse", "push", "pipeline"),
-    *("estimator", "preflight", "diagnose", "doctor"),
+# Each along the way of an image.
+FAMILIES = (
+    Family("Every day", ("init", "plan", "build", "smoke", "rehearse", "push", "estimator")),
+    Family("In an image", ("shell", "run")),
+    Family("Catalog", ("list", "explain", "sources", "prove")),
+    Family("Files", ("render", "lock", "mirror", "pipeline")),
+    Family("Jobs", ("preflight", "diagnose")),
+    Family("This machine", ("doctor", "completion")),
 )
+NAMES = tuple(name for family in FAMILIES for name in family.names)
 
 
 def find(name: str) -> Verb[Any] | None:
@@ -23,3 +27,6 @@ def find(name: str) -> Verb[Any] | None:
     found = getattr(import_module(f"trainwright.verbs.{module}"), module)
     assert isinstance(found, Verb)
     return found
+
+
+SHELF = Shelf(FAMILIES, find)

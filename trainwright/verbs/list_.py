@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
 from trainwright.cli.program import use_catalog
@@ -18,15 +18,22 @@ if TYPE_CHECKING:
 class ListFlags(CatalogFlag, JsonFlag):
     """The flags of ``list``."""
 
+    heading: ClassVar[str] = "What to show"
+    examples: ClassVar[tuple[str, ...]] = (
+        "list",
+        "list --framework pytorch --cuda cu124",
+        "list --built",
+    )
+
     built: bool = Field(default=False, description="the images built here, newest first")
     components: bool = Field(default=False, description="the components and their providers")
-    framework: str | None = Field(default=None, description="only lines of this framework")
-    cuda: str | None = Field(default=None, description="only lines of this CUDA version")
+    framework: str | None = Field(default=None, description="only lines of this framework", values="frameworks")
+    cuda: str | None = Field(default=None, description="only lines of this CUDA version", values="cudas")
 
 
 @verb
 def list_(flags: ListFlags) -> None:
-    """Show the image lines of the catalog (or --components, or --built)."""
+    """Show what can be built, from what, and what was built here."""
     use_catalog(flags.catalog)
     if flags.built:
         from trainwright.build import store
@@ -42,17 +49,35 @@ def list_(flags: ListFlags) -> None:
         return
     from trainwright.catalog.image_line import cuda_tag
     from trainwright.plan.request import parse_cuda
+    from trainwright.proofs.standing import of_lines
 
     tag = cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None
-    document = listing.lines(catalog, listing.select(catalog, flags.framework, tag))
-    emit(document, lines_text, as_json=flags.json_)
+    entries = listing.select(catalog, flags.framework, tag)
+    emit(listing.lines(catalog, entries, of_lines(entries, catalog)), lines_text, as_json=flags.json_)
 
 
 def lines_text(document: ListDocument) -> str:
     """A line per image line."""
-    head = ("framework", "version", "cuda", "python", "base", "kind", "needs", "status", "unpinned", "options")
+    head = (
+        "framework",
+        "version",
+        "cuda",
+        "python",
+        "base",
+        "kind",
+        "needs",
+        "status",
+        "proven",
+        "unpinned",
+        "options",
+    )
     rows = [
-        (*(str(getattr(row, key)) for key in head[:-2]), str(len(row.unpinned) or "-"), ",".join(row.options))
+        (
+            *(str(getattr(row, key)) for key in head[:-3]),
+            row.proof.text,
+            str(len(row.unpinned) or "-"),
+            ",".join(row.options),
+        )
         for row in document.lines
     ]
     return table([head, *rows])

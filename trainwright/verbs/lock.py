@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import emit, verb
 from trainwright.cli.program import say
@@ -24,21 +24,35 @@ if TYPE_CHECKING:
 class LockFlags(RequestFlags):
     """The flags of ``lock``."""
 
+    heading: ClassVar[str] = "The lock"
+    examples: ClassVar[tuple[str, ...]] = (
+        "lock pytorch:cu124",
+        "lock pytorch:cu124 --check",
+        "lock pytorch:cu124 --upgrade apt",
+    )
+
     output: str | None = Field(
-        default=None, description="the file to write (default: locks/<plan id>.lock.json in the working folder)"
+        default=None,
+        description="the file to write (default: locks/<plan id>.lock.json in the working folder)",
+        metavar="FILE",
     )
     check: bool = Field(
         default=False,
         description="change nothing; report what differs or is newer, and fail if the lock can no longer be built from",
     )
     upgrade: tuple[str, ...] = Field(
-        default=(), description="update one thing: base, apt, tools, a component or a Python package (may be repeated)"
+        default=(),
+        description="update one thing: base, apt, tools, a component or a Python package (may be repeated)",
+        metavar="NAME",
     )
 
 
 @verb
 def lock(flags: LockFlags) -> None:
-    """Pin every input of a plan: base digest, archives, Python files, the distribution's packages."""
+    """Pin every input of a plan by checksum.
+
+    The base image, archives, Python files and the distribution's packages.
+    """
     if flags.check and flags.upgrade:
         raise RequestError("--check changes nothing, --upgrade does", remedy="Use one of them.")
     state = run(upto("resolve"), begin(flags))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import say
@@ -20,16 +20,24 @@ if TYPE_CHECKING:
 class MirrorFlags(SiteFlag, JsonFlag):
     """The flags of ``mirror``."""
 
-    action: str = Field(description="pull: fetch everything that a lock pins")
-    lock: str | None = Field(default=None, description="the lock file of a plan")
+    examples: ClassVar[tuple[str, ...]] = (
+        "mirror pull --lock locks/ID.lock.json --to mirror",
+        "mirror pull --lock locks/ID.lock.json --to mirror --site site.toml",
+        "mirror pull --lock locks/ID.lock.json --to mirror --json",
+    )
+
+    action: str = Field(description="pull: fetch everything that a lock pins", values=("pull",))
+    lock: str | None = Field(default=None, description="the lock file of a plan", metavar="FILE")
     to: str | None = Field(
-        default=None, description="the folder to fill (created if missing; may contain mirrors of other locks)"
+        default=None,
+        description="the folder to fill (created if missing; may contain mirrors of other locks)",
+        metavar="DIR",
     )
 
 
 @verb
 def mirror(flags: MirrorFlags) -> None:
-    """Fill a folder from which a locked plan is built without network access: mirror pull --lock FILE --to DIR."""
+    """Fill a folder from which a locked plan is built offline."""
     from trainwright.site.site import load_site
 
     example = "For example: ./invoke mirror pull --lock locks/ID.lock.json --to mirror"

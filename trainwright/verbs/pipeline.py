@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
 from trainwright.cli.program import say, use_catalog
@@ -16,26 +16,38 @@ if TYPE_CHECKING:
 class PipelineFlags(CatalogFlag, JsonFlag):
     """The flags of ``pipeline``."""
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "pipeline",
+        "pipeline --images pytorch:cu124,pytorch:cpu",
+        "pipeline --format bake --check",
+    )
+
     images: str | None = Field(
         default=None,
         description="image lines: pytorch, pytorch:cu124, pytorch-2.6.0-cu124 or 'pytorch-*-debian', comma-separated "
         "(default: the supported ones)",
     )
-    format: str = Field(default="buildspec", description="buildspec (default), batch or bake")
+    format: str = Field(default="buildspec", description="what to write", values=("buildspec", "batch", "bake"))
     output: str | None = Field(
         default=None,
         description="the file to write; for bake, the folder (default: buildspec.yml, buildspec-batch.yml, bake)",
+        metavar="PATH",
+    )
+    proofs: bool = Field(
+        default=False,
+        description="a buildspec that proves lines and keeps their proofs; --images then takes the words of prove",
     )
     check: bool = Field(default=False, description="write nothing; fail if a file is missing or would change")
     cache: tuple[str, ...] = Field(
         default=(),
         description="for bake: a registry cache, read and written (may be repeated; all but the first are only read)",
+        metavar="REFERENCE",
     )
 
 
 @verb
 def pipeline(flags: PipelineFlags) -> None:
-    """Write the CodeBuild buildspec, a batch graph or a bake file of image lines."""
+    """Write a CodeBuild buildspec, a batch graph or a bake file."""
     from trainwright.catalog.catalog import load_catalog
     from trainwright.pipeline.pipeline import pipeline as write_files
 
@@ -48,6 +60,7 @@ def pipeline(flags: PipelineFlags) -> None:
         catalog_folder=flags.catalog,
         check=flags.check,
         cache=flags.cache,
+        proofs=flags.proofs,
         say=say,
     )
     emit(document, pipeline_text, as_json=flags.json_)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 from trainwright.cli.flags import JsonFlag, emit, verb
 from trainwright.cli.program import Ended, print_json
-from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.errors import RequestError
+from trainwright.core.findings_formats import FORMATS
 from trainwright.core.records import Field
-
-FORMATS = ("text", "json", "sarif", "github")
 
 
 class PreflightFlags(JsonFlag):
     """The flags of ``preflight``."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "preflight train.py",
+        "preflight src --job job.yaml --strict",
+        "preflight --explain TW121",
+    )
 
     bare: ClassVar[str] = "paths"
 
@@ -28,7 +34,16 @@ class PreflightFlags(JsonFlag):
     job: str | None = Field(
         default=None, description="the job file: launcher, hosts and hyperparameters are then held against the script"
     )
-    format: str | None = Field(default=None, description="text (the default), json, sarif, or github for annotations")
+    image: str | None = Field(
+        default=None,
+        description="an image that was built here: requirements.txt is held against it (default: that of --job)",
+    )
+    format: str | None = Field(
+        default=None,
+        description="text (the default), json, sarif, or github for annotations",
+        heading="Output",
+        values=FORMATS,
+    )
     only_training: bool = Field(
         default=False, description="of the scripts that are named, check only those that train; there may be none"
     )
@@ -40,13 +55,16 @@ class PreflightFlags(JsonFlag):
 
 @verb
 def preflight(flags: PreflightFlags) -> None:
-    """Read training scripts (never run them) for mistakes that would cost a job; exit code 1 for errors."""
+    """Read training scripts for mistakes that would cost a job.
+
+    Nothing is run. The exit code is 1 if there are errors.
+    """
     from trainwright.core.findings import findings_text
-    from trainwright.core.findings_formats import github, sarif
+    from trainwright.core.findings_formats import form_of, github, sarif
     from trainwright.preflight.preflight import CODES
     from trainwright.preflight.preflight import preflight as check
 
-    form = _format(flags)
+    form = form_of(flags.format, as_json=flags.json_)
     if flags.explain:
         _explain(flags.explain, as_json=form == "json")
         return
@@ -59,6 +77,7 @@ def preflight(flags: PreflightFlags) -> None:
         paths,
         flags.source_dir,
         flags.job,
+        image=flags.image,
         accepted=Path(flags.baseline) if flags.baseline else None,
         renewed=flags.write_baseline,
         only_training=flags.only_training,
@@ -67,23 +86,9 @@ def preflight(flags: PreflightFlags) -> None:
     if form == "sarif":
         print_json(sarif(found, CODES))
     else:
-        emit(found, github if form == "github" else findings_text, as_json=form == "json")
+        emit(found, findings_text if form != "github" else partial(github, verb="preflight"), as_json=form == "json")
     if found.exit_code:
         raise Ended(found.exit_code)
-
-
-def _format(flags: PreflightFlags) -> str:
-    """The format that the flags ask for.
-
-    Raises:
-        RequestError: it is unknown, or ``--json`` is another.
-    """
-    form = flags.format or ("json" if flags.json_ else "text")
-    if form not in FORMATS:
-        raise RequestError(f"--format {form}: unknown format. {did_you_mean(form, FORMATS)}")
-    if flags.json_ and form != "json":
-        raise RequestError(f"--format {form} and --json are two formats", remedy="Leave one of them out.")
-    return form
 
 
 def _explain(code: str, *, as_json: bool) -> None:

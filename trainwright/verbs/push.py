@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import say
@@ -18,10 +18,20 @@ if TYPE_CHECKING:
 class PushFlags(PushOptions, SiteFlag, JsonFlag):
     """The flags of ``push``: what goes where, and how."""
 
+    heading: ClassVar[str] = "What goes where"
+    bare: ClassVar[str] = "images"
+    examples: ClassVar[tuple[str, ...]] = (
+        "push --repository training",
+        "push --image trainwright/pytorch:2.6.0-cu124-py311-debian12 --repository training --create",
+        "push --repository training --region eu-west-1 --region us-east-1",
+    )
+
     images: tuple[str, ...] = Field(
         default=(),
         alias="image",
-        description="tag or id of an image built here (may be repeated: shared layers are sent once)",
+        description="tag or id of an image built here (may be repeated: shared layers are sent once; "
+        "default: the one of trainwright.toml, or the newest)",
+        values="built",
     )
     repository: str = Field(default="", description="name of the ECR repository, or its whole address")
     regions: tuple[str, ...] = Field(
@@ -36,14 +46,22 @@ class PushFlags(PushOptions, SiteFlag, JsonFlag):
 
 @verb
 def push(flags: PushFlags) -> None:
-    """Push proven images to ECR: the immutable tag first, then, once the digest is verified, the moving tags."""
+    """Push images that passed their tests to Amazon ECR.
+
+    The immutable tag is first; the moving tags follow once its digest is verified.
+    """
+    from trainwright.plan.project import read_project
     from trainwright.push.push import push_images
     from trainwright.push.references import find_target
     from trainwright.site.site import load_site
+    from trainwright.verbs.request import image_in_hand
 
     site = load_site(Path(flags.site) if flags.site else None)
-    target = find_target(flags.repository, flags.regions, flags.account, site.aws)
-    emit(push_images(flags.images, target, site, flags, say=say), push_text, as_json=flags.json_)
+    project = read_project(Path.cwd())
+    repository = flags.repository or (project.repository if project else None) or ""
+    target = find_target(repository, flags.regions, flags.account, site.aws)
+    images = flags.images or tuple(filter(None, [image_in_hand()]))
+    emit(push_images(images, target, site, flags, say=say), push_text, as_json=flags.json_)
 
 
 def push_text(document: PushDocument) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import JsonFlag, emit, verb
 from trainwright.cli.program import say
@@ -19,23 +19,35 @@ if TYPE_CHECKING:
 class RehearseFlags(RehearsalWords, JsonFlag):
     """The flags of ``rehearse``: the job, and what becomes of the result."""
 
+    heading: ClassVar[str] = "Output"
+    examples: ClassVar[tuple[str, ...]] = (
+        "rehearse --entry-point train.py --hosts 2",
+        "rehearse --image IMAGE --entry-point train.py --source-dir src --input training=data",
+        "rehearse --entry-point train.py --distribution torch_distributed --launch-only",
+    )
+
     output: str | None = Field(
-        default=None, description="folder for report, logs and artifacts (default: one under .trainwright/rehearsals)"
+        default=None,
+        description="folder for report, logs and artifacts (default: one under .trainwright/rehearsals)",
+        metavar="DIR",
     )
     junit: str | None = Field(
-        default=None, description="write the verdict to this file, as a JUnit report for build services"
+        default=None,
+        description="write the verdict to this file, as a JUnit report for build services",
+        metavar="FILE",
     )
     quiet: bool = Field(default=False, description="do not show the logs of the hosts")
 
 
 @verb
 def rehearse(flags: RehearseFlags) -> None:
-    """Run a training job in an image as SageMaker would, on one or more simulated hosts."""
+    """Run a training job here as SageMaker would, on simulated hosts."""
     from trainwright.engine.engine import connect
     from trainwright.rehearse.flags import make_job
     from trainwright.rehearse.rehearsal import rehearse as run_rehearsal
+    from trainwright.verbs.request import image_in_hand
 
-    job = make_job(flags)
+    job = make_job(flags if flags.image else flags.replace(image=image_in_hand()))
     engine = connect(say=say)
     folder, report = (Path(name) if name else None for name in (flags.output, flags.junit))
     document = run_rehearsal(job, engine, say=say, output=folder, junit=report, quiet=flags.quiet)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import emit, verb
 from trainwright.cli.program import artifact, say
@@ -18,12 +18,19 @@ if TYPE_CHECKING:
 class RenderFlags(RequestFlags):
     """The flags of ``render``."""
 
-    output: str | None = Field(default=None, description="the folder to fill (created if missing)")
+    heading: ClassVar[str] = "Output"
+    examples: ClassVar[tuple[str, ...]] = (
+        "render pytorch:cu124",
+        "render pytorch:cu124 --output image",
+        "render --framework pytorch --cuda cpu --json",
+    )
+
+    output: str | None = Field(default=None, description="the folder to fill (created if missing)", metavar="DIR")
 
 
 @verb
 def render(flags: RenderFlags) -> None:
-    """Print the Dockerfile of a plan, or write it with its whole build context into --output."""
+    """Print the Dockerfile of a plan, or write its build context."""
     from trainwright.build.context import write_context
     from trainwright.core.owned import claim
     from trainwright.plan.render import render_dockerfile

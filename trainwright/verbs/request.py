@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag
 from trainwright.cli.program import say, use_catalog
+from trainwright.core.errors import RequestError
 from trainwright.plan.words import RequestWords
 from trainwright.verbs.way import State
 
@@ -15,12 +16,18 @@ if TYPE_CHECKING:
     from trainwright.plan.request import Request
 
 
+class RequestPlaces(RequestWords, CatalogFlag, SiteFlag):
+    """A request, and where its data is."""
+
+
 class RequestFlags(RequestWords, CatalogFlag, SiteFlag, JsonFlag):
     """The flags of a verb that takes a request."""
 
 
-def begin(words: RequestFlags, **asked: Any) -> State:
+def begin(words: RequestFlags | RequestPlaces, **asked: Any) -> State:
     """The beginning of a verb's way; the catalog of the command line becomes the one of this run.
+
+    What the command line leaves out comes from the project file (:mod:`trainwright.plan.project`).
 
     Args:
         words: the command line.
@@ -30,16 +37,17 @@ def begin(words: RequestFlags, **asked: Any) -> State:
         RequestError: a word cannot be read, or a file is missing.
     """
     from trainwright.catalog.catalog import open_catalog
+    from trainwright.plan.project import read_project, with_project
     from trainwright.plan.request import read_request
     from trainwright.site.site import load_site
 
     use_catalog(words.catalog)
-    request = read_request(words)
+    request = read_request(with_project(words, read_project(Path.cwd())))
     site = load_site(Path(words.site) if words.site else None)
     return State(say=say, site=site, catalog=open_catalog(), request=request, flags=_spelt(request, words), **asked)
 
 
-def _spelt(request: Request, words: RequestFlags) -> str:
+def _spelt(request: Request, words: RequestFlags | RequestPlaces) -> str:
     """The request as a command line spells it, with the files of this run, seen from the working folder."""
     user, here = request.user, Path.cwd()
     paths = {name: path for name in ("requirements", "code") if (path := getattr(user, name)) is not None}
@@ -47,3 +55,28 @@ def _spelt(request: Request, words: RequestFlags) -> str:
     flags = request.replace(user=user.replace(**near)).flags()
     own = {"catalog": words.catalog, "site": words.site}
     return " ".join([flags, *(f"--{name} {shlex.quote(value)}" for name, value in own.items() if value)])
+
+
+def image_in_hand() -> str:
+    """The id of the image that a command is about if it names none: the project's, else the newest that was built here.
+
+    Returns:
+        Nothing if no image was built here, and there is no project.
+
+    Raises:
+        RequestError: the project's image is not built.
+    """
+    from trainwright.build.store import all_records
+    from trainwright.plan.project import read_project
+    from trainwright.verbs.way import known, run, upto
+
+    records = all_records()
+    if read_project(Path.cwd()) is not None:
+        plan = known(run(upto("resolve"), begin(RequestFlags(), to_build=False)).plan)
+        records = [record for record in records if record.plan.id == plan.id]
+        if not records:
+            raise RequestError("the image of trainwright.toml is not built", remedy="./invoke build")
+    if not records:
+        return ""
+    say(f"image {records[0].tags[0]} ({records[0].image_id[7:19]})")
+    return records[0].image_id

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import Ended, say, use_catalog
@@ -21,14 +21,24 @@ if TYPE_CHECKING:
 class SourcesFlags(CatalogFlag, SiteFlag, JsonFlag):
     """The flags of ``sources``."""
 
-    framework: str | None = Field(default=None, description="only lines of this framework")
+    heading: ClassVar[str] = "Which lines"
+    examples: ClassVar[tuple[str, ...]] = (
+        "sources --framework pytorch",
+        "sources --framework pytorch --cuda cu124 --site site.toml",
+        "sources --json",
+    )
+
+    framework: str | None = Field(default=None, description="only lines of this framework", values="frameworks")
     version: str | None = Field(default=None, description="only lines of this version")
-    cuda: str | None = Field(default=None, description="only lines of this CUDA version")
+    cuda: str | None = Field(default=None, description="only lines of this CUDA version", values="cudas")
 
 
 @verb
 def sources(flags: SourcesFlags) -> None:
-    """Ask for every base image, archive and package of image lines, without a build; exit code 8 if one is missing."""
+    """Check that every byte of the image lines can be fetched.
+
+    Nothing is built; if something is missing, the exit code is 8.
+    """
     from pathlib import Path
 
     from trainwright.catalog.catalog import open_catalog

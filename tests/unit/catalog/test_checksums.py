@@ -64,7 +64,7 @@ def test_a_published_checksum_is_in_the_catalog(file, said, where):
 
 
 def test_list_counts_what_is_not_pinned():
-    by_line = {(row.framework, row.version, row.cuda): row.unpinned for row in lines(CATALOG, CATALOG.lines).lines}
+    by_line = {(row.framework, row.version, row.cuda): row.unpinned for row in lines(CATALOG, CATALOG.lines, {}).lines}
     assert by_line["pytorch", "2.6.0", "cu124"] == ()
     seed = by_line["pytorch", "1.10.2", "cu113"]
     assert "torch-1.10.2+cu113-cp38-cp38-manylinux1_x86_64.whl" in seed

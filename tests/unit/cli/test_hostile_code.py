@@ -149,7 +149,7 @@ def test_an_offered_command_insists_as_well(attempt):
     row = code("", {"code/.env": ""}, 2, "--allow-secrets --json")
     locked = dataclasses.replace(row, words=["build", *row.argv[1:], "--locked"])
     remedy = json.loads(attempt(locked).out)["remedy"]
-    assert remedy.startswith("./invoke lock ")
+    assert remedy.startswith("trainwright lock ")  # as the program was called
     assert "--allow-secrets" in remedy.split()
 
 

@@ -37,6 +37,10 @@ def flags() -> Iterator[tuple[str, str, Argument]]:
                 yield str(context.name), flag, argument
 
 
+# The verbs that have a document.
+SHOWING = {verb for verb, flag, _ in flags() if flag == "--json"}
+
+
 def words(verb: str, argument: Argument, *values: str) -> list[str]:
     """A command line that is right but for one flag."""
     needs = [] if argument.positional or argument.names[0] in ("framework", "images") else NEEDS.get(verb, [])
@@ -53,7 +57,8 @@ def generated() -> Iterator[Try]:
         yield Try(words(verb, argument, f"{flag}=" if number % 2 else flag, *[""][number % 2 :]), 2, "value is empty")
         yield Try(words(verb, argument, flag), 2, "needs a value")
         yield Try(words(verb, argument, flag, "--json"), 2, "needs a value")
-        yield Try(words(verb, argument, flag, f"a{bad}b", "--json"), 2, "control character")
+        shown = ["--json"] if verb in SHOWING else []
+        yield Try(words(verb, argument, flag, f"a{bad}b", *shown), 2, "control character")
         yield Try(words(verb, argument, flag, LONG), REFUSED)
         if argument.kind is not list and not argument.positional:
             yield Try(words(verb, argument, flag, "1", flag, ("2", verb)[number % 2]), 2, "twice")
@@ -111,7 +116,7 @@ ROWS = (
     Try(["pl\nan"], 2, "verb"),
     Try(["\x1b[31m"], 2, "verb"),
     Try(["plan\udcff"], 2, "verb"),
-    Try("plan build", 2, "one verb at a time"),
+    Try("plan build", 2, "no framework 'build'"),
     Try("list list", 2, "one verb at a time"),
     Try("list plan --framework pytorch", 2, "one verb at a time"),
     Try("plan --framework pytorch tensorflow", 2, "tensorflow"),

@@ -144,7 +144,10 @@ def test_fingerprints_stay_when_lines_move():
     ],
 )
 def test_annotations_are_escaped_as_githubs_own(row, line):
-    assert github(findings(row)).splitlines() == [f"::warning {line}", "preflight: 0 errors, 1 warning, 0 notes"]
+    assert github(findings(row), "preflight").splitlines() == [
+        f"::warning {line}",
+        "preflight: 0 errors, 1 warning, 0 notes",
+    ]
 
 
 def test_severities_and_unread_files():
@@ -155,7 +158,7 @@ def test_severities_and_unread_files():
         [RULES["TW100"].finding("m", path="a.py", severity=kind) for kind in ("error", "warning", "note")],
         unread=(Unread(path="b.py", reason="why"),),
     )
-    commands = [line.split(" ")[0] for line in github(made).splitlines()[:-1]]
+    commands = [line.split(" ")[0] for line in github(made, "preflight").splitlines()[:-1]]
     assert commands == ["::error", "::warning", "::notice", "::error"]
 
 

@@ -19,6 +19,7 @@ from tests.support.rule_jobs import (
     image,
     smp,
     source_folder,
+    tuned,
     without,
 )
 from trainwright.estimator.image import ImageFacts
@@ -162,9 +163,12 @@ GOOD: dict[str, tuple[dict[str, Any], ImageFacts]] = {
         image(),
     ),
     "code in the image": ({"source_dir": None, "entry_point": None}, BAKED),
+    "tuner": (tuned(), image()),
+    "tuner with a launcher": (dist({"torch_distributed": ON}, **tuned()), image()),
 }
 
 SAID_BY_SDK_3 = {
+    "tuner",
     "one process",
     "processes on a CPU",
     "torchrun",
@@ -187,6 +191,6 @@ def test_a_good_job_has_no_errors_and_no_warnings(folder, name):
 def test_sdk_3_refuses_nothing_of_what_it_can_say(folder, name):
     changes, facts = GOOD[name]
     refused = {each.code for each in found(folder, changes, facts, 3) if each.severity == "error"}
-    cannot = {"TW280", "TW281", "TW282", "TW284", "TW285", "TW246"}
+    cannot = {"TW218", "TW280", "TW281", "TW282", "TW284", "TW285", "TW246"}
     assert refused <= cannot
     assert bool(refused) == (name not in SAID_BY_SDK_3)

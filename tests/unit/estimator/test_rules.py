@@ -22,8 +22,10 @@ from tests.support.rule_jobs import (
     found,
     grouped,
     image,
+    ranged,
     smp,
     source_folder,
+    tuned,
     without,
 )
 from trainwright.estimator.check import CODES
@@ -35,6 +37,7 @@ SMP = "distribution.smdistributed.modelparallel.parameters"
 NEWER = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.15.0 (aws)"})
 OLDER = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.5.0 (aws)"})
 SECOND = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "2.4.0 (aws)"})
+MANY_RANGES = {f"h{n}": {"min": 1, "max": 2} for n in range(31)}  # botocore's model: 30 of each kind
 DLC = "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.6.0-gpu-py312"
 
 # code, path, what is changed in a good job, image, SDK
@@ -400,6 +403,27 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW285", "profiler", {"profiler": {"s3_uri": "s3://bucket/p"}}, image(), 3),
     ("TW286", "volume_kms_key", {"volume_kms_key": "alias/volumes"}, image(), 2),
     ("TW286", "volume_kms_key", {"instance_type": P4, "volume_kms_key": "alias/volumes"}, image(), 2),
+    ("TW220", "distribution", dist(smp(hybrid_shard_degree=2)), SECOND, 2),
+    ("TW215", "tuner.metric", tuned(metric="los"), image(), 2),
+    ("TW216", "tuner.ranges", tuned(ranges={}), image(), 2),
+    ("TW216", "tuner.ranges.lr", ranged(min=0.1), image(), 2),
+    ("TW216", "tuner.ranges.lr", ranged(min=0.1, max=0.01), image(), 2),
+    ("TW216", "tuner.ranges.lr", ranged(min=0.0, max=0.01, scaling="Logarithmic"), image(), 2),
+    ("TW216", "tuner.ranges.lr", ranged(min=0.5, max=1.0, scaling="ReverseLogarithmic"), image(), 2),
+    ("TW216", "tuner.ranges.lr", ranged(min=0, max=1, scaling="ReverseLogarithmic"), image(), 2),
+    ("TW216", "tuner.ranges.lr", ranged(min=0.1, values=[1, 2]), image(), 2),
+    ("TW216", "tuner.ranges.lr", tuned(strategy="Grid"), image(), 2),
+    ("TW216", "tuner.max_jobs", tuned(strategy="Grid", ranges={"lr": {"values": [1, 2]}}, max_jobs=3), image(), 2),
+    ("TW216", "tuner.max_parallel_jobs", tuned(max_jobs=2, max_parallel_jobs=3), image(), 2),
+    ("TW216", "tuner.early_stopping", tuned(strategy="Hyperband", early_stopping=True), image(), 2),
+    ("TW217", "keep_alive", {**tuned(), "keep_alive": 60}, image(), 2),
+    ("TW217", "tensorboard", {**tuned(), "tensorboard": {"s3_uri": "s3://bucket/t"}}, image(), 2),
+    ("TW218", "distribution", dist({"torch_distributed": ON}, **tuned()), image(), 3),
+    ("TW218", "network_isolation", {**tuned(), "network_isolation": True}, image(), 3),
+    ("TW279", "tuner.ranges.lr", {**tuned(), "hyperparameters": {"lr": 0.1}}, image(), 2),
+    ("TW290", "tuner.ranges.IntegerParameterRanges", tuned(ranges=MANY_RANGES), image(), 2),
+    ("TW290", "role", {**tuned(), "role": "training"}, image(), 2),
+    ("TW291", "hyperparameters.text", {**tuned(), "hyperparameters": {"text": "x" * 2600}}, image(), 2),
     ("TW290", "role", {"role": "training"}, image(), 2),
     ("TW290", "name", {"name": "my_job"}, image(), 2),
     ("TW290", "environment.LONG", {"environment": {"LONG": "x" * 513}}, image(), 2),
@@ -474,7 +498,14 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW203", dist({"torch_distributed": {"enabled": False}}), image(), 2),
     ("TW226", dist(smp(partitions=2, default_partition=0, auto_partition=True)), image(), 2),
     ("TW241", {"image": "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/team/training:1"}, image(), 2),
+    ("TW271", {"inputs": {"code": "s3://bucket/code"}}, image(), 2),
+    ("TW271", {"inputs": {"data": "s3://bucket/data"}, "network_isolation": True}, image(), 2),
     ("TW285", {"tensorboard": {"s3_uri": "s3://bucket/t"}}, image(), 3),
+    ("TW216", ranged(min=0.0, max=0.9, scaling="ReverseLogarithmic"), image(), 2),
+    ("TW216", tuned(strategy="Grid", ranges={"lr": {"values": [1, 2]}}), image(), 2),
+    ("TW216", tuned(strategy="Grid", ranges={"lr": {"values": [1, 2]}}, max_jobs=2, max_parallel_jobs=2), image(), 2),
+    ("TW216", tuned(max_jobs=3, max_parallel_jobs=3), image(), 2),
+    ("TW218", dist({"torch_distributed": ON}, **tuned()), image(), 2),
     ("TW294", {"image": DLC}, image(), 2),
     ("TW294", {"image": REFERENCE.replace("training", "two-inference")}, image(), 2),
     ("TW295", {"keep_alive": 60}, image(), 2),
@@ -486,6 +517,8 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW297", dist(smp(sharded_data_parallel_degree=2, tensor_parallel_degree=2, ddp=True)), NEWER, 2),
     ("TW297", dist(smp(partitions=2, ddp=True, bf16=True, fp16=False)), NEWER, 2),
     ("TW296", dist(smp({"torch_distributed": ON}, hybrid_shard_degree=2)), SECOND, 2),
+    ("TW220", dist(smp({"torch_distributed": ON}, hybrid_shard_degree=2)), SECOND, 2),
+    ("TW220", dist(smp(partitions=2)), image(), 2),
     ("TW297", dist(smp(pipeline_parallel_degree=2, sharded_data_parallel_degree=1)), NEWER, 2),
     ("TW298", dist(smp(partitions=2, horovod=True, contiguous=True)), TENSORFLOW, 2),
     ("TW299", dist(smp(pipeline_parallel_degree=1, sharded_data_parallel_degree=2)), NEWER, 2),

@@ -81,3 +81,45 @@ def test_an_unknown_key_of_the_file_is_refused_with_the_nearest(place):
     done = run(place, "--job", "job.yaml", "--json")
     assert done.returncode == 2
     assert "instance_type" in json.loads(done.stdout)["message"]
+
+
+MISSPELT = JOB.replace("torch_distributed: {enabled: true}", "mpi: {enabled: true, process_per_host: 8}")
+
+
+def test_findings_in_the_formats_of_preflight(place):
+    (place / "job.yaml").write_text(MISSPELT)
+    done = run(place, "--job", "job.yaml", "--check-only", "--findings", "sarif")
+    assert done.returncode == 1
+    (log,) = json.loads(done.stdout)["runs"]
+    (result,) = [each for each in log["results"] if each["ruleId"] == "TW200"]
+    assert result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "job.yaml"
+    assert result["message"]["text"].startswith("distribution.mpi.process_per_host: unknown key")
+    assert log["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "TW200"
+    done = run(place, "--job", "job.yaml", "--check-only", "--findings", "github")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("::error title=TW200,file=job.yaml::distribution.mpi.process_per_host: unknown key")
+    assert lines[-1].startswith("estimator: 1 error, ")
+    done = run(place, "--job", "job.yaml", "--check-only", "--findings", "xml")
+    assert done.returncode == 2
+    assert "--format xml: unknown format" in done.stderr
+
+
+def test_a_baseline_accepts_findings_until_they_are_gone(place):
+    (place / "job.yaml").write_text(MISSPELT)
+    done = run(place, "--job", "job.yaml", "--check-only", "--baseline", "known.json", "--write-baseline")
+    assert done.returncode == 0, done.stdout
+    done = run(place, "--job", "job.yaml", "--check-only", "--baseline", "known.json")
+    assert done.returncode == 0
+    assert "TW200" not in done.stdout
+    assert " known" in done.stdout.splitlines()[-1]
+    # Another mistake of the same rule is new.
+    (place / "job.yaml").write_text(MISSPELT.replace("process_per_host: 8", "process_per_host: 8, option: x"))
+    done = run(place, "--job", "job.yaml", "--check-only", "--baseline", "known.json", "--json")
+    assert done.returncode == 1
+    told = json.loads(done.stdout)
+    assert [each["path"] for each in told["findings"] if each["code"] == "TW200"] == ["distribution.mpi.option"]
+    assert "TW200" in {each["code"] for each in told["known"]}
+    (place / "job.yaml").write_text(JOB)
+    done = run(place, "--job", "job.yaml", "--check-only", "--baseline", "known.json")
+    assert "job.yaml: no longer there: TW200: distribution.mpi.process_per_host" in done.stdout
+    assert run(place, "--job", "job.yaml", "--write-baseline").returncode == 2

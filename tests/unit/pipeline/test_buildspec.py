@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import jsonschema
@@ -13,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.doubles.codebuild import Job, run_batch
+from tests.doubles.codebuild import Job, run_batch, run_build
 from tests.support.in_process import call
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
@@ -265,3 +266,52 @@ def test_the_document_has_its_schema(run):
     shape = json.loads((ROOT / "trainwright/schemas/pipeline.schema.json").read_text())
     document = json.loads(run("--json", "--images", "pytorch:cpu").stdout)
     jsonschema.Draft202012Validator(shape).validate(document)
+
+
+FRONT_DOOR = """#!/bin/sh
+echo "$@" >> called
+case "$1" in
+  plan) case "$*" in *--json*) echo '{"base": {"image": null}}' ;; esac ;;
+  prove) mkdir -p proofs-made/pytorch && echo '{}' > "proofs-made/$2.json"; [ "$2" != pytorch/cu124 ] ;;
+esac
+"""
+
+
+def test_each_job_of_a_batch_of_proofs_brings_its_proof_home(tmp_path, monkeypatch):
+    """The phases as CodeBuild runs them, with a front door that notes how it is called; one line fails."""
+    monkeypatch.chdir(tmp_path)
+    made = call("pipeline", "--proofs", "--images", "pytorch/cpu,pytorch:cu124", "--json")
+    assert json.loads(made.stdout)["files"] == ["buildspec-proofs.yml"]
+    (tmp_path / "invoke").write_text(FRONT_DOOR)
+    (tmp_path / "invoke").chmod(0o755)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
+    homes: dict[str, tuple[bool, list[str]]] = {}
+
+    def run(job: Job) -> bool:
+        shutil.rmtree(tmp_path / "proofs-made", ignore_errors=True)
+        built = run_build(tmp_path, job.buildspec or "buildspec-proofs.yml", environment=job.variables, timeout=30)
+        homes[job.variables["LINE"]] = built.succeeded, list(built.artifacts)
+        return built.succeeded
+
+    run_batch(tmp_path, run, "buildspec-proofs.yml")
+    known = {
+        f"pytorch/{entry.name}" for entry in load_catalog().lines_of("pytorch") if entry.line.goes_by_cuda("cu124")
+    }
+    assert set(homes) == {"pytorch/cpu", *known}
+    assert homes["pytorch/cpu"] == (True, ["pytorch/cpu.json"])
+    assert homes["pytorch/cu124"] == (False, ["pytorch/cu124.json"]), "also the proof of a line that failed"
+    called = (tmp_path / "called").read_text()
+    assert "push" not in called and "prove pytorch/cpu --output proofs-made --progress plain\n" in called
+
+
+def test_lines_of_proofs_are_named_as_for_prove(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "no image line matches" in call("pipeline", "--proofs", "--images", "pytorch/cpus").stderr
+    assert "--proofs --format bake" in call("pipeline", "--proofs", "--format", "bake").stderr
+    done = call("pipeline", "--proofs", "--json")
+    supported = {f"{e.line.framework}/{e.name}" for e in load_catalog().lines if e.line.status == "supported"}
+    assert {row["name"] for row in json.loads(done.stdout)["images"]} == supported
+    document = parse((tmp_path / "buildspec-proofs.yml").read_text(), "x")
+    assert {each["env"]["variables"]["LINE"] for each in document["batch"]["build-graph"]} == supported
+    assert call("pipeline", "--proofs", "--check").returncode == 0

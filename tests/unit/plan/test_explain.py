@@ -19,7 +19,7 @@ CATALOG = load_catalog()
         # Wheels are unpacked apart from each other, and METIS is compiled apart from them.
         ("cpu", "2.13.0", {}),
         # The plugin is configured with the folders of these three: README.md of aws-ofi-nccl v1.5.0.
-        ("cu113", "1.11.0", {name: ("aws-ofi-nccl",) for name in ("efa", "openmpi", "nccl")}),
+        ("cu113", "1.11.0", dict.fromkeys(("efa", "openmpi", "nccl"), ("aws-ofi-nccl",))),
     ],
 )
 def test_a_change_makes_again_what_is_made_from_it(cuda, version, expected):

@@ -14,6 +14,7 @@ from trainwright.build.context import write_context
 from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.wheel_lock import Lock, LockedPackage
 from trainwright.core.errors import RequestError, SourceError
+from trainwright.core.records import MisfitError
 from trainwright.lock import make
 from trainwright.lock.diff import changes, document
 from trainwright.plan.dockerfile import stages
@@ -376,3 +377,56 @@ def test_changes_name_what_is_new_and_what_went(server):
     rows = changes(lock, lock.replace(system=()))
     assert [(row.kind, row.name, row.state) for row in rows] == [("package", "gcc:amd64", "removed")]
     assert document(plan, Path("x"), rows).faults == 0
+
+
+def test_a_lock_names_every_file_and_image_that_a_mirror_needs():
+    """``mirror pull`` fetches ``python_files``; ``build --locked`` takes the images by ``ids``."""
+    lock = whole(plan_with()).replace(user=(python("toolz", "1", "user"),))
+    assert lock.python
+    assert lock.python_files == (*lock.python, python("toolz", "1", "user"), python("uv", "1", "tools"))
+    nothing = lock.replace(python=None, user=None, tools=None)
+    assert nothing.python_files == ()
+    assert lock.replace(python=None, user=None).python_files == (python("uv", "1", "tools"),)
+    other = "sha256:" + "c" * 64
+    base = LockedBase(kind="nvidia", os="ubuntu-22.04", image="a:1", digest=DIGEST, image_id=other)
+    base = base.replace(build_image="b:1", build_digest=other)
+    assert base.ids == {"BASE_IMAGE": other, "BUILD_IMAGE": None}
+    assert base.replace(build_image_id=DIGEST).ids["BUILD_IMAGE"] == DIGEST
+    made = base.as_base()
+    assert (made.kind, made.os, made.image, made.digest) == ("nvidia", "ubuntu-22.04", "a:1", DIGEST)
+    assert (made.build_image, made.build_digest) == ("b:1", other)
+
+
+def test_both_images_of_a_plan_get_their_digests():
+    plan = plan_with(image="registry.example/base:1")
+    plan = plan.replace(base=plan.base.replace(build_image="registry.example/build:1"))
+    other = "sha256:" + "c" * 64
+    lock = whole(plan)
+    assert lock.base is not None
+    done = completed(plan, lock.replace(base=lock.base.replace(build_digest=other)))
+    assert (done.base.digest, done.base.build_digest) == (DIGEST, other)
+    assert (done.base.image, done.base.build_image) == ("registry.example/base:1", "registry.example/build:1")
+
+
+def test_a_root_file_system_is_of_a_known_suite_and_an_image_of_any():
+    with pytest.raises(MisfitError, match="debian-99"):
+        LockedBase(kind="debian", os="debian-99", sha256="b" * 64)
+    assert LockedBase(kind="nvidia", os="ubuntu-22.04", image="a:1").os == "ubuntu-22.04"
+
+
+def test_a_size_that_the_plan_knows_stays():
+    plan = plan_with("https://example.com/t")
+    lock = whole(plan)
+    (held,) = [a for a in lock.archives if a.component == "metis"]
+    lock = lock.replace(archives=tuple(a.replace(size=7) if a is held else a for a in lock.archives))
+
+    def size(of: Plan) -> int | None:
+        metis = completed(of, lock).component("metis")
+        assert metis is not None
+        return metis.sources[0].size
+
+    assert size(plan) == 7
+    known = tuple(
+        c.replace(sources=(c.sources[0].replace(size=5),)) if c.name == "metis" else c for c in plan.components
+    )
+    assert size(plan.replace(components=known)) == 5

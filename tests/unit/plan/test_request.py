@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,3 +67,33 @@ def test_entry_points_that_the_toolkit_would_refuse(tmp_path, entry):
 def test_missing_files_are_named(tmp_path):
     with pytest.raises(RequestError, match=r"nothing\.txt"):
         make_request(framework="pytorch", requirements=str(tmp_path / "nothing.txt"))
+
+
+@pytest.mark.parametrize(
+    ("short", "flags"),
+    [
+        ("pytorch", "--framework pytorch"),
+        ("pytorch:cu124", "--framework pytorch --cuda cu124"),
+        ("pytorch-2.6.0-cu124", "--framework pytorch --cuda cu124 --version 2.6.0"),
+        ("pytorch:2.6.0-cu124-py311", "--framework pytorch --cuda cu124 --version 2.6.0 --python 3.11"),
+        ("huggingface-pytorch:cpu", "--framework huggingface-pytorch --cuda cpu"),
+        ("pytorch-2.6.0-cu124-debian", "--framework pytorch --cuda cu124 --version 2.6.0 --base debian"),
+        ("PyTorch:py310", "--framework pytorch --python 3.10"),
+    ],
+)
+def test_a_request_in_one_word(short: str, flags: str) -> None:
+    assert make_request(short=short).flags() == flags
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"short": "pytorch:cu124-what"}, "what is 'what'?"),
+        ({"short": "pytorch:cu124-cpu"}, "cu124 and cpu: which one?"),
+        ({"short": "pytorch:cu124", "cuda": "cpu"}, "pytorch:cu124 and --cuda cpu: which one?"),
+        ({"short": "pytorch:cu124", "framework": "tensorflow"}, "pytorch:cu124 and --framework tensorflow"),
+    ],
+)
+def test_a_request_in_one_word_is_said_once(words: dict[str, str], said: str) -> None:
+    with pytest.raises(RequestError, match=re.escape(said)):
+        make_request(**words)

@@ -166,7 +166,7 @@ def test_words_and_flags_in_any_order(tmp_path):
 
 
 def test_another_verb_takes_no_words(tmp_path):
-    done = call("plan", "a.py", cwd=tmp_path)
+    done = call("doctor", "a.py", cwd=tmp_path)
     assert done.returncode == 2 and "unexpected word" in done.stderr
 
 

@@ -362,3 +362,55 @@ def test_a_path_in_front_of_one_that_is_not_known(seen: str, differs: bool) -> N
     plan = {**PLAN, "environment": {"PATH": "/opt/ml/code:${PATH}"}}
     found = found_with(environment={"PATH": seen})
     assert [fact for _, fact, _, _ in keys(found, plan)] == (["PATH"] if differs else [])
+
+
+def test_the_configuration_is_read_from_what_the_engine_answers(tmp_path: Path) -> None:
+    """``image_inspect.json`` is what Docker 20.10 answered about the CPU image, without its folders and names."""
+    answer = Path(__file__).with_name("image_inspect.json")
+    (tmp_path / "docker").write_text(
+        f"#!/bin/sh\ncase $1 in\nimage) cat {answer} ;;\nhistory) printf '%s\\n' '\"ENTRYPOINT [\\\"/a\\\"]\"' '' ;;\n"
+        "run) cat > /dev/null; echo '{}' ;;\nesac\n"
+    )
+    (tmp_path / "docker").chmod(0o755)
+    found = probe.probe(str(tmp_path / "docker"), "img", PLAN)["image"]
+    labels = found.pop("labels")
+    assert labels["io.trainwright.component.openmpi"] == "4.1.4 (debian)"
+    assert len(labels) == 17
+    assert found.pop("environment") == {
+        "PATH": "/opt/venv/bin:/opt/metis/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "LANG": "C.UTF-8",
+        "VIRTUAL_ENV": "/opt/venv",
+        "PYTHONUNBUFFERED": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "SAGEMAKER_TRAINING_MODULE": "sagemaker_pytorch_container.training:main",
+        "USE_SMDEBUG": "0",
+        "PIP_CONSTRAINT": "/etc/trainwright/constraints.txt",
+        "UV_CONSTRAINT": "/etc/trainwright/constraints.txt",
+    }
+    layers = found.pop("layers")
+    assert len(layers) == len(set(layers)) > 10
+    assert found == {
+        "id": "sha256:25ee8a7ebf496fbf747aba3d589ba56df149e3cfb7d73a6b0c6e8a8204bc25ab",
+        "size_bytes": 1294507433,
+        "architecture": "amd64",
+        "entrypoint": ["/usr/local/bin/training-init"],
+        "cmd": None,
+        "user": "",
+        "working_dir": "/",
+        "volumes": [],
+        "history": ['ENTRYPOINT ["/a"]'],
+    }
+
+
+def test_a_user_a_volume_and_a_command_are_not_overlooked(tmp_path: Path) -> None:
+    more = {"User": "nobody", "Volumes": {"/opt/ml/b": {}, "/opt/ml/a": {}}, "Cmd": ["train"], "WorkingDir": "/root"}
+    answer = tmp_path / "answer.json"
+    answer.write_text(json.dumps([{"Config": more, "RootFS": None}]))
+    (tmp_path / "docker").write_text(
+        f"#!/bin/sh\ncase $1 in image) cat {answer} ;; run) cat > /dev/null; echo '{{}}' ;; esac\n"
+    )
+    (tmp_path / "docker").chmod(0o755)
+    found = probe.probe(str(tmp_path / "docker"), "img", PLAN)["image"]
+    assert (found["user"], found["volumes"], found["cmd"]) == ("nobody", ["/opt/ml/a", "/opt/ml/b"], ["train"])
+    assert (found["working_dir"], found["layers"], found["labels"], found["size_bytes"]) == ("/root", [], {}, 0)

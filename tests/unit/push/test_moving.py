@@ -9,7 +9,7 @@ import pytest
 
 from trainwright.core.errors import RegistryRefused
 from trainwright.push.ecr import Ecr, ImageManifest
-from trainwright.push.moving import Move, move, set_own
+from trainwright.push.moving import Move, hindrance, move, set_own
 from trainwright.push.registry import Published, Registry
 
 
@@ -112,3 +112,24 @@ def test_an_immutable_tag_that_the_user_named_is_a_failure() -> None:
     assert refused.value.message == "registry/images:mine: immutable, and it points to sha256:old"
     assert refused.value.details["cause"] == "immutable"
     assert repository.tags == {"mine": "old"}
+
+
+NEWER = "it points to a newer image"
+
+
+@pytest.mark.parametrize(
+    ("current", "new", "says"),
+    [
+        (None, {}, "it points to an image that was not built by Trainwright"),
+        ({"plan": ""}, {}, "it points to an image that was not built by Trainwright"),
+        ({"framework": "tensorflow"}, {}, "it points to an image with tensorflow"),
+        ({}, {"unproven": True}, "it points to an image that passed its smoke tests, and this one did not"),
+        ({"unproven": True, "day": 5}, {}, ""),
+        ({"unproven": True}, {"unproven": True}, ""),
+        ({"unproven": True, "day": 5}, {"unproven": True}, f"{NEWER}: 2.6.0, built 2026-11-05 00:00 UTC"),
+        ({"version": "2.10.0"}, {"day": 5}, f"{NEWER}: 2.10.0, built 2026-11-01 00:00 UTC"),
+        ({}, {}, ""),
+    ],
+)  # fmt: skip
+def test_what_keeps_a_tag_where_it_is(current: dict[str, Any] | None, new: dict[str, Any], says: str) -> None:
+    assert hindrance(None if current is None else published(**current), published(**new)) == says

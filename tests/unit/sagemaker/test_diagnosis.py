@@ -358,3 +358,23 @@ def test_the_document_is_what_is_printed():
     found = diagnose(["CUDA out of memory"])
     assert DiagnosisDocument(**found.as_json()) == found
     assert found.schema == diagnosis.SCHEMA
+
+
+def test_causes_are_findings_in_the_formats_of_preflight(tmp_path):
+    text = "step 1\nRuntimeError: CUDA out of memory.\nExecuteUserScriptError:\n"
+    (tmp_path / "algo-1.log").write_text(text)
+    (tmp_path / "algo-2.log").write_text("fine\n")
+    done = call("diagnose", "algo-1.log", "--format", "sarif", cwd=tmp_path)
+    (log,) = json.loads(done.stdout)["runs"]
+    first = log["results"][0]
+    assert (first["ruleId"], first["level"]) == ("gpu-memory", "error")
+    assert first["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "algo-1.log"},
+        "region": {"startLine": 2},
+    }
+    done = call("diagnose", ".", "--format", "github", cwd=tmp_path)
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("::error title=gpu-memory,file=./algo-1.log,line=2::")
+    assert lines[-1].startswith("diagnose: 1 error, 0 warnings, ")
+    done = call("diagnose", "algo-1.log", "--format", "github", "--json", cwd=tmp_path)
+    assert done.returncode == 2

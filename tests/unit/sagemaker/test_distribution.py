@@ -14,6 +14,7 @@ from trainwright.sagemaker.distribution import (
     PROCESSES,
     STRATEGIES,
     compile_distribution,
+    framework_of,
     launcher_named,
     launcher_of,
     needs_framework_module,
@@ -280,3 +281,41 @@ def test_a_launcher_is_named_for_anything_and_is_the_one_of_what_holds_together(
 )
 def test_ranks_of_a_host(launcher: Any, asked: int | None, count: int) -> None:
     assert ranks_per_host(launcher, asked, 8) == count
+
+
+@pytest.mark.parametrize(
+    ("distribution", "launcher"),
+    [
+        ({}, "process"),
+        ({"pytorchddp": ON}, "smddp"),
+        ({"pytorchddp": {"enabled": False}}, "process"),
+        ({"smdistributed": {"dataparallel": ON}}, "smddp"),
+        ({"smdistributed": "yes"}, "process"),
+        ({"parameter_server": ON}, "parameter-server"),
+        ({"multi_worker_mirrored_strategy": ON}, "mwms"),
+        ({"mpi": ON, "nonsense": 3}, "mpi"),
+    ],
+)
+def test_a_launcher_is_named_also_where_the_rest_is_wrong(distribution, launcher):
+    assert launcher_named(distribution) == launcher
+
+
+@pytest.mark.parametrize(
+    ("distribution", "framework"),
+    [
+        (None, None),
+        ({}, None),
+        ({"mpi": ON}, None),
+        ({"mpi": ON, "torch_distributed": ON}, "pytorch"),
+        ({"parameter_server": ON}, "tensorflow"),
+    ],
+)
+def test_a_strategy_of_one_framework_alone_names_it(distribution, framework):
+    assert framework_of(distribution) == framework
+
+
+def test_mirrored_workers_exclude_parameter_servers():
+    with pytest.raises(RequestError, match="cannot be combined"):
+        compiled({"multi_worker_mirrored_strategy": ON, "parameter_server": ON}, framework="tensorflow")
+    compiled({"multi_worker_mirrored_strategy": ON}, framework="tensorflow")
+    compiled({"multi_worker_mirrored_strategy": {"enabled": False}, "parameter_server": ON}, framework="tensorflow")

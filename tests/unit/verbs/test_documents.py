@@ -59,7 +59,7 @@ def test_the_wheel_holds_the_data_and_runs_anywhere(tmp_path):
     """What `pip install trainwright` brings: the verbs, the image lines and the templates."""
     source = tmp_path / "source"
     source.mkdir()
-    for name in ("trainwright", "images", "templates", "pyproject.toml", "README.md", "LICENSE"):
+    for name in ("trainwright", "images", "proofs", "templates", "pyproject.toml", "README.md", "LICENSE"):
         (source / name).symlink_to(ROOT / name)
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")],

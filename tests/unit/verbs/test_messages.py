@@ -52,7 +52,7 @@ def texts(path: Path) -> Iterator[tuple[int, str]]:
 def verbs() -> dict[str, list[str]]:
     """The flags of every verb."""
     done = subprocess.run([sys.executable, "-c", NAMES], cwd=ROOT, capture_output=True, text=True, check=True)
-    known: dict[str, list[str]] = json.loads(done.stdout)
+    known: dict[str, list[str]] = json.loads(done.stdout) | {"help": []}
     return known
 
 

@@ -19,7 +19,7 @@ SCHEMA: Literal["trainwright/baseline/1"] = "trainwright/baseline/1"
 
 
 class Baseline(Record):
-    """The file of ``preflight --baseline``."""
+    """The file of ``--baseline``, of ``preflight`` and ``estimator``."""
 
     schema: Literal["trainwright/baseline/1"]
     findings: tuple[Known, ...]
@@ -31,7 +31,7 @@ def read_baseline(path: Path) -> Baseline:
     Raises:
         RequestError: the file is missing, or is not a baseline.
     """
-    remedy = f"./invoke preflight PATH --baseline {path} --write-baseline makes one."
+    remedy = f"--baseline {path} --write-baseline makes one."
     return parse_record(Baseline, read_json(path, remedy=remedy), str(path))
 
 

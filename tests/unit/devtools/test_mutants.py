@@ -1,0 +1,92 @@
+"""Planted faults: which there are, that each changes its module, and which tests have to see it."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from devtools import mutants
+from devtools.mutant_worker import _noted
+from trainwright.core.errors import RequestError
+
+ROOT = Path(mutants.ROOT)
+TEXT = '''\
+"""A module."""
+LIMIT = 3
+
+
+def of(values: list[int], *, all_of: bool = False) -> int | None:
+    """The first that is large enough."""
+    if not values:
+        raise ValueError("no values")
+    return next((each for each in values if each > LIMIT and each != 5), None)
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    (tmp_path / "trainwright" / "core").mkdir(parents=True)
+    (tmp_path / "trainwright" / "core" / "some.py").write_text(TEXT)
+    return "core/some"
+
+
+def test_each_fault_is_one_change(module: str) -> None:
+    found = mutants.mutants_of(module)
+    changes = {(each.was, each.now) for each in found}
+    assert ("each > LIMIT", "each >= LIMIT") in changes
+    assert ("each != 5", "each == 5") in changes
+    assert ("each > LIMIT and each != 5", "each > LIMIT or each != 5") in changes
+    assert ("not values", "values") in changes
+    assert ("False", "True") in changes
+    assert ("5", "6") in changes
+    assert ("raise …", "pass") in changes
+    # Texts for people, and what is no function, are left alone.
+    assert not [each for each in found if "no values" in each.was or "large" in each.was or each.was == "3"]
+    plain = ast.unparse(ast.parse(TEXT))
+    texts = [mutants.text_of(TEXT, each.number) for each in found]
+    assert len(set(texts)) == len(texts)
+    assert plain not in texts
+    for text in texts:
+        assert len(set(text.splitlines()) - set(plain.splitlines())) == 1
+
+
+def test_functions_note_that_they_were_called() -> None:
+    import builtins
+
+    space: dict[str, object] = {}
+    exec(compile(_noted(TEXT), "noted", "exec"), space)
+    called = builtins.__dict__.setdefault("_functions_called", set())
+    try:
+        called.clear()
+        assert space["of"]([4]) == 4  # type: ignore[operator]
+        assert called == {"of"}
+    finally:
+        del builtins.__dict__["_functions_called"]
+
+
+@pytest.mark.parametrize("name", mutants.MODULES)
+def test_every_named_module_has_faults_and_tests(name: str) -> None:
+    assert mutants.mutants_of(name)
+    files = mutants.tests_of(name)
+    assert files
+    assert [each for each in files if not (ROOT / each).exists()] == []
+
+
+def test_a_module_that_does_not_exist() -> None:
+    with pytest.raises(RequestError, match="Did you mean plan/conflict"):
+        mutants.mutants_of("plan/conflicts")
+
+
+def test_too_few_that_are_seen_are_a_failure(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = mutants.mutants_of(module)
+    monkeypatch.setattr(mutants, "_equivalent", lambda: {known[0].key})
+    monkeypatch.setattr(mutants, "_tried", lambda drawn: ((each, each.number != 1) for each in drawn))
+    said: list[str] = []
+    mutants.run_mutants(module, seed=1, sample=0, floor=0.5, say=said.append)
+    assert said[0] == f"not seen: {known[1]}"
+    assert said[-1].split()[:4] == ["all", str(len(known) - 2), "of", str(len(known) - 1)]
+    with pytest.raises(mutants.MutantsSurvived):
+        mutants.run_mutants(module, seed=1, sample=0, floor=1.0, say=said.append)

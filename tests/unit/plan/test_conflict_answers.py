@@ -1,0 +1,179 @@
+"""Whole answers to requests that five image lines cannot give: reasons with evidence, the remedy, ordered offers.
+
+What is expected was worked out from the files of these lines (their CUDA, version, Python and base) and from the
+rule for offers: fewest words given up, then the nearest CUDA and version, the newest first, and the CPU last.
+"""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from tests.support.catalogs import write_hello
+from tests.support.conflicts import assert_offers_resolve, conflict_of
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.core.paths import images_dir, templates_dir
+
+NAMES = ("cpu", "cu126", "2.5.1-cu124", "2.4.0-cu124", "1.10.2-cu113-2022-09")
+WHOLE = load_catalog()
+CATALOG = Catalog(
+    [entry for entry in WHOLE.lines if entry.line.framework == "pytorch" and entry.name in NAMES],
+    WHOLE.components,
+    WHOLE.rules,
+)
+VERSIONS = "no image line has it; lines have 1.10.2, 2.4.0, 2.5.1, 2.7.1, 2.13.0"
+BUILD = "./invoke build --framework pytorch "
+ADD_LINE = "Use one of the commands above, or add an image line in images/pytorch/ (see CONTRIBUTING.md)."
+CU113, CU126 = "--cuda cu113 --version 1.10.2", "--cuda cu126 --version 2.7.1"
+NEWER, OLDER = "--cuda cu124 --version 2.5.1", "--cuda cu124 --version 2.4.0"
+CPU = "--cuda cpu --version 2.13.0"
+UNPROVEN = (
+    "The catalog has nothing that new. Use one of the commands above, or add an image line beside "
+    "images/pytorch/cu126/line.yaml (see CONTRIBUTING.md), or try it unproven: --allow-unproven"
+)
+
+
+def test_the_lines_are_those_that_the_answers_were_worked_out_from() -> None:
+    found = {(e.name, e.line.version, e.line.cuda, e.line.python, e.line.base.kind) for e in CATALOG.lines}
+    assert found == {
+        ("cpu", "2.13.0", "cpu", "3.11", "debian"),
+        ("cu126", "2.7.1", "12.6", "3.11", "debian"),
+        ("2.5.1-cu124", "2.5.1", "12.4", "3.11", "nvidia"),
+        ("2.4.0-cu124", "2.4.0", "12.4", "3.11", "nvidia"),
+        ("1.10.2-cu113-2022-09", "1.10.2", "11.3", "3.8", "nvidia"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("words", "rows", "offers", "remedy"),
+    [
+        pytest.param(
+            {"cuda": "cu117"},
+            [("--cuda cu117", "no image line has it; lines have cu113, cu124, cu126, cpu")],
+            [CU113, NEWER, OLDER],  # 0.4 from CUDA 11.3, 0.7 from 12.4
+            ADD_LINE,
+            id="the nearest CUDA",
+        ),
+        pytest.param(
+            {"version": "2.5.1", "cuda": "cu126"},
+            [
+                ("--cuda cu126", "only in images/pytorch/cu126/line.yaml (2.7.1)"),
+                ("--version 2.5.1", "only in images/pytorch/2.5.1-cu124/line.yaml (cu124)"),
+            ],
+            [CU126, NEWER, OLDER],
+            ADD_LINE,
+            id="two words that no line has together",
+        ),
+        pytest.param(
+            {"cuda": "cu124", "python": "3.10"},
+            [("--python 3.10", "no image line has it; lines have Python 3.8, Python 3.11")],
+            [f"{NEWER} --python 3.11", f"{OLDER} --python 3.11", f"{CU126} --python 3.11"],
+            ADD_LINE,
+            id="an offer names the word that changes",
+        ),
+        pytest.param(
+            {"cuda": "cpu", "base": "nvidia"},
+            [
+                ("--cuda cpu", "only in images/pytorch/cpu/line.yaml (debian-12)"),
+                (
+                    "--base nvidia",
+                    "only in images/pytorch/1.10.2-cu113-2022-09/line.yaml (cu113), "
+                    "images/pytorch/2.4.0-cu124/line.yaml (cu124), images/pytorch/2.5.1-cu124/line.yaml (cu124)",
+                ),
+            ],
+            [f"{CPU} --base debian", f"{NEWER} --base nvidia", f"{OLDER} --base nvidia"],
+            ADD_LINE,
+            id="CPU and CUDA are far apart",
+        ),
+        pytest.param(
+            {"version": "9.0"}, [("--version 9.0", VERSIONS)], [CU126, NEWER, OLDER], ADD_LINE, id="CUDA before CPU"
+        ),
+        pytest.param(
+            {"version": "2.7.99", "cuda": "cu126"},
+            [("--version 2.7.99", VERSIONS)],
+            [CU126, NEWER, OLDER],
+            UNPROVEN,
+            id="newer than every line",
+        ),
+        pytest.param(
+            {"set_": ["metis=9"]},
+            [
+                (
+                    "--set metis=9",
+                    "no image line has it; templates/components/metis knows 5.1.0 from debian; "
+                    "templates/components/metis knows 5.1.0 from source",
+                )
+            ],
+            [CU126, NEWER, OLDER],
+            ADD_LINE,
+            id="a version that no provider knows",
+        ),
+        pytest.param(
+            {"version": "2.13.0", "cuda": "cu126", "set_": ["metis=5.2.1"]},
+            [
+                ("--cuda cu126", "only in images/pytorch/cu126/line.yaml (2.7.1)"),
+                ("--version 2.13.0", "only in images/pytorch/cpu/line.yaml (cpu)"),
+            ],
+            [CU126, CPU, NEWER],
+            ADD_LINE,
+            id="a pin that changes nothing is no reason",
+        ),
+    ],
+)
+def test_the_whole_answer(words: dict, rows: list[tuple[str, str]], offers: list[str], remedy: str) -> None:
+    pins = words.get("set_", [])
+    conflict = conflict_of(*pins, catalog=CATALOG, **{name: value for name, value in words.items() if name != "set_"})
+    assert [(row["constraint"], row["evidence"]) for row in conflict.details["rows"]] == rows
+    commands = [offer["command"] for offer in conflict.details["offers"]]
+    assert commands == [BUILD + offer for offer in offers]
+    assert conflict.remedy == remedy
+    assert conflict.message.startswith("no image line for --framework pytorch ")
+    assert_offers_resolve(conflict, CATALOG)
+
+
+def test_what_requires_a_component_is_told_at_once_and_may_stay_out_with_it() -> None:
+    conflict = conflict_of(with_="compiler", without="openmpi", catalog=CATALOG)
+    needing = "aws-ofi-nccl", "mpi4py", "sagemaker-toolkit", "smdistributed-dataparallel", "smdistributed-modelparallel"
+    together = ", ".join(f"{name} requires openmpi" for name in needing)
+    rows = conflict.details["rows"]
+    assert [row["constraint"] for row in rows] == ["--without openmpi", together]
+    assert rows[0]["evidence"] == "the request leaves it out"
+    assert [each.partition(": ")[0] for each in rows[1]["evidence"].split("; ") if ": " in each] == list(needing)
+    assert conflict.message == f"--framework pytorch --with compiler --without openmpi: {together}"
+    assert conflict.remedy == "Use one of the commands above."
+    commands = [offer["command"].removeprefix(BUILD) for offer in conflict.details["offers"]]
+    assert commands == [
+        f"{CU126} --with compiler",
+        f"{CU126} --with compiler --without openmpi,mpi4py,sagemaker-toolkit",
+        f"{NEWER} --with compiler",
+    ]
+
+
+def test_a_tied_pin_is_explained_and_the_nearest_known_version_offered() -> None:
+    conflict = conflict_of("nccl=2.99", cuda="cu124", catalog=CATALOG)
+    rows = {row["constraint"]: row["evidence"] for row in conflict.details["rows"]}
+    assert list(rows) == ["--set nccl=2.99", "nccl is tied to pytorch"]
+    assert "incompatible NCCL version" in rows["nccl is tied to pytorch"]
+    known = rows["--set nccl=2.99"].removeprefix("no image line has it; templates/components/nccl knows ")
+    assert known.startswith("2.3.5, 2.3.7, ")
+    assert known.endswith(", 2.30.7 from source")
+    commands = [offer["command"].removeprefix(BUILD) for offer in conflict.details["offers"]]
+    assert commands == [f"{NEWER} --set nccl=2.30.7", f"{OLDER} --set nccl=2.30.7", CU126]
+
+
+def test_a_component_that_no_line_lists_comes_with_the_entry_to_write(tmp_path) -> None:
+    shutil.copytree(templates_dir(), tmp_path / "templates")
+    write_hello(tmp_path / "templates")
+    own = load_catalog(images_dir(), tmp_path / "templates")
+    catalog = Catalog(CATALOG.lines, own.components, own.rules)
+    conflict = conflict_of(with_="hello", cuda="cu124", catalog=catalog)
+    rows = {row["constraint"]: row["evidence"] for row in conflict.details["rows"]}
+    exists = "no image line has it; templates/components/hello exists: provider debian has 2.10"
+    assert rows == {"--with hello": exists}
+    assert conflict.remedy is not None
+    assert conflict.remedy.startswith("Add hello to images/pytorch/2.5.1-cu124/line.yaml, under options:")
+    assert '  hello: {provider: debian, version: "2.10"}\n' in conflict.remedy
+    assert conflict.remedy.endswith("\nOr use one of the commands above.")
+    commands = [offer["command"] for offer in conflict.details["offers"]]
+    assert commands[0] == f"./invoke build --framework pytorch {NEWER}"

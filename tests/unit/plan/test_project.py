@@ -1,0 +1,97 @@
+"""The project file: its words fill what a command line leaves out, and `init` writes what can be read again."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tests.support.in_process import call
+from trainwright.core.errors import RequestError
+from trainwright.plan.project import Project, project_text, read_project, with_project
+from trainwright.plan.request import read_request
+from trainwright.plan.words import RequestWords
+from trainwright.site.site import load_site
+
+PROJECT = Project(framework="pytorch", cuda="cu124", version="2.6.0", with_=("metis",), set_={"nccl": "2.21.5"})
+
+
+def flags(**said: str) -> str:
+    return read_request(with_project(RequestWords(**said), PROJECT)).flags()
+
+
+def test_the_project_fills_what_the_command_line_leaves_out() -> None:
+    assert flags() == "--framework pytorch --cuda cu124 --version 2.6.0 --with metis --set nccl=2.21.5"
+    assert flags(cuda="cpu", with_="rmm") == (
+        "--framework pytorch --cuda cpu --version 2.6.0 --with rmm --set nccl=2.21.5"
+    )
+
+
+def test_a_command_line_that_names_a_framework_is_a_request_of_its_own() -> None:
+    assert flags(framework="tensorflow") == "--framework tensorflow"
+    assert flags(short="pytorch:cu126") == "--framework pytorch --cuda cu126"
+
+
+def test_a_folder_without_a_project() -> None:
+    assert with_project(RequestWords(cuda="cpu"), None) == RequestWords(cuda="cpu")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[image]\nframwork = "pytorch"\n', "Did you mean framework?"),
+        ("[image]\nframework = 3\n", "framework"),
+        ("image = 3\n", "trainwright.toml: [image]"),
+        ("[image\n", "trainwright.toml"),
+    ],
+)
+def test_a_wrong_project_file_is_named(tmp_path: Path, text: str, said: str) -> None:
+    (tmp_path / "trainwright.toml").write_text(text)
+    with pytest.raises(RequestError) as wrong:
+        read_project(tmp_path)
+    assert said in wrong.value.message
+
+
+def test_init_writes_a_file_that_every_verb_reads(tmp_path: Path) -> None:
+    (tmp_path / "my reqs.txt").write_text("toolz\n")
+    (tmp_path / "trainwright.toml").write_text('[aws]\nregion = "eu-west-1"\n')
+    words = ("--framework", "pytorch", "--cuda", "cu124", "--with-requirements", "my reqs.txt", "--set", "nccl=2.21.5")
+    assert call("init", *words, "--repository", "training", cwd=tmp_path).returncode == 0
+    written = tomllib.loads((tmp_path / "trainwright.toml").read_text())
+    assert written == {
+        "aws": {"region": "eu-west-1"},
+        "image": {
+            **{"framework": "pytorch", "version": "2.6.0", "cuda": "cu124", "set": {"nccl": "2.21.5"}},
+            **{"requirements": "my reqs.txt", "repository": "training"},
+        },
+    }
+    assert load_site(cwd=tmp_path).aws.region == "eu-west-1"
+    asked = call("plan", *words, "--json", cwd=tmp_path)
+    bare = call("plan", "--json", cwd=tmp_path)
+    assert json.loads(bare.stdout)["id"] == json.loads(asked.stdout)["id"]
+    again = call("init", *words, cwd=tmp_path)
+    assert again.returncode == 2
+    assert "has an [image] already" in again.stderr
+
+
+def test_init_writes_nothing_that_does_not_resolve(tmp_path: Path) -> None:
+    assert call("init", "pytorch:cu119", cwd=tmp_path).returncode == 3
+    assert call("init", cwd=tmp_path).returncode == 2
+    assert not (tmp_path / "trainwright.toml").exists()
+
+
+def test_the_image_of_a_project_that_is_not_built_is_named_with_the_command(tmp_path: Path) -> None:
+    call("init", "pytorch:cpu", cwd=tmp_path)
+    for verb in ("smoke", "rehearse"):
+        done = call(verb, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (
+            2,
+            "error: the image of trainwright.toml is not built\n./invoke build\n",
+        )
+
+
+def test_any_text_can_be_a_value() -> None:
+    odd = {"code": 'a "b" \\ é \u2028 \x7f', "set": {"a b": "1"}, "with": ["x", "y"], "cuda": None}
+    assert tomllib.loads(project_text(odd)) == {"image": {key: value for key, value in odd.items() if value}}

@@ -1,0 +1,84 @@
+"""What a request may name, which line answers it where several could, and what it is told of the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.core.errors import RequestError
+from trainwright.plan.plan import Plan
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+
+WHOLE = load_catalog()
+ADDS = "--with compiler adds it."
+
+
+def plan_of(*names: str, **words: Any) -> Plan:
+    """The plan of a request, by the lines of these names alone."""
+    lines = [entry for entry in WHOLE.lines if entry.line.framework == "pytorch" and entry.name in names]
+    assert len(lines) == len(names)
+    region = words.pop("region", None)
+    catalog = Catalog(lines, WHOLE.components, WHOLE.rules) if names else WHOLE
+    return resolve(make_request(framework="pytorch", **words), catalog, region=region)
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "remedy"),
+    [
+        ({"with_": "metiss"}, "--with: no component 'metiss'. Did you mean metis", "list --components"),
+        ({"without": "metiss"}, "--without: no component 'metiss'. Did you mean metis", "list --components"),
+        ({"set_": ["metiss=1"]}, "--set: no component 'metiss'. Did you mean metis", "list --components"),
+        # A rule foresees the name, but nothing can be left out that does not exist.
+        ({"base": "debain"}, "--base debain: no such kind of base. Did you mean debian?", ""),
+        ({"with_": "metis", "without": "metis"}, "metis: named by both --with and --without", ""),
+        ({"set_": ["metis=5.1.0"], "without": "metis"}, "metis: named by both --set and --without", ""),
+        ({"set_": ["metis=sorce"]}, "--set metis=sorce: not NAME=VERSION, and metis has no provider sorce", "metis="),
+        ({"set_": ["compiler=12.2"], "cuda": "cpu"}, "--set compiler=12.2: compiler is not in the plan", ADDS),
+        ({"set_": ["rmm=25.2.0"], "cuda": "cpu"}, "--set rmm=25.2.0: rmm is not in the plan", "./invoke plan shows"),
+        ({"version": "3", "allow_unproven": True}, "--version 3: not a complete version", "Write the complete version"),
+    ],
+)  # fmt: skip
+def test_what_a_request_may_not_name(words: dict[str, Any], message: str, remedy: str) -> None:
+    with pytest.raises(RequestError) as refused:
+        plan_of("cpu", "cu126", **words)
+    assert refused.value.message.startswith(message)
+    assert remedy in refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("names", "words", "version", "kind"),
+    [
+        (("cpu", "cu126"), {}, "2.7.1", "debian"),  # CUDA before CPU, whatever the version
+        (("2.5.1-cu124", "2.4.0-cu124"), {}, "2.5.1", "nvidia"),  # the newest
+        (("2.5.1-cu124", "2.4.0-cu124"), {"version": "2.4"}, "2.4.0", "nvidia"),
+        (("2.5.1-cu124", "cu126"), {}, "2.7.1", "debian"),  # the newest CUDA
+        # The newest is 2.10.0, not 2.9.0: versions are no text.
+        (("2.9.0-cu130", "2.10.0-cu130"), {}, "2.10.0", "nvidia"),
+    ],
+)
+def test_the_line_that_answers(names: tuple[str, ...], words: dict[str, Any], version: str, kind: str) -> None:
+    plan = plan_of(*names, **words)
+    assert (plan.version, plan.base.kind) == (version, kind)
+
+
+def test_other_versions_for_the_same_cuda_are_told_of() -> None:
+    names = ("2.5.1-cu124", "2.4.0-cu124", "cu126")
+    told = "pytorch 2.5.1 is the newest for cu124; --version takes 2.4.0"
+    assert told in plan_of(*names, cuda="cu124").notices
+    for words in ({}, {"cuda": "cu124", "version": "2.5.1"}, {"cuda": "cu126"}):
+        assert not [each for each in plan_of(*names, **words).notices if "is the newest for" in each]
+
+
+def test_a_container_of_aws_comes_from_the_registry_of_the_region() -> None:
+    """AWS's list of Deep Learning Containers: account 763104351884 in most regions, and a public gallery."""
+    words = {"cuda": "cpu", "base": "dlc"}
+    named = plan_of(region="eu-west-1", **words).base.image
+    assert named is not None
+    assert named.startswith("763104351884.dkr.ecr.eu-west-1.amazonaws.com/")
+    plain = plan_of(**words).base.image
+    assert plain is not None
+    assert "eu-west-1" not in plain
+    assert plain.rpartition(":")[2] == named.rpartition(":")[2]

@@ -1,0 +1,242 @@
+"""Beside a mistake, the right way that public scripts have in its place: the first is reported, the second is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.training_scripts import DDP, LOOP, P4D, SAVE, TORCHRUN, codes, findings, parser, write
+from trainwright.preflight.preflight import preflight
+
+TWO: dict[str, Any] = {"instance_type": P4D, "instance_count": 2, "distribution": TORCHRUN}
+TENSORFLOW: dict[str, Any] = {
+    "instance_type": P4D,
+    "plan": {"framework": "tensorflow"},
+    "distribution": {"mpi": {"enabled": True}},
+}
+HVD = """
+import os
+import tensorflow as tf
+import horovod.tensorflow as hvd
+hvd.init()
+config = tf.ConfigProto()
+config.gpu_options.visible_device_list = str(hvd.local_rank())
+"""
+ALONE = DDP.replace("model = DDP(model)\n", "")
+KERAS = """
+import os
+import tensorflow as tf
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+model.fit(data)
+model.save("/opt/ml/output/last")
+where = os.environ["SM_MODEL_DIR"]
+"""
+HALF = "import torch\nmodel = torch.nn.Linear(1, 1)\nmodel.half()\n"
+SCALED = "for x in data:\n    scaler.scale(model(x)).backward()\n    scaler.step(optimizer)\n    scaler.update()\n"
+RANKED = (
+    "import argparse, torch\nimport torch.distributed as dist\np = argparse.ArgumentParser()\n"
+    "p.add_argument('--local_rank', type=int, default=0)\nargs = p.parse_args()\n"
+    "dist.init_process_group('nccl')\nmodel = torch.nn.parallel.DistributedDataParallel(model)\n"
+)
+MIRRORED = """
+import tensorflow as tf
+strategy = tf.distribute.MirroredStrategy()
+def make():
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+    model.compile(optimizer=tf.keras.optimizers.Adam(), loss="mse")
+    model.fit(data)
+"""
+BUILT = """
+import tensorflow as tf
+strategy = tf.distribute.MirroredStrategy()
+def build():
+    return tf.keras.Sequential([tf.keras.layers.Dense(1)])
+"""
+MADE = "    opt = tf.keras.optimizers.Adam(); model = build()\n"
+COMPILED = "model.compile(optimizer=opt, loss='mse')\nmodel.fit(data)\n"
+HVD_LOOP = (
+    HVD
+    + """
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+opt = tf.keras.optimizers.Adam(0.1 * hvd.size())
+"""
+)
+TAPE = """
+with tf.GradientTape() as tape:
+    loss = model(data)
+tape = hvd.DistributedGradientTape(tape)
+opt.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
+"""
+ADDRESS = 'import os\nos.environ["MASTER_PORT"] = "12345"\n'
+REQUIRED = 'p.add_argument("--local_rank", type=int, required=True)\n'
+VERSIONED = "import torch\nif torch.__version__[0] == '1':\n    "
+PARSER = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', type=float)\n"
+
+NEIGHBOURS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
+    # Lightning's fabric example of meta learning: cherry.optim.Distributed averages the gradients.
+    "gradients averaged by another library": (
+        "TW124",
+        ALONE + LOOP,
+        ALONE + "import cherry\noptimizer = cherry.optim.Distributed(model.parameters(), opt=optimizer)\n" + LOOP,
+        TWO,
+    ),
+    # NVIDIA/DeepLearningExamples, VAE-CF: a profiler's hook.
+    "a profiler at every step": (
+        "TW153",
+        "import tensorflow as tf\nhook = tf.train.CheckpointSaverHook('/opt/ml/checkpoints', save_steps=1)\n",
+        "import tensorflow as tf\nhook = tf.train.ProfilerHook(save_steps=1, output_dir='.')\n",
+        TENSORFLOW,
+    ),
+    # facebookresearch/deit, utils.py: a checkpoint in memory.
+    "saved into memory": (
+        "TW141",
+        DDP + LOOP + SAVE,
+        DDP + LOOP + "import io\nmemory = io.BytesIO()\ntorch.save(model.state_dict(), memory)\n",
+        TWO,
+    ),
+    # NVIDIA/DeepLearningExamples, TensorFlow ConvNets: the other ranks never save.
+    "an Estimator that saves on one rank": (
+        "TW141",
+        HVD + "tf.estimator.Estimator(model_fn=f, model_dir='/opt/ml/model')\n",
+        HVD
+        + "run = tf.estimator.RunConfig(save_checkpoints_steps=1000 if hvd.rank() == 0 else None)\n"
+        + "tf.estimator.Estimator(model_fn=f, model_dir='/opt/ml/model', config=run)\n",
+        TENSORFLOW,
+    ),
+    # aws-samples/amazon-sagemaker-script-mode, tf-horovod-inference-pipeline: a function that writes the model.
+    "a saver that is not known": (
+        "TW145",
+        KERAS,
+        KERAS + "import exporter\nexporter.write(model, where)\n",
+        {"instance_type": P4D, "plan": {"framework": "tensorflow"}},
+    ),
+    "Keras's saver of TensorFlow 1": (
+        "TW145",
+        KERAS,
+        KERAS + "tf.contrib.saved_model.save_keras_model(model, where)\n",
+        {"instance_type": P4D, "plan": {"framework": "tensorflow"}},
+    ),
+    # microsoft/Swin-Transformer, main.py: required for PyTorch 1 alone.
+    "required under a condition": (
+        "TW194",
+        PARSER + REQUIRED + "args = p.parse_args()\n",
+        PARSER + VERSIONED + REQUIRED + "args = p.parse_args()\n",
+        TWO,
+    ),
+    # huggingface/peft, train_gsm8k_llama.py: the value only becomes a part of a text.
+    "a number in a text": (
+        "TW195",
+        parser('"--split", default=5') + "print(args.split + 1)\n",
+        parser('"--split", default=5') + 'print(f"train[:{args.split}%]")\n',
+        TWO,
+    ),
+    # NVIDIA/DeepLearningExamples, wav2vec2: the scaler is there, but switched off.
+    "half with a scaler that is off": (
+        "TW139",
+        HALF + "scaler = torch.cuda.amp.GradScaler()\n" + SCALED,
+        HALF + "scaler = torch.cuda.amp.GradScaler(enabled=False)\n" + SCALED,
+        {"instance_type": P4D},
+    ),
+    # facebookresearch/swav: the argument is ignored, the device follows from the rank.
+    "a local rank that nobody needs": (
+        "TW123",
+        RANKED + "torch.cuda.set_device(args.local_rank)\n" + LOOP,
+        RANKED + "torch.cuda.set_device(dist.get_rank() % torch.cuda.device_count())\n" + LOOP,
+        {"instance_type": P4D, "distribution": TORCHRUN},
+    ),
+    # facebookresearch/swav, src/utils.py: the arguments are written down.
+    "arguments in a pickle": (
+        "TW141",
+        DDP + LOOP + "import pickle\npickle.dump(model.state_dict(), open('/opt/ml/model/m.pkl', 'wb'))\n",
+        DDP + LOOP + "import pickle\npickle.dump(args, open('/opt/ml/model/args.pkl', 'wb'))\n",
+        TWO,
+    ),
+    # NVIDIA/DeepLearningExamples, BART: a class of the script's own that is called device.
+    "another device": (
+        "TW129",
+        DDP + "where = torch.device(dist.get_rank())\n" + LOOP,
+        DDP + "class device:\n    def __init__(self, n):\n        self.n = n\nwhere = device(dist.get_rank())\n" + LOOP,
+        TWO,
+    ),
+    # zzh8829/yolov3-tf2: one function, called with and without a strategy.
+    "compiled with and without a strategy": (
+        "TW189",
+        MIRRORED + "with strategy.scope():\n    tf.Variable(1)\nmake()\n",
+        MIRRORED + "if args.multi:\n    with strategy.scope():\n        make()\nelse:\n    make()\n",
+        {"instance_type": P4D, "plan": {"framework": "tensorflow"}},
+    ),
+    # NVIDIA/DeepLearningExamples, UNet3P: made inside the scope, compiled after it.
+    "compiled after the scope": (
+        "TW189",
+        BUILT + "opt = tf.keras.optimizers.Adam()\nmodel = build()\n" + COMPILED,
+        BUILT + f"if multi:\n    with strategy.scope():\n    {MADE}else:\n{MADE}" + COMPILED,
+        {"instance_type": P4D, "plan": {"framework": "tensorflow"}},
+    ),
+    # NVIDIA/DeepLearningExamples, ELECTRA, run_tf_squad.py: the tape averages, compile names the metrics.
+    "compiled beside a tape": (
+        "TW185",
+        HVD_LOOP + "opt2 = hvd.DistributedOptimizer(opt)\nmodel.compile(optimizer=opt, loss='mse')\nmodel.fit(data)\n",
+        HVD_LOOP + TAPE + "model.compile(optimizer=opt, loss='mse')\n",
+        TENSORFLOW,
+    ),
+    # ultralytics/yolov5, segment/train.py: only where no launcher has started several processes.
+    "all GPUs without a launcher": (
+        "TW124",
+        ALONE + "model = torch.nn.DataParallel(model)\n" + LOOP,
+        ALONE
+        + "if dist.get_rank() == -1:\n    model = torch.nn.DataParallel(model)\nmodel = smart_DDP(model)\n"
+        + LOOP,
+        TWO,
+    ),
+    # NVIDIA/DeepLearningExamples, ELECTRA: a schedule that is made elsewhere.
+    "a schedule as the rate": (
+        "TW125",
+        HVD + "opt = hvd.DistributedOptimizer(tf.keras.optimizers.Adam(learning_rate=0.1))\n",
+        HVD + "opt = hvd.DistributedOptimizer(tf.keras.optimizers.Adam(learning_rate=learning_rate_fn))\n",
+        {**TENSORFLOW, "instance_count": 2},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(NEIGHBOURS))
+def test_the_mistake_is_reported_and_its_neighbour_is_not(name):
+    code, wrong, right, job = NEIGHBOURS[name]
+    assert code in codes(wrong, job)
+    assert code not in codes(right, job)
+
+
+def test_an_address_is_reported_once():
+    port = [f.message for f in findings(ADDRESS + DDP + LOOP, TWO) if f.code == "TW163"]
+    both = [
+        f.message
+        for f in findings('import os\nos.environ["MASTER_ADDR"] = "::1"\n' + ADDRESS, TWO)
+        if f.code == "TW163"
+    ]
+    assert port == ["os.environ[\"MASTER_PORT\"] = '12345'"]
+    assert both == ["os.environ[\"MASTER_ADDR\"] = '::1'"]
+
+
+def test_what_a_loop_repeats_is_one_finding():
+    more = LOOP + "    total += loss.item()\n    print(loss.item())\n    print(loss.item())\n"
+    told = [f for f in findings(DDP + more, TWO) if f.code in ("TW150", "TW151")]
+    assert [(f.code, f.message.partition("(and")[2]) for f in told] == [
+        ("TW150", " 2 more like it)"),
+        ("TW151", " 1 more like it)"),
+    ]
+
+
+def test_an_imported_file_is_not_started(tmp_path):
+    helper = 'import os\nif __name__ == "__main__":\n    os.environ["N"] = 4\n'
+    write(tmp_path, train="import helper\n", helper=helper)
+    assert preflight([str(tmp_path / "train.py")]).findings == ()
+    assert [f.code for f in preflight([str(tmp_path / "helper.py")]).findings] == ["TW160"]
+
+
+def test_a_tuner_passes_its_hyperparameters():
+    text = parser('"--epochs", type=int, default=1')
+    tuner = {"metric": "loss", "goal": "Minimize", "ranges": {"lr": {"min": 0.001, "max": 0.1}}}
+    assert "TW193" not in codes(text, TWO)
+    assert "TW193" in codes(text, {**TWO, "tuner": tuner})
+    choice = {**tuner, "ranges": {"lr": {"values": ["a", "b"]}}}
+    assert "TW198" in codes(parser('"--lr", type=float'), {**TWO, "tuner": choice})

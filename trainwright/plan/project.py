@@ -1,0 +1,80 @@
+"""The project file: ``[image]`` of ``trainwright.toml`` names the image that the commands of a folder are about."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from trainwright.core.data_files import MAX_TOML_BYTES, parse_toml, read_text
+from trainwright.core.records import Field, Record, parse_record
+from trainwright.plan.words import RequestWords
+from trainwright.site.site import PROJECT, SITE_FILE
+
+W = TypeVar("W", bound=RequestWords)
+
+
+class Project(Record):
+    """An image as a project asks for it. Paths are relative to the file's folder."""
+
+    framework: str
+    cuda: str | None = None
+    version: str | None = None
+    python: str | None = None
+    base: str | None = None
+    with_: tuple[str, ...] = Field(default=(), alias="with")
+    without: tuple[str, ...] = ()
+    set_: dict[str, str] = Field(default={}, alias="set")
+    requirements: str | None = None
+    code: str | None = None
+    entry_point: str | None = None
+    repository: str | None = Field(default=None, description="where push sends the image")
+
+    def words(self) -> dict[str, Any]:
+        """What the command line would say, under the names of the fields of :class:`RequestWords`."""
+        plain = ("framework", "cuda", "version", "python", "base", "requirements", "code", "entry_point")
+        said: dict[str, Any] = {name: getattr(self, name) for name in plain}
+        said |= {"with_": ",".join(self.with_) or None, "without": ",".join(self.without) or None}
+        return said | {"set_": tuple(f"{name}={version}" for name, version in self.set_.items())}
+
+
+def read_project(folder: Path) -> Project | None:
+    """The project of a folder; ``None`` if its ``trainwright.toml`` has no ``[image]``, or there is no such file.
+
+    Raises:
+        RequestError: the file cannot be read, or a key of ``[image]`` is unknown, missing or of the wrong type.
+    """
+    path = folder / SITE_FILE
+    if not path.is_file():
+        return None
+    data = parse_toml(read_text(path, limit=MAX_TOML_BYTES), str(path), remedy="Fix the file; it is TOML.")
+    return parse_record(Project, data[PROJECT], f"{SITE_FILE}: [{PROJECT}]") if PROJECT in data else None
+
+
+def with_project(words: W, project: Project | None) -> W:
+    """A command line, completed by the project's words; flags override them one by one.
+
+    A command line that names a framework is a request of its own: no word of the project is added to it.
+    """
+    if project is None or words.framework or words.short:
+        return words
+    given = {name for name in RequestWords.__struct_fields__ if getattr(words, name)}
+    return words.replace(**{name: value for name, value in project.words().items() if value and name not in given})
+
+
+def project_text(values: Mapping[str, str | list[str] | dict[str, str] | None]) -> str:
+    """The table ``[image]``: a line per key that has a value. Texts and lists are written as in JSON."""
+    lines = [f"[{PROJECT}]"]
+    for key, value in values.items():
+        if isinstance(value, dict) and value:
+            pairs = ", ".join(f"{_quoted(name)} = {_quoted(each)}" for name, each in value.items())
+            lines.append(f"{key} = {{{pairs}}}")
+        elif value:
+            lines.append(f"{key} = {_quoted(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(value: Any) -> str:
+    """A text or a list in JSON, which is TOML too, but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,73 @@
+"""Takes proofs that were made elsewhere, as by a CodeBuild batch, into the folder of proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.image_line import Line
+from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.owned import write_atomically
+from trainwright.proofs.places import roots
+from trainwright.proofs.proof import LineProof, dump, read
+
+
+def save(proof: LineProof, root: Path | None = None) -> Path:
+    """Write a proof to its place in a folder of proofs (default: where new ones go); returns the path."""
+    path = (root or roots()[-1]) / proof.path
+    write_atomically(path, dump(proof))
+    return path
+
+
+def take(given: Iterable[str], catalog: Catalog) -> list[tuple[LineProof, Line, bool]]:
+    """Read proofs and check them all, then write those that are newer than what is there.
+
+    Args:
+        given: files, or folders that hold some at any depth; other JSON files are not expected there.
+        catalog: has their lines.
+
+    Returns:
+        Each with its line and whether it was written.
+
+    Raises:
+        RequestError: a file is missing, is not a proof, was edited, or is of an unknown line; nothing was written.
+    """
+    lines = known_lines(catalog)
+    found = [(proof, _line_of(proof, path, lines)) for path in _files(given) for proof in [read(path)]]
+    taken = []
+    for proof, entry in sorted(found, key=lambda row: row[0].date):
+        there = roots()[-1] / proof.path
+        newer = not there.is_file() or read(there).date < proof.date
+        if newer:
+            save(proof)
+        taken.append((proof, entry, newer))
+    return taken
+
+
+def known_lines(catalog: Catalog) -> dict[tuple[str, str], Line]:
+    """The lines of a catalog by framework and name, as proofs name them."""
+    return {(entry.path.parent.parent.name, entry.name): entry for entry in catalog.lines}
+
+
+def _line_of(proof: LineProof, path: Path, lines: Mapping[tuple[str, str], Line]) -> Line:
+    if (entry := lines.get((proof.framework, proof.line))) is None:
+        hint = did_you_mean(f"{proof.framework}/{proof.line}", ("/".join(key) for key in lines))
+        raise RequestError(
+            f"{path}: a proof of {proof.framework}/{proof.line}, which is not an image line here. {hint}",
+            remedy="./invoke list shows the lines; --catalog DIR adds your own.",
+        )
+    return entry
+
+
+def _files(given: Iterable[str]) -> list[Path]:
+    found = []
+    for name in given:
+        path = Path(name)
+        if not path.is_dir():
+            found.append(path)
+        elif inside := sorted(path.rglob("*.json")):
+            found += inside
+        else:
+            raise RequestError(f"--import {name}: no proofs (*.json) in this folder", remedy="docs/proofs.md")
+    return found
