@@ -30,7 +30,7 @@ class PushFlags(PushOptions, SiteFlag, JsonFlag):
         default=(),
         alias="image",
         description="tag or id of an image built here (may be repeated: shared layers are sent once; "
-        "default: the one of trainwright.toml, or the newest)",
+        "default: the one of trainwright.toml)",
         values="built",
     )
     repository: str = Field(default="", description="name of the ECR repository, or its whole address")
@@ -60,7 +60,8 @@ def push(flags: PushFlags) -> None:
     project = read_project(Path.cwd())
     repository = flags.repository or (project.repository if project else None) or ""
     target = find_target(repository, flags.regions, flags.account, site.aws)
-    images = flags.images or tuple(filter(None, [image_in_hand()]))
+    # Never the newest: what leaves this machine has been named.
+    images = flags.images or ((image_in_hand(),) if project else ())
     emit(push_images(images, target, site, flags, say=say), push_text, as_json=flags.json_)
 
 

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.build_records import record_of
 from tests.support.in_process import call
+from trainwright.build.store import save
+from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
 from trainwright.plan.project import Project, project_text, read_project, with_project
-from trainwright.plan.request import read_request
+from trainwright.plan.request import make_request, read_request
+from trainwright.plan.resolve import resolve
 from trainwright.plan.words import RequestWords
 from trainwright.site.site import load_site
 
+PUSH = ("push", "--repository", "training", "--region", "us-west-2", "--account", "1" * 12)
 PROJECT = Project(framework="pytorch", cuda="cu124", version="2.6.0", with_=("metis",), set_={"nccl": "2.21.5"})
 
 
@@ -84,12 +89,21 @@ def test_init_writes_nothing_that_does_not_resolve(tmp_path: Path) -> None:
 
 def test_the_image_of_a_project_that_is_not_built_is_named_with_the_command(tmp_path: Path) -> None:
     call("init", "pytorch:cpu", cwd=tmp_path)
-    for verb in ("smoke", "rehearse"):
-        done = call(verb, cwd=tmp_path)
+    for verb in (["smoke"], ["rehearse"], PUSH):
+        done = call(*verb, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (
             2,
             "error: the image of trainwright.toml is not built\n./invoke build\n",
         )
+
+
+def test_what_leaves_the_machine_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
+    save(record_of(plan, f"sha256:{'1' * 64}"))
+    done = call(*PUSH, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --image is missing\n")
 
 
 def test_any_text_can_be_a_value() -> None:
