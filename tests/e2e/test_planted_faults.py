@@ -151,7 +151,6 @@ LAUNCHERS_FAIL = (
     | named(
         "sagemaker-toolkit",
         "a_stop_reaches_the_script",
-        "bytecode_is_in_the_image",
         "exit_code_of_train_is_the_container_s",
         "launchers_are_on_path",
         "the_folder_of_the_platform_is_there",
