@@ -174,11 +174,12 @@ def test_the_shared_stages_of_a_batch_are_those_of_its_images(source, aws, image
     builds: dict[str, Build] = {}
     really = job_runner(source, builds)
     shared: list[Job] = []
-    groups: dict[str, str] = {}  # CUDA of an image -> the group of its stages
+    groups: dict[str, str] = {}  # CUDA of an image of PyTorch -> the group of its stages
 
     def run(job: Job) -> bool:
         if "STAGES" not in job.variables:
-            groups[job.variables["CUDA"]] = job.variables["SHARED"]
+            if job.variables["FRAMEWORK"] == "pytorch" and "SHARED" in job.variables:
+                groups[job.variables["CUDA"]] = job.variables["SHARED"]
             return True
         shared.append(job)
         return really(job)
