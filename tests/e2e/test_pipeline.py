@@ -174,23 +174,26 @@ def test_the_shared_stages_of_a_batch_are_those_of_its_images(source, aws, image
     builds: dict[str, Build] = {}
     really = job_runner(source, builds)
     shared: list[Job] = []
-    groups: dict[str, str] = {}  # CUDA of an image of PyTorch -> the group of its stages
+    images: list[Job] = []
 
     def run(job: Job) -> bool:
         if "STAGES" not in job.variables:
-            if job.variables["FRAMEWORK"] == "pytorch" and "SHARED" in job.variables:
-                groups[job.variables["CUDA"]] = job.variables["SHARED"]
+            images.append(job)
             return True
         shared.append(job)
         return really(job)
 
     ended = run_batch(source, run, environment=environment(source, aws, image))
     assert ended["batch"] == "succeeded", [build.log[-2000:] for build in builds.values()]
-    assert groups["cpu"] == groups["cu126"]
-    (of_both,) = [job for job in shared if job.variables["SHARED"] == groups["cpu"]]
-    stages = of_both.variables["STAGES"]
-    program("build", "--framework", "pytorch", "--cuda", "cpu", "--stages", stages, "--progress", "none")
-    done = program("build", "--framework", "pytorch", "--cuda", "cu126", "--stages", stages, "--json")
+    group = shared[0].variables
+    words = ("FRAMEWORK", "CUDA", "VERSION")
+    first, other = [
+        [word for name in words for word in (f"--{name.lower()}", job.variables[name])]
+        for job in images
+        if job.variables.get("SHARED") == group["SHARED"]
+    ]
+    program("build", *first, "--stages", group["STAGES"], "--progress", "none")
+    done = program("build", *other, "--stages", group["STAGES"], "--json")
     assert done.code == 0, done.err[-2000:]
     # Of another plan's steps none is built anew but the one that holds them together.
     assert done.json["steps"] - done.json["cached_steps"] <= 1
