@@ -1,5 +1,7 @@
 #include "nccl.h"
 
+#include <dlfcn.h>
+
 #define API extern "C" __attribute__((visibility("default")))
 
 API ncclResult_t ncclGetVersion(int *version) {
@@ -9,6 +11,12 @@ API ncclResult_t ncclGetVersion(int *version) {
 
 API const char *ncclGetErrorString(ncclResult_t result) {
     return result == ncclSuccess ? "no error" : "unhandled error";
+}
+
+/* As initNetPlugin in NCCL v2.10.3-1, src/init.cc: the interface of src/include/nccl_net.h, asked for by its name. */
+API void *ncclTwinNetPlugin(void) {
+    void *library = dlopen("libnccl-net.so", RTLD_NOW | RTLD_LOCAL);
+    return library ? dlsym(library, "ncclNetPlugin_v4") : nullptr;
 }
 
 /* For which architectures the device code was compiled, as the build was told. */
