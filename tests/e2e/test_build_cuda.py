@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.support import image_tests
+from tests.support.plugin_release import site_with_release
 from tests.support.skips import short_of
-from tests.twin.pack import tar_gz, tree
-from tests.twin.standins import SHAPES
 from trainwright.engine.engine import connect
 
 pytestmark = pytest.mark.cuda
@@ -24,14 +23,7 @@ FREE_GB = 30
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A site file whose folder of archives has the stand-in; the lock of an archive without a checksum stays there."""
-    folder = tmp_path_factory.mktemp("site")
-    (folder / "archives").mkdir()
-    name = "aws-ofi-nccl-1.21.1"
-    shape = tree(SHAPES / "ofi-release", {"VERSION": "1.21.1"})
-    tar_gz(folder / "archives" / f"{name}.tar.gz", name, shape)
-    (folder / "site.toml").write_text('artifact_mirror = "archives"\nlocks = "locks"\n')
-    return folder / "site.toml"
+    return site_with_release(tmp_path_factory.mktemp("site"))
 
 
 @pytest.fixture(scope="module")

@@ -21,6 +21,7 @@ import pytest
 
 from tests.doubles.aws import EmulatedAws
 from tests.doubles.codebuild import Build, Job, job_runner, run_batch, run_build
+from tests.support.plugin_release import site_with_release
 from trainwright.push.repository import load_policy
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,7 +170,7 @@ def test_nothing_is_pushed_after_a_failed_smoke_test(source, image, aws, reposit
     assert aws.requests == []
 
 
-def test_the_shared_stages_of_a_batch_are_those_of_its_images(source, aws, image, program):
+def test_the_shared_stages_of_a_batch_are_those_of_its_images(source, aws, image, program, tmp_path):
     """The job before the others runs its file; what it would build is in the cache of an image's build, every step."""
     builds: dict[str, Build] = {}
     really = job_runner(source, builds)
@@ -192,8 +193,9 @@ def test_the_shared_stages_of_a_batch_are_those_of_its_images(source, aws, image
         for job in images
         if job.variables.get("SHARED") == group["SHARED"]
     ]
-    program("build", *first, "--stages", group["STAGES"], "--progress", "none")
-    done = program("build", *other, "--stages", group["STAGES"], "--json")
+    more = ("--stages", group["STAGES"], "--site", str(site_with_release(tmp_path)))
+    program("build", *first, *more, "--progress", "none")
+    done = program("build", *other, *more, "--json")
     assert done.code == 0, done.err[-2000:]
     # Of another plan's steps none is built anew but the one that holds them together.
     assert done.json["steps"] - done.json["cached_steps"] <= 1
