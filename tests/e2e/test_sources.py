@@ -9,6 +9,7 @@ import gzip
 import io
 import json
 import tarfile
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -220,7 +221,9 @@ def test_the_artifact_mirror_may_be_a_folder(bench, tmp_path, deep):
 
 def test_what_does_not_answer_stops_a_build_before_its_first_step(bench):
     bench.server.pages = {"/silent": bench.server.silent}
+    started = time.monotonic()
     failure = bench.refused(f"{bench.server.url}/silent", f"{bench.server.url}/missing", skip_check=False)
+    assert time.monotonic() - started < 8
     assert "no answer within 5 s" in failure.message
     assert "status 404" in failure.message
     assert "--skip-source-check" in failure.remedy
