@@ -134,12 +134,13 @@ LINES: dict[str, tuple[str, ...]] = {
 }
 
 
-@pytest.mark.parametrize("after", [1, 8])
+@pytest.mark.parametrize("after", [1, 12])
 @pytest.mark.parametrize("name", NAMES)
 def test_ctrl_c_ends_every_verb_with_130_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: int
 ) -> None:
     """As if SIGINT had arrived in the ``after``-th function that the verb calls."""
+    after = min(after, 8) if name == "completion" else after  # it calls no more
     work = tmp_path / "work"
     work.mkdir()
     files = {"train.py": "print()\n", "job.log": "Error\n", "job.yaml": JOB.replace("KEY", "processes_per_host: 8")}
