@@ -124,7 +124,7 @@ class Watch:
 
 
 class Choose:
-    """A plugin of pytest that runs certain tests, in this order; all if there are none."""
+    """A pytest plugin that runs the given tests in the given order, or all tests if none are given."""
 
     def __init__(self, tests: list[str]) -> None:
         self.tests = {test: number for number, test in enumerate(tests)}

@@ -145,16 +145,17 @@ def ask(sources: Sequence[Source], seconds: float) -> list[tuple[Source, dict[st
     for row in asked:
         threading.Thread(target=put, args=row, daemon=True).start()
     deadline = time.monotonic() + seconds
+    silent = f"{NO_ANSWER} within {seconds:g} s"
     while any(len(reasons[n]) < len(sources[n].places) for n in reasons):
         try:
             number, place, why = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             break
         if number in reasons and why:
-            reasons[number][place] = why
+            # A question has the same time limit: which of the two ends first is chance.
+            reasons[number][place] = silent if why == NO_ANSWER else why
         elif not why:
             reasons.pop(number, None)
-    silent = f"{NO_ANSWER} within {seconds:g} s"
     return [(sources[n], {p: why.get(p, silent) for p, _ in sources[n].places}) for n, why in reasons.items()]
 
 

@@ -59,7 +59,7 @@ def start(flags: ContainerFlags, command: Sequence[str]) -> None:
 
     Raises:
         Ended: with the command's exit status, if that is not 0.
-        Failure: there is no image, or no engine.
+        Failure: the image or the engine is missing.
     """
     import sys
 

@@ -1,4 +1,4 @@
-"""What a request may name, which line answers it where several could, and what it is told of the others."""
+"""What a request may name, which image line it selects when several fit, and the notices about the others."""
 
 from __future__ import annotations
 

@@ -123,6 +123,12 @@ def test_a_silent_server_costs_no_more_than_the_limit(server):
     assert len(failure.details["urls"]) == 6
 
 
+def test_a_question_that_ends_before_the_limit_says_the_same():
+    """As a request whose own time limit, which is as long, ends first."""
+    source = reachability.Source("archive", "a.tar.gz", "metis", (("http://a.example", lambda: "no answer"),))
+    assert reachability.ask([source], 60) == [(source, {"http://a.example": "no answer within 60 s"})]
+
+
 def test_a_silent_server_holds_up_nothing_where_a_mirror_answers(server):
     server.pages = {"/silent": server.silent, "/good": GOOD}
     started = time.monotonic()
