@@ -6,7 +6,8 @@ import argparse
 import re
 import time
 
-from trainwright.sagemaker.diagnosis import Log, diagnose_logs, load_causes
+from trainwright.sagemaker.causes import load_causes
+from trainwright.sagemaker.diagnosis import Log, diagnose_logs
 
 END = "[1,mpirank:3,algo-1]<stderr>:RuntimeError: CUDA out of memory."
 

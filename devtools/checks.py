@@ -8,16 +8,18 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from trainwright.cli.program import say
 from trainwright.core.errors import EngineError, Failure
 from trainwright.core.paths import locked
+from trainwright.engine.engine import Engine, connect
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping jobs more than they compute
+ROOM = 45_000_000_000  # bytes; more than the fullest disk of a whole run, less the disk before it
 CODE = ["trainwright", "devtools", "tests", "templates", "bench", "tasks.py"]
 
 
@@ -35,10 +37,12 @@ def run_tests(*, fast: bool, select: str | None) -> None:
         select: a pytest ``-k`` expression; lint and types are then left out.
 
     Raises:
-        ChecksFailed: something failed, or (where ``CI`` or ``TRAINWRIGHT_REQUIRE_ENGINE`` is set) no engine is to be
-            had.
+        ChecksFailed: something failed.
+        EngineError: ``CI`` or ``TRAINWRIGHT_REQUIRE_ENGINE`` is set, and no engine or browser can be set up.
     """
     add_packages()
+    from trainwright.engine.setup import ensure_tool
+
     python = [sys.executable, "-m"]
     pytest = [*python, "pytest", *(["-k", select] if select else [])]
     if not select:
@@ -53,33 +57,76 @@ def run_tests(*, fast: bool, select: str | None) -> None:
     empty = (5,) if select else ()
     # A module's fixtures are shared by its tests, so engine tests of a module stay together (see tests/conftest.py).
     side_by_side = [] if select else ["-n", "auto", "--dist", "worksteal"]
-    marks = "not engine and not slow and not hypothesis" if fast else "not engine"
+    marks = "not engine and not browser" + (" and not slow and not hypothesis" if fast else "")
     _step("unit tests", [*pytest, *side_by_side, "-m", marks], empty)
     if not fast and not select:
         _planted_faults()
     if fast:
-        say("left out (--fast): hadolint, planted faults, slow and generated tests, tests that build and run images")
+        say(
+            "left out (--fast): hadolint, planted faults, slow and generated tests, pages in a browser, "
+            "tests that build and run images"
+        )
         return
-    try:
-        from trainwright.engine.engine import connect
-
-        connect(say=say)
-    except EngineError as lacking:
-        if os.environ.get("CI") or os.environ.get("TRAINWRIGHT_REQUIRE_ENGINE"):
-            raise
-        say(f"NOT RUN: the tests that build and run images: {lacking.message}")
+    if _has("the report pages in a browser", lambda: ensure_tool("chromium", say)):
+        _step("pages in a browser", [*pytest, "-m", "browser"], empty)
+    if not _has("the tests that build and run images", lambda: make_room(connect(say=say))):
         return
     side_by_side = [] if select else ["-n", str(ENGINE_JOBS), "--dist", "loadfile", "--no-loadscope-reorder"]
     _step("real builds", [*pytest, *side_by_side, "-m", "engine", "--durations=10"], empty)
 
 
+def _has(tests: str, needed: Callable[[], object]) -> bool:
+    """Whether this machine has what some tests need, or takes it; where every test is required, it must."""
+    try:
+        needed()
+    except EngineError as lacking:
+        if os.environ.get("CI") or os.environ.get("TRAINWRIGHT_REQUIRE_ENGINE"):
+            raise
+        say(f"NOT RUN: {tests}: {lacking.message}")
+        return False
+    return True
+
+
+def make_room(engine: Engine) -> None:
+    """See that the engine's disk has room for the images of the tests.
+
+    A machine that is made for a run (``TRAINWRIGHT_TEST_PRUNE``, set by ``.ci/run``) may still have what an earlier run
+    left in its engine; that is deleted there, and nowhere else.
+
+    Args:
+        engine: the engine that builds the images.
+
+    Raises:
+        EngineError: the disk has too little room.
+    """
+    if (free := _free(engine)) < ROOM and os.environ.get("TRAINWRIGHT_TEST_PRUNE"):
+        say(f"{free / 1e9:.0f} GB are free: deleting the images and the cache that no container of this engine uses")
+        subprocess.run(  # noqa: S603 - argv is ours
+            [engine.client.path, "system", "prune", "--all", "--force", "--volumes"],
+            env={**os.environ, **engine.cli_env},
+            stdout=subprocess.DEVNULL,
+            check=False,
+        )
+        free = _free(engine)
+    if free < ROOM:
+        raise EngineError(
+            f"the tests that build and run images need {ROOM / 1e9:.0f} GB; {engine.data_root} has {free / 1e9:.0f} GB",
+            remedy=f"Free the disk, for example: {engine.client.path} system prune --all",
+        )
+
+
+def _free(engine: Engine) -> int:
+    """Bytes that the engine's disk has free; no limit where it is on another machine."""
+    return shutil.disk_usage(engine.data_root).free if engine.local else sys.maxsize
+
+
 def _planted_faults() -> None:
     """A few faults that are the same in every run: whether the unit tests see them."""
-    from devtools.mutants import SAMPLE, SAMPLE_FLOOR, SEED, run_mutants
+    from devtools.mutants import SAMPLE, SAMPLE_FLOOR, SAMPLED, SEED, run_mutants
 
     started = time.monotonic()
     say("planted faults")
-    run_mutants("all", seed=SEED, sample=SAMPLE, floor=SAMPLE_FLOOR, say=say)
+    run_mutants(",".join(SAMPLED), seed=SEED, sample=SAMPLE, floor=SAMPLE_FLOOR, say=say)
     say(f"planted faults: ok, {time.monotonic() - started:.0f} s")
 
 

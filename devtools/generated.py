@@ -4,55 +4,73 @@ from __future__ import annotations
 
 import difflib
 import json
+import os
 import re
 from pathlib import Path
 from typing import Any
 
 from devtools.architecture import PAGE, architecture_page
 from devtools.infra import infra_template
+from devtools.pictures import pictures
 from devtools.proofs_table import with_proofs
 from devtools.rule_examples import rule_examples
 from devtools.schemas import schema_of
 from devtools.transcripts import with_transcripts
 from devtools.variants import expectations, shipped_dockerfiles
 from trainwright.build.store import BuildRecord, BuiltDocument
-from trainwright.catalog.listing import ListDocument
+from trainwright.catalog.component import Component
+from trainwright.catalog.image_line import LineFile
+from trainwright.catalog.incompatibilities import RuleBook
+from trainwright.catalog.listing import ComponentsDocument, ListDocument
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import FindingsDocument, rules_markdown
 from trainwright.core.findings_baseline import Baseline
 from trainwright.core.owned import write_atomically
-from trainwright.core.paths import images_dir
+from trainwright.core.paths import images_dir, templates_dir
 from trainwright.core.records import Record
 from trainwright.doctor.doctor import DoctorDocument
 from trainwright.estimator.check import RULES as JOB_RULES
 from trainwright.estimator.estimate import EstimatorDocument
+from trainwright.fleet.summary import FleetDocument
 from trainwright.lock.documents import LockDocument, MirrorDocument
 from trainwright.pipeline.pipeline import PipelineDocument, default_files
 from trainwright.plan.explain import ExplainDocument
-from trainwright.plan.plan import PlanDocument
 from trainwright.plan.plan_lock import PlanLock
+from trainwright.plan.project import ProjectFile
+from trainwright.plan.totals import PlanDocument
 from trainwright.preflight.explain import EXAMPLES, RuleDocument, rule_section
 from trainwright.preflight.preflight import RULES
 from trainwright.proofs.proof import LineProof
 from trainwright.prove.smoke import SmokeDocument
-from trainwright.push.documents import PushDocument
+from trainwright.push.documents import PromoteDocument, PushDocument
+from trainwright.push.gc import GcDocument
+from trainwright.push.tagging import TagsDocument
 from trainwright.rehearse.documents import RehearsalDocument
-from trainwright.sagemaker.diagnosis import DiagnosisDocument, load_causes
+from trainwright.report.documents import CatalogDocument, Comparison, ReportDocument
+from trainwright.sagemaker.causes import load_causes
+from trainwright.sagemaker.diagnosis import DiagnosisDocument
 from trainwright.sagemaker.job import Job
 from trainwright.sources.survey import SourcesDocument
-from trainwright.verbs.documents import BuildDocument, ConflictDocument, FailureDocument, StagesDocument
+from trainwright.verbs.documents import (
+    BuildDocument,
+    ConflictDocument,
+    FailureDocument,
+    RenderDocument,
+    StagesDocument,
+)
 from trainwright.verbs.prove import ProveDocument
 
-# Name of a schema -> the record that the verb prints; of `plan-lock`, `baseline` and `job`, the file that is read.
+# Name of a schema -> the record that the verb prints; of the last ones, the file that is read.
 DOCUMENTS: dict[str, type[Record]] = {
     "plan": PlanDocument,
-    "plan-lock": PlanLock,
     "locked": LockDocument,
     "mirror": MirrorDocument,
     "record": BuildRecord,
     "failure": FailureDocument,
     "conflict": ConflictDocument,
     "list": ListDocument,
+    "components": ComponentsDocument,
+    "render": RenderDocument,
     "sources": SourcesDocument,
     "prove": ProveDocument,
     "proof": LineProof,
@@ -60,20 +78,35 @@ DOCUMENTS: dict[str, type[Record]] = {
     "explain": ExplainDocument,
     "build": BuildDocument,
     "stages": StagesDocument,
+    "fleet": FleetDocument,
     "pipeline": PipelineDocument,
     "smoke": SmokeDocument,
     "push": PushDocument,
+    "tags": TagsDocument,
+    "promote": PromoteDocument,
+    "gc": GcDocument,
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,
     "findings": FindingsDocument,
-    "baseline": Baseline,
     "rule": RuleDocument,
     "estimator": EstimatorDocument,
     "diagnosis": DiagnosisDocument,
+    "report": ReportDocument,
+    "catalog": CatalogDocument,
+    "diff": Comparison,
+    "plan-lock": PlanLock,
+    "baseline": Baseline,
     "job": Job,
+    "line": LineFile,
+    "component": Component,
+    "rules": RuleBook,
+    "trainwright.toml": ProjectFile,
 }
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 120
+SCHEMAS = ROOT / "trainwright" / "schemas"
+# https://github.com/redhat-developer/yaml-language-server, "Using inlined schema".
+MODELINE = "# yaml-language-server: $schema="
 VARIANTS = ROOT / "tests" / "unit" / "plan" / "variants"
 
 
@@ -84,17 +117,37 @@ def expected_files() -> dict[Path, str]:
     variants = [each for _, _, of_line in made for each in of_line]
     files |= {VARIANTS / name: text for name, text in expectations(variants).items()}
     for name, model in DOCUMENTS.items():
-        schema = _compact(schema_of(model))
-        files[ROOT / "trainwright" / "schemas" / f"{name}.schema.json"] = schema + "\n"
+        schema = {"$id": f"urn:trainwright:schema:{name}"} | schema_of(model)
+        files[SCHEMAS / f"{name}.schema.json"] = _compact(schema) + "\n"
+    files |= {path: with_modeline(path, name) for name, paths in written_files().items() for path in paths}
     examples = rule_examples()
     files[EXAMPLES] = json.dumps(examples, indent=0, ensure_ascii=False) + "\n"
     files[ROOT / "docs" / "rules.md"] = _rules_page(examples)
     files[ROOT / "docs" / "findings.md"] = _findings_page()
     files[ROOT / "README.md"] = with_proofs(with_transcripts((ROOT / "README.md").read_text()), everything)
+    files |= pictures()
     files[PAGE] = architecture_page(PAGE.read_text())
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
     files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files
+
+
+def written_files() -> dict[str, list[Path]]:
+    """The shipped files that people write in YAML, by the name of their schema."""
+    return {
+        "line": [*images_dir().glob("*/*/line.yaml")],
+        "component": [*templates_dir().glob("components/*/component.yaml")],
+        "rules": [templates_dir() / "rules.yaml"],
+        "job": [*(ROOT / "examples").glob("*/job.yaml")],
+    }
+
+
+def with_modeline(path: Path, name: str) -> str:
+    """The text of a file that people write, with the line on top that names its schema to editors."""
+    text = path.read_text()
+    place = Path(os.path.relpath(SCHEMAS, path.parent), f"{name}.schema.json")
+    rest = text.partition("\n")[2] if text.startswith(MODELINE) else text
+    return f"{MODELINE}{place}\n{rest}"
 
 
 def _compact(value: Any, depth: int = 0) -> str:

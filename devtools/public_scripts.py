@@ -24,6 +24,8 @@ P4D = "ml.p4d.24xlarge"
 # The job that fits a script; the list names one for each.
 JOBS: dict[str, dict[str, Any]] = {
     "process": {"instance_type": "ml.g5.2xlarge"},
+    "process-8": {"instance_type": P4D},
+    "hosts": {"instance_type": "ml.c5.4xlarge", "instance_count": 2},
     "torchrun": {
         "instance_type": P4D,
         "instance_count": 2,
@@ -53,6 +55,12 @@ JOBS: dict[str, dict[str, Any]] = {
         "instance_count": 2,
         "plan": {"framework": "tensorflow"},
         "distribution": {"mpi": {"enabled": True, "processes_per_host": 8}},
+    },
+    "tensorflow-smddp": {
+        "instance_type": P4D,
+        "instance_count": 2,
+        "plan": {"framework": "tensorflow"},
+        "distribution": {"smdistributed": {"dataparallel": {"enabled": True}}},
     },
     "mwms": {
         "instance_type": P4D,

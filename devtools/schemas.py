@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from inspect import cleandoc
 from pathlib import Path
@@ -19,14 +20,29 @@ def schema_of(kind: type[Record]) -> dict[str, Any]:
     parts: dict[str, Any] = {}
     _schema(kind, parts)
     for each in _records(inspect.type_info(kind), set()):
-        for name, text in each.descriptions.items():
-            if text:
-                key = each.__struct_encode_fields__[each.__struct_fields__.index(name)]
-                parts[each.__name__]["properties"][key]["description"] = text
+        part = parts[each.__name__]
+        about, texts = _described(each)
+        part |= {"description": about} if about else {}
+        for name, text in (texts | {key: text for key, text in each.descriptions.items() if text}).items():
+            key = each.__struct_encode_fields__[each.__struct_fields__.index(name)]
+            part["properties"][key]["description"] = text
+        del part["title"]  # the key of its $defs
+        if not part["required"]:
+            del part["required"]
     # JSON's $ is the end of a text alone.
     parts = json.loads(json.dumps(parts).replace(r"\\Z", "$"))
     whole: dict[str, Any] = parts.pop(kind.__name__)
     return whole | {"$defs": parts} if parts else whole
+
+
+def _described(kind: type[Record]) -> tuple[str, dict[str, str]]:
+    """What a record is, and its fields by name: its docstring without, and in, the section ``Attributes``."""
+    texts: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        about, _, section = cleandoc(each.__dict__.get("__doc__") or "").partition("\n\nAttributes:\n")
+        for name, text in re.findall(r"^    (\w+): (.+(?:\n     .+)*)", section, re.MULTILINE):
+            texts[name] = " ".join(text.split())
+    return about, {name: text for name, text in texts.items() if name in kind.__struct_fields__}
 
 
 def _schema(kind: Any, parts: dict[str, Any]) -> dict[str, Any]:

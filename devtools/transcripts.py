@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import textwrap
 
 from trainwright.core.paths import data_root
@@ -18,9 +19,10 @@ def with_transcripts(page: str) -> str:
     """A page with the answers of today below each ``$ ./invoke plan ...`` and ``$ ./invoke list ...``."""
 
     def answered(shown: re.Match[str]) -> str:
-        argv = [sys.executable, "tasks.py", *shown[1].split()]
-        plain = {**os.environ, "COLUMNS": "120"}
-        done = subprocess.run(argv, cwd=data_root(), env=plain, capture_output=True, text=True, check=False)  # noqa: S603
+        argv = [sys.executable, str(data_root() / "tasks.py"), *shown[1].split()]
+        with tempfile.TemporaryDirectory() as empty:  # what was built in the checkout is no part of the page
+            plain = {**os.environ, "COLUMNS": "120", "TRAINWRIGHT_STATE": f"{empty}/state"}
+            done = subprocess.run(argv, cwd=empty, env=plain, capture_output=True, text=True, check=False)  # noqa: S603
         answer = textwrap.indent("\n".join(map(str.rstrip, done.stdout.rstrip().splitlines())), "    ")
         space = shown[2][len(shown[2].rstrip()) :]
         return f"    $ ./invoke {shown[1]}\n{answer}{space}"

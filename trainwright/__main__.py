@@ -20,9 +20,12 @@ def _verbs() -> Collection:
     return namespace
 
 
-def run(words: Sequence[str]) -> int:
-    """The program of an installed package: :func:`trainwright.cli.program.run` with the verbs that it has."""
-    return program.run(words, SHELF, _verbs, checkout=False)
+def run(words: Sequence[str], *, checkout: bool = False) -> int:
+    """The program of an installed package: :func:`trainwright.cli.program.run` with the verbs that it has.
+
+    ``checkout``: it was called by one that was called as ``./invoke``, so messages say that name.
+    """
+    return program.run(words, SHELF, _verbs, checkout=checkout)
 
 
 def main() -> None:

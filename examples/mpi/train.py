@@ -17,7 +17,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--epochs", type=int, default=50)
     parser.add_argument("--lr", type=float, default=0.3)
-    args = parser.parse_args()
+    args, _ = parser.parse_known_args()  # SDK 2 gives a script in a TensorFlow image its own --model_dir
 
     world = MPI.COMM_WORLD
     rank, size = world.Get_rank(), world.Get_size()

@@ -10,6 +10,7 @@ document. A probe of a component that fails yields ``{"error": "..."}`` for that
 # The first PyTorch images have Python 3.6, which reads neither list[str] nor "X | None" nor capture_output.
 # ruff: noqa: UP006, UP021, UP022, UP035, UP045
 
+import csv
 import glob
 import json
 import os
@@ -26,6 +27,7 @@ SCHEMA = "trainwright/probe/1"
 PROBE_SECONDS = 120
 ERROR_CHARACTERS = 600
 LARGEST = 15
+LICENCE_CHARACTERS = 200
 LIBRARIES = (
     *("libcudart", "libcublas", "libcublasLt", "libcufft", "libcusparse", "libcusolver", "libnvrtc", "libcudnn"),
     *("libnccl", "libnccl-net", "libmpi", "libfabric", "libefa", "libibverbs", "libmetis", "librmm"),
@@ -81,25 +83,59 @@ def release() -> Dict[str, str]:
     return {key: value.strip().strip('"') for key, _, value in pairs}
 
 
-def distributions() -> Dict[str, str]:
-    """The Python distributions of this interpreter: normalised name (PEP 503) to version."""
+def metadata() -> Dict[str, Tuple[str, str, str]]:
+    """The Python distributions of this interpreter: normalised name (PEP 503) to version, folder, head of metadata."""
     found = {}
     # As importlib.metadata does, which came with Python 3.8: the first on the path is the one that is imported.
     for folder in reversed(sys.path):
         named = glob.glob(os.path.join(folder or ".", "*.dist-info", "METADATA"))
         named += glob.glob(os.path.join(folder or ".", "*.egg-info", "PKG-INFO"))
         for path in sorted(named):
-            fields = dict(re.findall(r"^(Name|Version): *(\S+)", read(path).partition("\n\n")[0], re.MULTILINE))
+            head = read(path).partition("\n\n")[0]
+            fields = dict(re.findall(r"^(Name|Version): *(\S+)", head, re.MULTILINE))
             if len(fields) == 2:
-                found[re.sub(r"[-_.]+", "-", fields["Name"]).lower()] = fields["Version"]
+                name = re.sub(r"[-_.]+", "-", fields["Name"]).lower()
+                found[name] = (fields["Version"], os.path.dirname(path), head)
     return dict(sorted(found.items()))
 
 
-def debian_packages() -> Dict[str, str]:
-    """The installed Debian packages: name to version."""
-    code, out, _ = command(["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev}\n"])
+def recorded_bytes(folder: str) -> int:
+    """Bytes of the files of a distribution that are there: RECORD names them, but some may have been left out."""
+    site, total = os.path.dirname(folder), 0
+    for row in csv.reader(read(os.path.join(folder, "RECORD")).splitlines()):
+        try:
+            total += os.lstat(os.path.join(site, row[0])).st_size if row else 0
+        except OSError:
+            continue
+    return total
+
+
+def licence(head: str) -> str:
+    """The licence of a distribution, from the head of its metadata: an SPDX expression, else a classifier or a name."""
+    for pattern in (
+        r"^License-Expression: *(\S.*)$",
+        r"^Classifier: License :: (?:.* :: )?(\S.*)$",
+        r"^License: *(\S.*)$",
+    ):
+        named = re.findall(pattern, head, re.MULTILINE)
+        if named:
+            return " OR ".join(sorted(set(named)))[:LICENCE_CHARACTERS]
+    return ""
+
+
+def debian_licence(package: str) -> str:
+    """The licences that a Debian package names in its copyright file, where that is machine-readable (DEP 5)."""
+    text = read("/usr/share/doc/" + package + "/copyright")
+    named = re.findall(r"^License: *(\S+)", text, re.MULTILINE) if "copyright-format" in text[:400] else []
+    return ", ".join(sorted(set(named)))[:LICENCE_CHARACTERS]
+
+
+def debian_packages() -> Dict[str, Tuple[str, int]]:
+    """The installed Debian packages: name to version and bytes (dpkg counts in KiB)."""
+    code, out, _ = command(["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev} ${Installed-Size}\n"])
     rows = (line.split() for line in out.splitlines()) if code == 0 else iter([])
-    return {row[0]: row[1] for row in rows if len(row) == 3 and row[2].startswith("ii")}
+    installed = (row for row in rows if len(row) >= 3 and row[2].startswith("ii"))
+    return {row[0]: (row[1], int(row[3]) * 1024 if row[3:] and row[3].isdigit() else 0) for row in installed}
 
 
 def loader_directories(conf: str = "/etc/ld.so.conf") -> List[str]:
@@ -302,6 +338,7 @@ def survey(request: Dict[str, Any]) -> Dict[str, Any]:
     sizes, files, drivers, traces = walk(mounts)
     folders = loader_directories()
     found = libraries(folders)
+    python, debian = metadata(), debian_packages()
     return {
         "schema": SCHEMA,
         "interpreter": {
@@ -314,9 +351,13 @@ def survey(request: Dict[str, Any]) -> Dict[str, Any]:
         "environment": dict(os.environ),
         "user": {"uid": os.getuid(), "name": _user_name(), "home": os.path.expanduser("~")},
         "loader_path": folders,
-        "distributions": distributions(),
+        "distributions": {name: version for name, (version, _, _) in python.items()},
+        "distribution_bytes": {name: recorded_bytes(folder) for name, (_, folder, _) in python.items()},
+        "distribution_licences": {name: licence(head) for name, (_, _, head) in python.items()},
         "unmet": unmet(),
-        "packages": debian_packages(),
+        "packages": {name: version for name, (version, _) in debian.items()},
+        "package_bytes": {name: size for name, (_, size) in debian.items()},
+        "package_licences": {name: debian_licence(name) for name in debian},
         "libraries": found,
         "duplicates": duplicates(found),
         "driver_libraries": drivers,

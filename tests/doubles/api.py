@@ -18,6 +18,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 from tests.doubles.faults import Faults
 from tests.doubles.images import Images, Refused, digest_of
+from tests.doubles.jobs import Jobs
 from tests.doubles.names import Registry
 from tests.doubles.tokens import Tokens
 
@@ -38,6 +39,9 @@ class Api:
         self.images = images
         self.tokens = tokens
         self.faults = faults
+        self.jobs = Jobs()
+        # Called before each call, with its name: what somebody else does just then.
+        self.meanwhile: Callable[[str], None] = lambda _: None
         self.token_seconds: Callable[[], float] = lambda: 0.0
         self._moto = DomainDispatcherApplication(create_backend_app)
 
@@ -50,21 +54,54 @@ class Api:
             operation = parse_qs(body.decode()).get("Action", [""])[0]
         if operation:
             self.faults.calls.append(operation)
+        self.meanwhile(operation)
         if refusal := self.faults.of_api(operation):
             return _refuse(start, *refusal, xml=not service)
-        asked = json.loads(body or b"{}") if service == ECR else {}
+        asked = json.loads(body or b"{}") if service in (ECR, "SageMaker") else {}
         account = asked.get("registryId") or self.account
         region = found[1] if (found := SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))) else "us-east-1"
         try:
-            if service == ECR and operation == "GetAuthorizationToken":
-                return _json(start, self._authorization(asked, region))
-            if service == ECR and operation == "PutImage":
-                return _json(start, self._put_image(asked, Registry(account, region)))
+            document = self._answer(service, operation, asked, Registry(account, region))
+            if document is not None:
+                return _json(start, document)
         except Refused as refused:
             return _refuse(start, refused.code, refused.message, 400, xml=False)
         environ["HTTP_X_MOTO_ACCOUNT_ID"] = account
         answer: Iterable[bytes] = self._moto.get_application(environ)(environ, start)
         return answer
+
+    def _answer(self, service: str, operation: str, asked: dict[str, Any], registry: Registry) -> dict[str, Any] | None:
+        """The answer of an operation that is done here; ``None`` for moto's."""
+        if service == "SageMaker":
+            jobs = {"ListTrainingJobs": self.jobs.listed, "DescribeTrainingJob": self.jobs.described}
+            return jobs[operation](registry.region, asked) if operation in jobs else None
+        if service != ECR:
+            return None
+        if operation == "GetAuthorizationToken":
+            return self._authorization(asked, registry.region)
+        if operation == "PutImage":
+            return self._put_image(asked, registry)
+        if operation == "ListImageReferrers":
+            return self._referrers(asked, registry)
+        if operation in ("DescribeImages", "BatchDeleteImage", "BatchGetImage"):
+            repository = self.images.repository(registry.account, registry.region, asked["repositoryName"])
+            if operation == "BatchDeleteImage":
+                return self.images.delete(repository, asked["imageIds"])
+            if operation == "BatchGetImage":
+                self.images.pull(repository, asked["imageIds"])
+            elif "imageIds" not in asked:
+                return self._described(asked, repository)
+        return None
+
+    def _described(self, asked: dict[str, Any], repository: Any) -> dict[str, Any]:
+        """A page of all images; moto has one page, and neither subjects nor pulls."""
+        statuses = {"ANY": ("ACTIVE", "ARCHIVED", "ACTIVATING")}
+        status = asked.get("filter", {}).get("imageStatus", "ACTIVE")
+        found = self.images.described(repository)
+        found = [one for one in found if one["imageStatus"] in statuses.get(status, (status,))]
+        begin, count = int(asked.get("nextToken") or 0), asked.get("maxResults", 100)
+        more = {"nextToken": str(begin + count)} if begin + count < len(found) else {}
+        return {"imageDetails": found[begin : begin + count], **more}
 
     def _authorization(self, asked: dict[str, Any], region: str) -> dict[str, Any]:
         entries = []
@@ -85,6 +122,16 @@ class Api:
         record = {"registryId": registry.account, "repositoryName": repository.name, "imageId": named}
         kind = image.image_manifest_media_type
         return {"image": {**record, "imageManifest": manifest, "imageManifestMediaType": kind}}
+
+    def _referrers(self, asked: dict[str, Any], registry: Registry) -> dict[str, Any]:
+        """A page of the documents attached to a manifest; moto does not have this operation."""
+        repository = self.images.repository(registry.account, registry.region, asked["repositoryName"])
+        found = self.images.referrers(repository, asked["subjectId"]["imageDigest"])
+        if kinds := asked.get("filter", {}).get("artifactTypes"):
+            found = [one for one in found if one["artifactType"] in kinds]
+        begin, count = int(asked.get("nextToken") or 0), asked.get("maxResults", 50)
+        more = {"nextToken": str(begin + count)} if begin + count < len(found) else {}
+        return {"referrers": found[begin : begin + count], **more}
 
 
 def _json(start: StartResponse, document: dict[str, Any]) -> list[bytes]:

@@ -21,6 +21,7 @@ from tests.doubles.certificates import make_certificates
 from tests.doubles.ecr_front import Backing, ecr_front
 from tests.doubles.faults import Asked, Faults, Wrong
 from tests.doubles.images import Images
+from tests.doubles.jobs import Jobs
 from tests.doubles.machine import HOSTS, WAIT_SECONDS, claimed, known_to_this_machine, scratch_folder
 from tests.doubles.names import Registry
 from tests.doubles.registry import registry
@@ -49,6 +50,7 @@ class EmulatedAws:
     authority: Path
     faults: Faults
     tokens: Tokens
+    jobs: Jobs
     token_seconds: float = HALF_A_DAY
 
     def host(self, region: str | None = None, account: str | None = None) -> str:
@@ -167,7 +169,13 @@ def emulated_aws(
         stack.enter_context(known_to_this_machine(address, hosts, certificates.authority, folder))
         api = Api(account, images, tokens, faults)
         aws = EmulatedAws(
-            account, tuple(regions), stack.enter_context(served(api)), certificates.authority, faults, tokens
+            account,
+            tuple(regions),
+            stack.enter_context(served(api)),
+            certificates.authority,
+            faults,
+            tokens,
+            api.jobs,
         )
         api.token_seconds = lambda: aws.token_seconds
         stack.callback(faults.disarm)

@@ -234,13 +234,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _referrers(self, repository: Any, digest: str) -> None:
         """The index of the images whose ``subject`` is ``digest`` (OCI distribution specification 1.1)."""
-        found = []
-        for image in repository.images:
-            manifest = json.loads(image.image_manifest)
-            if manifest.get("subject", {}).get("digest") == digest:
-                kind = manifest.get("artifactType") or manifest.get("config", {}).get("mediaType")
-                entry = {"mediaType": image.image_manifest_media_type, "digest": image.image_digest}
-                found.append({**entry, "size": len(image.image_manifest.encode()), "artifactType": kind})
+        found = self.backing.images.referrers(repository, digest)
         index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": found}
         self._send(200, {"Content-Type": str(index["mediaType"])}, json.dumps(index).encode())
 

@@ -11,6 +11,7 @@ import json
 import re
 import threading
 from hashlib import sha256
+from time import time
 from typing import Any
 
 from moto.ecr.models import Image, ecr_backends
@@ -50,6 +51,86 @@ class Images:
             if image.image_digest == reference if by_digest else reference in image.image_tags:
                 return image
         return None
+
+    def referrers(self, repository: Any, digest: str) -> list[dict[str, Any]]:
+        """What is attached to ``digest``, as the registry and the API describe it."""
+        found = []
+        for image in list(repository.images):
+            manifest = json.loads(image.image_manifest)
+            if (manifest.get("subject") or {}).get("digest") == digest:
+                kind = manifest.get("artifactType") or manifest.get("config", {}).get("mediaType")
+                entry = {"mediaType": image.image_manifest_media_type, "digest": image.image_digest}
+                entry |= {"size": len(image.image_manifest.encode()), "artifactType": kind}
+                found.append(entry | {"annotations": manifest.get("annotations") or {}})
+        return found
+
+    def described(self, repository: Any) -> list[dict[str, Any]]:
+        """Every image as DescribeImages describes it (botocore's service model, ImageDetail)."""
+        found = []
+        for image in list(repository.images):
+            manifest = json.loads(image.image_manifest)
+            known = {
+                "imageTags": list(image.image_tags),
+                "lastRecordedPullTime": getattr(image, "pulled", None),
+                "subjectManifestDigest": (manifest.get("subject") or {}).get("digest"),
+            }
+            found.append(
+                {
+                    "imageDigest": image.image_digest,
+                    "imagePushedAt": image.image_pushed_at,
+                    "imageSizeInBytes": sum(layer.get("size", 0) for layer in manifest.get("layers", ())),
+                    "imageManifestMediaType": image.image_manifest_media_type,
+                    "imageStatus": getattr(image, "status", "ACTIVE"),
+                    **{name: value for name, value in known.items() if value},
+                }
+            )
+        return found
+
+    def pull(self, repository: Any, ids: list[dict[str, str]]) -> None:
+        """Note a pull. BatchGetImage counts as one (aws/containers-roadmap#2390)."""
+        for one in ids:
+            if image := self.find(repository, one.get("imageDigest") or one.get("imageTag", "")):
+                image.pulled = time()
+
+    def delete(self, repository: Any, ids: list[dict[str, str]]) -> dict[str, Any]:
+        """Remove tags and images as BatchDeleteImage does.
+
+        The service model: a tag is removed, and takes the image with it if it is the last one; a digest takes the image
+        with all its tags; there are at most 100; and the code ImageReferencedByManifestList. What an index names is not
+        deleted with its last tag either (aws/containers-roadmap#1567). moto deletes what an index names, and any
+        number.
+
+        Raises:
+            Refused: there are more than 100.
+        """
+        if len(ids) > 100:
+            raise Refused("InvalidParameterException", "Invalid parameter at 'imageIds': at most 100 are allowed")
+        answer: dict[str, Any] = {"imageIds": [], "failures": []}
+        with self.lock:
+            for one in ids:
+                tag = one.get("imageTag")
+                image = self.find(repository, tag or one["imageDigest"])
+                if image is None:
+                    failed = {"failureCode": "ImageNotFound", "failureReason": "Requested image not found"}
+                    answer["failures"].append({"imageId": one, **failed})
+                    continue
+                last = tag is None or image.image_tags == [tag]
+                if last and self.in_an_index(repository, image.image_digest):
+                    why = "Requested image referenced by manifest list"
+                    failed = {"failureCode": "ImageReferencedByManifestList", "failureReason": why}
+                    answer["failures"].append({"imageId": one, **failed})
+                    continue
+                if last:
+                    repository.images.remove(image)
+                else:
+                    image.remove_tag(tag)
+                answer["imageIds"].append({"imageDigest": image.image_digest} | one)
+        return answer
+
+    def in_an_index(self, repository: Any, digest: str) -> bool:
+        """Whether an index of the repository names an image."""
+        indexes = [json.loads(image.image_manifest).get("manifests") or () for image in repository.images]
+        return any(each.get("digest") == digest for index in indexes for each in index)
 
     def check_tag(self, repository: Any, tag: str | None, digest: str) -> None:
         """Whether ``tag`` may be given to ``digest``.

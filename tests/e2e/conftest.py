@@ -51,8 +51,9 @@ components:
 evidence: [{source: this test, date: "2026-11-21", says: small}]
 """
 # Modules that take minutes, in the order in which they are begun; all others come after them. The CUDA image is built
-# while the disk is empty. What computes stands beside what sleeps. Modules with a second engine, of which a machine has
-# one at a time, are apart: estimator_proof and base_images, faults, mirror. test_smoke takes a CPU image of another's.
+# while the disk is empty. What computes stands beside what sleeps. Modules with a second engine, of which a machine
+# has one at a time, are apart: estimator_proof and base_images, same_layers, faults, mirror. test_smoke takes a CPU
+# image of another's.
 LONGEST = (
     "test_build_cuda",
     "test_pipeline",
@@ -65,6 +66,8 @@ LONGEST = (
     "test_rehearse_stopped",
     "test_twin",
     "test_rehearse_tensorflow",
+    "test_same_layers",
+    "test_build_images",
     "test_smoke",
     "test_faults",
     "test_base_filesystem",

@@ -22,6 +22,7 @@ from tests.doubles.registry import registry
 from tests.doubles.remote_builder import RELEASE, RemoteBuilder, buildx_configuration, remote_builder
 from tests.support import builds
 from tests.support.loopback import dead_url
+from trainwright.build.ledger import LedgerRow
 from trainwright.build.options import BuildOptions
 from trainwright.core.errors import EngineError, ProofFailed, RegistryRefused
 from trainwright.engine.engine import connect, find_client
@@ -188,9 +189,9 @@ def test_users_of_one_cache_share_no_key(small_catalog, farm, repositories, dock
         start = "/usr/sbin/sshd && cat /root/.ssh/id_ed25519.pub /etc/ssh/ssh_host_*_key.pub"
         for _ in range(2):
             keys = docker("run", "--rm", "--entrypoint", "sh", image, "-c", start).splitlines()
-            assert len(keys) == 4
+            assert len(keys) == 2, "root's and the server's"
             made |= {line.split()[1] for line in keys}
-    assert len(made) == 16
+    assert len(made) == 8
 
 
 def test_a_registry_that_takes_nothing(small_catalog, farm):
@@ -260,11 +261,11 @@ def test_stages_that_images_share_are_built_once(small_catalog, farm, repositori
         SharedImage(name, each, render_dockerfile(each, small_catalog)) for name, each in (("a", plan), ("b", other))
     ]
     (group,) = groups(images)
-    shared = f"{repositories}/team/cache:{group.name}"
     site = load_site().replace(builder=farm.name, build_network="host")
 
-    def stages_of(each: Plan) -> list[bool]:
+    def stages_of(each: Plan, shared: str) -> list[bool]:
         options = BuildOptions(progress="none", cache=(shared,))
+        farm.forget()
         progress = builds.build_stages(
             gather(each, small_catalog, site),
             connect(setup=False),
@@ -274,15 +275,24 @@ def test_stages_that_images_share_are_built_once(small_catalog, farm, repositori
         )
         return [v.cached for v in progress.steps if v.stage in group.stages and not v.text.startswith("FROM ")]
 
-    assert stages_of(plan)
-    assert tags(repositories, "team/cache")
-    farm.forget()
-    assert all(stages_of(other))
+    def rows_of(shared: str) -> dict[str, LedgerRow]:
+        farm.forget()
+        record, _ = build(small_catalog, farm.name, plan=other, cache=(f"{shared}-b", shared))
+        return {row.name: row for row in record.ledger}
 
+    # BuildKit now and then misses a step of a registry's cache (moby/buildkit #4674), writing or reading: up to three
+    # attempts, each with a cache and a builder without any step.
+    for attempt in range(3):
+        shared = f"{repositories}/team/cache:{group.name}-{attempt}"
+        assert not any(stages_of(plan, shared))
+        assert tags(repositories, "team/cache")
+        again, rows = stages_of(other, shared), rows_of(shared)
+        if all(again) and rows["tools"].cached:
+            break
+
+    assert again
+    assert all(again)
     # An image that is told of its group's cache builds only what is its own.
-    farm.forget()
-    record, _ = build(small_catalog, farm.name, plan=other, cache=(f"{repositories}/team/cache:b", shared))
-    rows = {row.name: row for row in record.ledger}
     # Not the row of os: the loader's cache, which every image makes for itself, is part of it.
     assert rows["base"].cached
     assert rows["tools"].cached

@@ -23,6 +23,7 @@ from tests.doubles.aws import EmulatedAws
 from tests.doubles.codebuild import Build, Job, job_runner, run_batch, run_build
 from tests.support.plugin_release import site_with_release
 from trainwright.push.repository import load_policy
+from trainwright.push.tag_log import own_tag
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "trainwright/pytorch"
@@ -93,8 +94,9 @@ def failures(build: Build, report: str) -> list[str]:
 
 
 def tags(aws: EmulatedAws, repository: str) -> dict[str, str]:
+    """The tags of images: proofs and the logs of tags have tags of their own."""
     rows = aws.client("ecr").describe_images(repositoryName=repository)["imageDetails"]
-    return {tag: row["imageDigest"] for row in rows for tag in row.get("imageTags", ())}
+    return {tag: row["imageDigest"] for row in rows for tag in row.get("imageTags", ()) if not own_tag(tag)}
 
 
 def test_the_image_is_built_proven_and_pushed(pushed, aws):

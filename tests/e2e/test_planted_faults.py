@@ -28,7 +28,8 @@ RUN cp /lib/x86_64-linux-gnu/libibverbs.so.1 /usr/local/lib/libcuda.so.1 \\
  && cp /lib/x86_64-linux-gnu/libmpi.so.40 /usr/local/lib/libmpi.so.40 && ldconfig
 RUN rm /opt/metis/lib/libmetis.so* /opt/metis/bin/graphchk && find / -xdev -name metis.h -delete && ldconfig
 RUN find /opt/venv/lib/python3*/site-packages/sagemaker_training -name '*.pyc' -delete
-ENV FI_PROVIDER=efa API_TOKEN=x PROXY=http://me:secret@proxy
+RUN cp /lib/x86_64-linux-gnu/libfabric.so.1 /opt/libfabric.so.1.99
+ENV FI_PROVIDER=efa API_TOKEN=x PROXY=http://me:secret@proxy PMIX_INSTALL_PREFIX=/usr
 """
 
 # How jobs run: each of these ends some of them.
@@ -130,7 +131,7 @@ CONTENTS_FAIL = (
         "nobody_is_trusted_by_his_key_alone",
         "only_the_hosts_of_the_job_are_let_in",
     )
-    | named("openmpi", "one_library")
+    | named("openmpi", "one_libfabric", "one_library", "ranks_find_the_installation_where_it_was_compiled_for")
     | named("sagemaker-toolkit", "bytecode_is_in_the_image")
 )
 LAUNCHERS_FAIL = (
@@ -147,7 +148,14 @@ LAUNCHERS_FAIL = (
         "only_the_hosts_of_the_job_are_let_in",
         "server_starts_without_host_keys_and_lets_root_in",
     )
-    | named("openmpi", "exit_status_is_passed_on", "one_installation", "ranks", "version_is_4")
+    | named(
+        "openmpi",
+        "exit_status_is_passed_on",
+        "one_installation",
+        "ranks",
+        "ranks_find_the_installation_where_it_was_compiled_for",
+        "version_is_4",
+    )
     | named(
         "sagemaker-toolkit",
         "a_stop_reaches_the_script",

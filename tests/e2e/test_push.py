@@ -21,7 +21,7 @@ pytest_plugins = ["tests.support.push_fixtures"]
 
 
 def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, words, state, tmp_path):
-    more = ("--create", "--tag", "nightly", "--attach-sbom")
+    more = ("--create", "--tag", "nightly")
     row = one(
         program("push", "--image", image, *words, *more, DOCKER_CONFIG=str(tmp_path / "docker"), **aws.environment)
     )
@@ -74,9 +74,9 @@ def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, wor
 
 
 def test_the_same_again_sends_nothing_and_says_how_to_use_it(program, aws, image, push, words):
-    first = one(push(image, more=("--create", "--attach-sbom")))
+    first = one(push(image, more=("--create",)))
     aws.requests.clear()
-    second = one(push(image, more=("--attach-sbom",)))
+    second = one(push(image, more=()))
     assert second["sbom_digest"] == first["sbom_digest"]
     assert second["uri"] == first["uri"]
     assert {tag["state"] for tag in second["tags"]} == {"there already"}

@@ -16,7 +16,8 @@ from tests.doubles.tiny import tiny_image
 from tests.support.build_records import record_of
 from tests.support.push_fixtures import OWN, ROOT, SHARED, moving, one, refused, tags_of
 from trainwright.build import store
-from trainwright.push import ecr, upload
+from trainwright.catalog.catalog import load_catalog
+from trainwright.push import ecr, patience
 from trainwright.push.registry import moment
 from trainwright.push.tags import tags_of as tags_of_plan
 
@@ -101,7 +102,7 @@ def test_a_connection_that_is_lost_in_the_middle_of_a_layer(aws, image, push):
 
 @pytest.mark.parametrize("status", [500, 429])
 def test_a_registry_that_fails_and_then_works_gets_only_what_is_missing(aws, image, push, words, monkeypatch, status):
-    monkeypatch.setattr(upload, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(patience, "TRIES", 3)
     aws.fail_registry("PUT", "/manifests/", status, times=20)
     assert refused(push(image), "busy" if status == 429 else "network")["place"].startswith(aws.host())
     assert tags_of(aws, words) == {}
@@ -110,7 +111,7 @@ def test_a_registry_that_fails_and_then_works_gets_only_what_is_missing(aws, ima
     aws.release()
     aws.requests.clear()
     row = one(push(image))
-    assert aws.uploaded() == 0
+    assert aws.uploaded() < SHARED  # the proof, which follows the image
     assert (row["layers_sent"], row["layers_present"]) == (0, 2)
 
 
@@ -123,7 +124,7 @@ def test_a_registry_that_is_silent(aws, image, push, words):
 
 
 def test_a_registry_that_nobody_answers_for(image, push, monkeypatch):
-    monkeypatch.setattr(upload, "FIRST_PAUSE", 0.1)
+    monkeypatch.setattr(patience, "TRIES", 3)
     # Twelve digits that no name of this machine belongs to.
     done = push(image, more=("--create", "--account", "999999999999"))
     document = refused(done, "network")
@@ -151,7 +152,7 @@ def test_who_comes_second_finds_the_tag_taken(engine, aws, plan, images, push, w
     """Two pushes at a time: the other one is done while this one waits for its manifest to be taken."""
     name = f"{aws.host()}/{words[1]}"
     created = engine.images.get(images[0]).attrs["Created"]
-    tag = tags_of_plan(plan, moment(created)).immutable
+    tag = tags_of_plan(plan, moment(created), load_catalog()).immutable
     aws.fail_registry("PUT", "/manifests/", "hang")
 
     def overtake() -> None:
@@ -232,7 +233,7 @@ def test_whoever_ends_it_in_the_middle_leaves_no_tag_on_half_an_image(
     aws.requests.clear()
     try:
         row = one(push(image, more=("--revision", "2")))
-        assert aws.uploaded() == 0
+        assert (row["layers_sent"], row["layers_present"]) == (0, 2)
         assert set(moving(tags_of(aws, words), plan).values()) == {row["digest"]}
     finally:
         for tag in engine.images.get(image).tags:

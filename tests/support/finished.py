@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
+
+from tests.support.documents import validated
 
 
 @dataclass(frozen=True)
@@ -17,5 +18,5 @@ class Finished:
 
     @property
     def json(self) -> dict[str, Any]:
-        """The one document on standard output."""
-        return dict(json.loads(self.out))
+        """The one document on standard output, which keeps to its schema."""
+        return validated(self.out)

@@ -25,6 +25,7 @@ from trainwright.cli.tasks import VerbTask
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
+from trainwright.push.tag_log import own_tag
 from trainwright.verbs.push import push as push_verb
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,7 +82,7 @@ def push(aws, words, state, monkeypatch) -> Push:
         given = iter([*words, *more])
         for flag in given:
             name = flag.removeprefix("--").replace("-", "_")
-            if name in ("create", "json", "unproven", "attach_sbom"):
+            if name in ("create", "json", "unproven"):
                 flags[name] = True
             elif isinstance(flags.get(name), list):
                 flags[name].append(next(given))
@@ -104,9 +105,10 @@ def push(aws, words, state, monkeypatch) -> Push:
 
 
 def tags_of(aws, words: tuple[str, ...], region: str | None = None) -> dict[str, str]:
-    """The digest of every tag, as the API has them."""
+    """The digest of every tag of an image, as the API has them; logs of tags, and proofs, have tags of their own."""
     found = aws.client("ecr", region).describe_images(repositoryName=words[1])["imageDetails"]
-    return {tag: image["imageDigest"] for image in found for tag in image.get("imageTags", [])}
+    tags = {tag: image["imageDigest"] for image in found for tag in image.get("imageTags", [])}
+    return {tag: digest for tag, digest in tags.items() if not own_tag(tag)}
 
 
 def moving(tags: dict[str, str], plan: Plan) -> dict[str, str]:

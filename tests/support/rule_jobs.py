@@ -17,6 +17,7 @@ REFERENCE = "123456789012.dkr.ecr.us-west-2.amazonaws.com/team/training:1"
 ON = {"enabled": True}
 P3, P4, G5 = "ml.p3.16xlarge", "ml.p4d.24xlarge", "ml.g5.xlarge"
 MPI = {"enabled": True, "processes_per_host": 8}
+DATA = {"smdistributed": {"dataparallel": ON}}
 TWO = {"instance_type": P4, "instance_count": 2}
 PARTS = ("sagemaker-toolkit", "ssh", "mpi4py", "pytorch", "aws-ofi-nccl", "smdistributed-dataparallel")
 GROUPS = [
@@ -46,9 +47,18 @@ def without(*names: str, **versions: str) -> ImageFacts:
     return image(components={**components, **versions})
 
 
-TENSORFLOW = image(framework="tensorflow", version="2.8.4")
+def tensorflow(version: str) -> ImageFacts:
+    return image(framework="tensorflow", version=version)
+
+
+TENSORFLOW = tensorflow("2.8.4")
 COMPILER = image(framework="pytorch-trcomp", version="1.13.1", cuda="11.7")
 BAKED = image(entry_point="train.py")
+# Images by the version of the model parallel library in them; image() has 1.7.0.
+OLDER, NEWER, SECOND = (
+    without(**{"smdistributed-modelparallel": f"{version} (aws)"}) for version in ("1.5.0", "1.15.0", "2.4.0")
+)
+DLC = "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.6.0-gpu-py312"
 
 
 def smp(launcher: dict[str, Any] | None = None, **parameters: Any) -> dict[str, Any]:

@@ -15,6 +15,7 @@ ELSEWHERE = ("needs a GPU", "needs EFA", "needs AWS")
 # What a developer's machine may lack. A machine that tests all of it (``CI``, ``TRAINWRIGHT_REQUIRE_ENGINE``) has it.
 LACKING = (
     "no engine: ",
+    "no browser: ",
     "no container engine answers",
     "a second engine needs root and ",
     "a disk of its own needs root",

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.build import store
-from trainwright.build.ledger import make_ledger, owner_of
+from trainwright.build.labels import build_labels, revision
+from trainwright.build.ledger import layers_of, make_ledger, owner_of, timeline_of
 from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord, EngineUsed
 from trainwright.core.errors import (
@@ -23,14 +24,13 @@ from trainwright.core.errors import (
     EngineError,
     ProofFailed,
     RegistryRefused,
-    RequestError,
     SourceError,
 )
+from trainwright.core.heartbeat import heartbeat, waiting
 from trainwright.core.masking import mask
-from trainwright.core.paths import setting, state_dir
+from trainwright.core.paths import state_dir
 from trainwright.core.runner import run, stream
 from trainwright.core.say import Say
-from trainwright.core.text import fits
 from trainwright.engine import builders
 from trainwright.engine.build_display import make_view, readable
 from trainwright.engine.buildkit import command
@@ -39,7 +39,6 @@ from trainwright.engine.buildkit_parsers import masked_line
 from trainwright.engine.cache import cache_words
 from trainwright.engine.engine import Engine
 from trainwright.plan.dockerfile import steps, with_collector
-from trainwright.plan.plan import PLAN_LABEL, found_labels
 from trainwright.prove import probe as probing
 from trainwright.prove.system_check import check_system_packages, gone_from_archive
 from trainwright.site.site import Site
@@ -77,7 +76,8 @@ def probe_image(
         found = earlier.probe
     else:
         say("probing the image")
-        found = probing.probe(engine.client.path, image_id, plan.as_json())
+        with heartbeat(say, waiting("probing the image")):
+            found = probing.probe(engine.client.path, image_id, plan.as_json())
     found = {**found, "base": dict(base)} if base else found
     try:
         probing.check(plan.as_json(), found)
@@ -120,6 +120,9 @@ def record_image(
     size, history = _inspect(engine, built.image_id)
     own = own_steps(built.progress)
     cached, total = sum(vertex.cached for vertex in own), len(own)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    # The cache does not know how long its steps took.
+    told = earlier.timeline if earlier is not None and cached == total else None
     record = BuildRecord(
         image_id=built.image_id,
         tags=(*plan.tags, *options.tags),
@@ -129,13 +132,15 @@ def record_image(
         cached=cached == total,
         cached_steps=cached,
         total_steps=total,
-        built_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        built_at=now,
         ledger=tuple(make_ledger(plan, dockerfile, built.progress.steps, history)),
         engine=EngineUsed(server=engine.server_version, client=engine.client.version, buildkit=engine.client.buildkit),
-        source_revision=_revision(),
+        source_revision=revision(),
         probe=probe,
         pushed=built.pushed,
         smoke=earlier.smoke if earlier is not None else None,
+        layers=tuple(layers_of(dockerfile, history, probe.get("image", {}).get("layers", ()))),
+        timeline=told or timeline_of(own, now),
     )
     for tag in record.tags:
         done = run([engine.client.path, "tag", built.image_id, tag], env=engine.cli_env)
@@ -218,8 +223,7 @@ def run_build(
         secrets = site.secrets(Path(scratch, "secrets"), plan.base.os)
         argv = [*command(engine, site, secrets, arguments), *caches]
         if not stages:
-            # Not in the Dockerfile: its id follows from that.
-            for name, value in {PLAN_LABEL: plan.id, **found_labels(plan)}.items():
+            for name, value in build_labels(inputs).items():
                 argv += ["--label", f"{name}={value}"]
             argv += ["--iidfile", str(id_file), *builders.output_words(builder, options.registry, metadata)]
         elif builder.driver != "builtin":
@@ -264,7 +268,7 @@ def run_build(
 
 
 def _common_words(engine: Engine, options: BuildOptions) -> list[str]:
-    words = ["--progress", engine.client.progress, "--build-arg", f"SOURCE_REVISION={_revision()}"]
+    words = ["--progress", engine.client.progress, "--build-arg", f"SOURCE_REVISION={revision()}"]
     return [*words, "--no-cache"] if options.no_cache else words
 
 
@@ -327,15 +331,3 @@ def _inspect(engine: Engine, image_id: str) -> tuple[int, list[tuple[str, int]]]
         raise EngineError(f"the engine cannot find the image that it built: {size.tail(2) or rows.tail(2)}")
     parsed = [json.loads(line) for line in rows.stdout.splitlines() if line.strip()]
     return int(size.stdout), [(row["CreatedBy"], int(row["Size"])) for row in parsed]
-
-
-def _revision() -> str:
-    """The git revision of the working folder, for the image's label; ``unknown`` outside a checkout."""
-    if named := setting("TRAINWRIGHT_REVISION"):
-        if not fits(r"[0-9A-Za-z][0-9A-Za-z._/@:+-]*", named):
-            raise RequestError(
-                f"TRAINWRIGHT_REVISION={named}: not a revision", remedy="unset TRAINWRIGHT_REVISION, or set a commit"
-            )
-        return named
-    done = run(["git", "rev-parse", "HEAD"])
-    return done.stdout.strip() if done.ok else "unknown"

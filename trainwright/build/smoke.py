@@ -45,6 +45,7 @@ def smoke_record(
     select: str | None = None,
     say: Say,
     junit: Path | None = None,
+    bar: bool = True,
 ) -> tuple[BuildRecord, SmokeDocument]:
     """Run the image tests of a record's image; the record with the result, and the result.
 
@@ -55,6 +56,7 @@ def smoke_record(
         select: as of :func:`smoke_image`.
         say: progress callback.
         junit: as of :func:`smoke_image`.
+        bar: show on a terminal how far the tests are.
 
     Raises:
         ProofFailed: a check failed.
@@ -68,9 +70,10 @@ def smoke_record(
         record.folder,
         gpus=engine.gpus,
         select=select,
+        bar=bar,
         folders={name: folder.path for name, folder in load_catalog().components.items()},
     )
-    report = _without_faults_of_the_base(report, record, engine, say=say)
+    report = _without_faults_of_the_base(report, record, engine, say=say, bar=bar)
     document = report.document(image=image, image_id=record.image_id, plan=record.plan.id)
     data = document.as_json()
     write_atomically(record.folder / "smoke.json", json.dumps(data, indent=1) + "\n")
@@ -84,7 +87,9 @@ def smoke_record(
     return finished, document
 
 
-def _without_faults_of_the_base(report: SmokeReport, record: BuildRecord, engine: Engine, *, say: Say) -> SmokeReport:
+def _without_faults_of_the_base(
+    report: SmokeReport, record: BuildRecord, engine: Engine, *, say: Say, bar: bool
+) -> SmokeReport:
     """The report, in which a check that fails in the image that was extended as well is of that image, and says so.
 
     Only checks of the container contract and of the base's own components are tried there.
@@ -107,6 +112,7 @@ def _without_faults_of_the_base(report: SmokeReport, record: BuildRecord, engine
         record.folder / "base",
         gpus=engine.gpus,
         only=[f"{row.component}::{row.check}" for row in failed],
+        bar=bar,
         folders={name: folder.path for name, folder in catalog.components.items()},
     )
     return smoking.excused(report, again)

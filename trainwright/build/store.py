@@ -11,13 +11,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from trainwright.build.ledger import LedgerRow
+from trainwright.build.ledger import BuiltLayer, LedgerRow, Timeline
 from trainwright.core.data_files import read_state
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import state_dir
 from trainwright.core.records import Document, Field, MisfitError, Record, read_record
 from trainwright.core.runner import run
+from trainwright.core.text import fits
 from trainwright.engine.engine import Engine
 from trainwright.plan.plan import Plan
 
@@ -49,6 +50,8 @@ class BuildRecord(Record):
     probe: dict[str, Any]
     pushed: str | None = Field(default=None, description="its address by digest, where a builder pushed it")
     smoke: dict[str, Any] | None = None
+    layers: tuple[BuiltLayer, ...] = Field(default=(), description="from below; empty in records of version 0.1")
+    timeline: Timeline | None = Field(default=None, description="of the build that made the image, not of the cache")
 
     def __post_init__(self) -> None:
         datetime.fromisoformat(self.built_at)
@@ -105,10 +108,12 @@ def load(image_id: str) -> BuildRecord | None:
         return None
 
 
-def all_records() -> list[BuildRecord]:
-    """Every readable record, newest first."""
+def all_records(*, mentions: str = "") -> list[BuildRecord]:
+    """Every readable record, newest first; with ``mentions``, those whose text has it, as reading all takes time."""
     found = []
     for path in (state_dir() / "images").glob("*/record.json"):
+        if mentions and mentions.encode() not in path.read_bytes():
+            continue
         try:
             found.append(read_record(BuildRecord, read_state(path)))
         except MisfitError:
@@ -132,6 +137,25 @@ def built() -> BuiltDocument:
         for record in all_records()
     ]
     return BuiltDocument(schema="trainwright/built/1", images=tuple(rows))
+
+
+def find_record(image: str) -> BuildRecord:
+    """The record of an image that was built here, by tag or id; no engine is asked.
+
+    Raises:
+        RequestError: no image that was built here has that name.
+    """
+    records = all_records()
+    word = image.removeprefix("sha256:")
+    for record in records:
+        digest = record.image_id.removeprefix("sha256:")
+        if image in record.tags or (fits(r"[0-9a-f]{6,64}", word) and digest.startswith(word)):
+            return record
+    known = [tag for record in records for tag in record.tags]
+    raise RequestError(
+        f"{image or 'no image is named'}: no image that was built here. {did_you_mean(image, known)}".strip(),
+        remedy="./invoke list --built shows the images that were built here.",
+    )
 
 
 def built_record(image: str, engine: Engine) -> BuildRecord:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -215,6 +216,10 @@ class Provider(Record):
     owns: tuple[OneLine, ...] = ()
     tied: Tied | None = None
 
+    def owning(self, package: str) -> int:
+        """How specific the pattern is by which this provider owns a Python package: its length, else 0."""
+        return max((len(pattern) for pattern in self.owns if fnmatchcase(package, pattern)), default=0)
+
     def values_for(self, version: str) -> dict[str, str]:
         """The values of a version: the provider's, those of its ranges, and its own."""
         values = dict(self.values)
@@ -253,10 +258,18 @@ class Provider(Record):
 
 
 class Notice(Record):
-    """Something a user should know about a component; omitted if the component ``unless`` is chosen as well."""
+    """Something a user should know about a component; omitted if the component ``unless`` is chosen as well.
+
+    ``versions``: of the component that it is about; all without it.
+    """
 
     says: Prose
     unless: Name | None = None
+    versions: Range | None = None
+
+    def applies(self, version: str, others: Collection[str]) -> bool:
+        """Whether it is about a version of its component in an image with these other components."""
+        return self.unless not in others and (not self.versions or not version or within(version, self.versions))
 
 
 class Component(Record):

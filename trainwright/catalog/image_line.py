@@ -152,6 +152,12 @@ class ImageLine(Record):
         return tag in (self.cuda_tag, self.published_cuda)
 
 
+class LineFile(ImageLine):
+    """An image line as ``line.yaml`` has it, for the schema of that file."""
+
+    base: LineBase | Os  # type: ignore[assignment]
+
+
 class Line(Record):
     """An image line and the file it was read from; the folder of the file has the line's name."""
 

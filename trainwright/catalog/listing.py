@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.image_line import Line, begins, version_key
@@ -18,6 +18,7 @@ class LineRow(Document):
     """An image line of the catalog."""
 
     framework: str
+    name: str = Field(description="of its folder: images/<framework>/<name>")
     version: str
     cuda: str
     python: str
@@ -118,6 +119,7 @@ def lines(catalog: Catalog, entries: Iterable[Line], standings: Mapping[Path, St
     rows = [
         LineRow(
             framework=entry.line.framework,
+            name=entry.name,
             version=entry.line.version,
             cuda=entry.line.cuda_tag,
             python=entry.line.python,
@@ -133,6 +135,49 @@ def lines(catalog: Catalog, entries: Iterable[Line], standings: Mapping[Path, St
         for entry in entries
     ]
     return ListDocument(schema="trainwright/list/1", lines=tuple(rows))
+
+
+CURRENT = ("supported", "unmaintained")  # the status of lines that still work with what is published today
+Row = TypeVar("Row", bound=LineRow)
+
+
+def by_framework(rows: Iterable[Row]) -> dict[str, list[Row]]:
+    """Lines by framework, the newest first; frameworks with more supported lines come first."""
+    grouped: dict[str, list[Row]] = {}
+    for row in rows:
+        grouped.setdefault(row.framework, []).append(row)
+    for own in grouped.values():
+        own.sort(key=lambda row: (version_key(row.version), version_key(row.cuda.removeprefix("cu"))), reverse=True)
+    supported = {name: sum(row.status == "supported" for row in own) for name, own in grouped.items()}
+    return {name: grouped[name] for name in sorted(grouped, key=lambda name: (-supported[name], name))}
+
+
+def filtered(document: ListDocument, holds: Mapping[str, str]) -> ListDocument:
+    """The lines of which everything holds.
+
+    Args:
+        document: of :func:`lines`.
+        holds: key to value: ``status``, ``needs``, ``python``, ``kind``; ``with`` is a component that is in the line or
+            that ``--with`` adds, ``proof`` the state of its proof.
+
+    Raises:
+        RequestError: no line is left; the message has the values that there are.
+    """
+    rows = document.lines
+    for key, value in holds.items():
+        known = {each for row in rows for each in _values(row, key)}
+        rows = tuple(row for row in rows if value in _values(row, key))
+        if not rows:
+            raise RequestError(
+                f"no image line with {key} {value}. {did_you_mean(value, known)}", remedy="./invoke list"
+            )
+    return document.replace(lines=rows)
+
+
+def _values(row: LineRow, key: str) -> tuple[str, ...]:
+    if key == "with":
+        return (*row.components, *row.options)
+    return (row.proof.state if key == "proof" else str(getattr(row, key)),)
 
 
 def _unpinned(catalog: Catalog, entry: Line) -> tuple[str, ...]:

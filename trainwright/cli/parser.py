@@ -224,6 +224,10 @@ def _explained(
 ) -> RequestError:
     unknown = next((word for word in words[1:] if repr(word.partition("=")[0]) in str(wrong)), None)
     if lacking := re.search(r"required positional arguments: (.*)", str(wrong)):
+        # invoke takes an unknown flag for the first of several words that a verb needs.
+        flags = (word for word in words[1:] if word.startswith("--") and word.partition("=")[0] not in verb.flags)
+        if strange := next(flags, None):
+            return _no_flag(strange, verb)
         return RequestError(f"{verb.name}: {lacking[1].replace(chr(39), '')} is missing", remedy=_see(verb))
     if unknown is None:
         return RequestError(f"{verb.name}: {wrong}", remedy=_see(verb))

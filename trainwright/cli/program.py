@@ -61,6 +61,11 @@ def named(text: str) -> str:
     return text.replace(f"{_OUR_NAME} ", f"{_called[0]} ")
 
 
+def by_checkout() -> bool:
+    """Whether this program was called as ``./invoke``."""
+    return _called[0] == _OUR_NAME
+
+
 def say(text: str) -> None:
     """Report progress to the user, on standard error, because ``--json`` writes its document to standard output."""
     complain(f"· {text}")
@@ -91,11 +96,16 @@ def artifact(text: str) -> None:
 
 def print_json(document: Mapping[str, Any], *, ours: bool = False) -> None:
     """The one JSON document of a ``--json`` run; ``ours``: all of its texts are this program's own."""
+    text = json_text(document)
+    print(named(text) if ours else text)
+
+
+def json_text(document: Mapping[str, Any]) -> str:
+    """A document as JSON in which hidden characters are escaped."""
     text = json.dumps(document, indent=2, ensure_ascii=False)
-    text = named(text) if ours else text
     for char in hidden(text, allowed="\n"):
         text = text.replace(char, json.dumps(char)[1:-1])
-    print(text)
+    return text
 
 
 def _mute(stream: TextIO) -> None:

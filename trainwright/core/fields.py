@@ -120,6 +120,7 @@ Cuda = Annotated[str, form(r"^(cpu|[0-9]{1,2}\.[0-9]{1,2})$")]
 Capability = Annotated[str, form(r"^[0-9]{1,2}\.[0-9]$")]  # of a GPU
 Os = Annotated[str, form(r"^[a-z]{1,32}-[0-9.]{1,16}$")]
 Day = Annotated[str, form(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$")]
+Stamp = Annotated[str, form(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00$")]
 PackageName = Annotated[str, form(rf"^{PACKAGE}$")]
 Pin = Annotated[str, form(rf"^{PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1,64}}$")]
 Constraint = Annotated[str, form(rf"^{PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$")]

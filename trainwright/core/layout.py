@@ -14,6 +14,18 @@ def size(count: float) -> str:
     return f"{count:.2f} GB"
 
 
+def duration(seconds: float | None, *, tenths: bool = True) -> str:
+    """``0.4s``, ``12.3s``, ``2m05s``, ``1h02m``; empty for ``None``. Without ``tenths``, ``12s``."""
+    if seconds is None:
+        return ""
+    whole = round(seconds)
+    if whole >= 3600:
+        return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+    if seconds >= 60:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    return f"{seconds:.1f}s" if tenths else f"{whole}s"
+
+
 def table(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     """Rows as aligned columns, the last one ragged."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)] if rows else []

@@ -26,6 +26,11 @@ def setting(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environ is None else environ).get(name) or None
 
 
+def import_root() -> Path:
+    """The folder from which Python imports this program: the checkout, or that of installed packages."""
+    return _PACKAGE.parent
+
+
 def data_root() -> Path:
     """The folder that contains ``images/`` and ``templates/``: the checkout, or the installed package's data."""
     installed = _PACKAGE / "data"
@@ -66,6 +71,12 @@ def state_dir() -> Path:
         RequestError: the variable names a folder with other content.
     """
     return _own_folder("TRAINWRIGHT_STATE", lambda: Path(".trainwright").absolute(), "state", ignored=True)
+
+
+def existing_state() -> Path | None:
+    """The folder of :func:`state_dir` if there is one: what only reads makes none."""
+    path = Path(setting("TRAINWRIGHT_STATE") or ".trainwright").absolute()
+    return path if path.is_dir() else None
 
 
 def cache_dir() -> Path:

@@ -10,13 +10,15 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from trainwright.core.masking import mask, masked
 from trainwright.core.paths import state_dir
+from trainwright.core.processes import lives, pid_of
 
 FINISH_SECONDS = 60.0  # that an interruption waits for a command
 JOURNAL_LIMIT = 2_000_000  # bytes after which the journal starts anew (the old one is kept once)
@@ -189,6 +191,99 @@ def stream(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Pa
         running.stop()
         if process.stdout is not None:
             process.stdout.close()
+
+
+@contextmanager
+def piped(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> Iterator[IO[bytes]]:
+    """The standard output of a command as bytes, while it runs; it is ended when the reader is done with it.
+
+    What the command says on standard error is lost; a reader sees that its output ends early.
+
+    Raises:
+        FileNotFoundError: the program does not exist.
+    """
+    started = time.monotonic()
+    with subprocess.Popen(  # noqa: S603 - argv comes from this package
+        list(argv),
+        env={**os.environ, **env} if env else None,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout
+        finally:
+            process.stdout.close()
+            process.terminate()
+    _journal(Completed(tuple(argv), process.returncode, "", "", time.monotonic() - started))
+
+
+class Child:
+    """A command that runs beside this process; see :func:`spawn`."""
+
+    def __init__(self, process: subprocess.Popen[bytes], argv: tuple[str, ...]) -> None:
+        self._process = process
+        self._started = time.monotonic()
+        self.argv = argv
+
+    @property
+    def pid(self) -> int:
+        """The number of the process, which is that of its session."""
+        return self._process.pid
+
+    def ended(self) -> Completed | None:
+        """The finished command, without its output; ``None`` while it runs. A signal's status is 128 and its number."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        code = code if code >= 0 else 128 - code
+        completed = Completed(self.argv, code, "", "", time.monotonic() - self._started)
+        _journal(completed)
+        return completed
+
+
+def spawn(argv: Sequence[str], *, out: Path, log: Path) -> Child:
+    """Start a command in a session of its own: a Ctrl-C in this process does not reach it. :func:`end` ends it.
+
+    Args:
+        argv: program and arguments; no shell.
+        out: gets its standard output.
+        log: gets its standard error.
+
+    Raises:
+        OSError: the program or a file cannot be opened.
+    """
+    with out.open("wb") as answers, log.open("wb") as said:
+        process = subprocess.Popen(  # noqa: S603 - argv comes from this package
+            list(argv), stdin=subprocess.DEVNULL, stdout=answers, stderr=said, start_new_session=True
+        )
+    return Child(process, tuple(argv))
+
+
+def end(processes: Iterable[str], grace: float = FINISH_SECONDS) -> None:
+    """End processes that were started with :func:`spawn`, by this process or by one that was killed.
+
+    Each is asked to end (SIGTERM), so that it ends what it has started itself. What has not ended after ``grace``
+    seconds is killed with its group; so is everything if the wait is interrupted.
+
+    Args:
+        processes: as :func:`trainwright.core.processes.described` describes them; those that do not run any more, or
+            are not known here, are left alone.
+        grace: seconds to wait.
+    """
+    left = [process for process in processes if lives(process)]
+    for process in left:
+        with suppress(ProcessLookupError):
+            os.kill(pid_of(process), signal.SIGTERM)
+    limit = time.monotonic() + grace
+    try:
+        while (left := [process for process in left if lives(process)]) and time.monotonic() < limit:
+            time.sleep(0.05)
+    finally:
+        for process in left:
+            with suppress(ProcessLookupError):
+                os.killpg(pid_of(process), signal.SIGKILL)
 
 
 def detach(argv: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None) -> int:

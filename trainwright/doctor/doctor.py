@@ -14,7 +14,7 @@ from trainwright.core.masking import masked
 from trainwright.core.records import Document
 from trainwright.core.say import Say
 from trainwright.doctor.engine import check_base, check_client, check_disk, check_engine, fix_base, fix_engine
-from trainwright.doctor.host import check_aws, check_certificates, check_python
+from trainwright.doctor.host import check_aws, check_certificates, check_platform, check_python
 from trainwright.doctor.leftovers import check_leftovers, fix_leftovers
 from trainwright.doctor.machine import Check, Machine, MachineFinding, finding
 from trainwright.doctor.network import check_apt, check_pip, check_trust
@@ -88,6 +88,7 @@ def _run(check: Check, machine: Machine) -> MachineFinding:
 
 
 CHECKS: tuple[Check, ...] = (
+    Check("platform", check_platform),
     Check("python", check_python),
     Check("client", check_client),  # the engine's fix sees to its client first
     Check("engine", check_engine, fix_engine),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import platform
 import ssl
 import sys
 import time
@@ -15,6 +16,15 @@ from trainwright.engine import engine_packages
 PYTHON = (3, 11)
 CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
 SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")
+
+
+def check_platform(_: Machine) -> MachineFinding:
+    """Images are for Linux on x86-64, and a build runs their programs."""
+    here = f"{platform.system()} {platform.machine()}"
+    if (platform.system(), platform.machine().lower()) in (("Linux", "x86_64"), ("Linux", "amd64")):
+        return finding("platform", "ok", here)
+    remedy = "Build in CodeBuild (docs/pipeline.md), or name a builder on Linux x86-64 (docs/builders.md)."
+    return finding("platform", "error", f"{here}: images are built on Linux x86-64", remedy)
 
 
 def check_python(_: Machine) -> MachineFinding:

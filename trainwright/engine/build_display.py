@@ -8,9 +8,10 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TextIO
 
+from trainwright.core.layout import duration
 from trainwright.core.text import coloured
 from trainwright.engine.buildkit_log import BuildProgress, Vertex
 
@@ -58,14 +59,6 @@ def short(text: str, width: int = WIDTH) -> str:
     """One line of at most ``width`` characters."""
     line = " ".join(text.split())
     return line if len(line) <= width else line[: width - 1].rstrip() + "…"
-
-
-def duration(seconds: float | None) -> str:
-    """``0.4s``, ``12.3s``, ``2m05s``; empty for ``None``."""
-    if seconds is None:
-        return ""
-    whole = round(seconds)
-    return f"{seconds:.1f}s" if seconds < 60 else f"{whole // 60}m{whole % 60:02d}s"
 
 
 def label(vertex: Vertex) -> str:
@@ -259,13 +252,15 @@ def rows(progress: BuildProgress) -> Iterator[DisplayRow]:
         name = vertex.name if vertex.step is None else vertex.stage or "image"
         if vertex.step is not None or vertex.state in {"running", "failed"}:
             stages.setdefault(name, []).append(vertex)
+    # Instructions without a layer, such as ENV, are counted but are no steps: the last step of a stage may be 14/15.
+    built = any(vertex.name.startswith("exporting to ") for vertex in progress.vertices.values())
     for name, steps in stages.items():
         by_state = {state: [step for step in steps if step.state == state] for state in _SYMBOLS}
         state = next((one for one in ("failed", "running", "canceled") if by_state[one]), "")
         over = [step for step in steps if step.completed is not None]
         current = by_state[state][-1] if state else max(steps, key=lambda step: step.step or 0)
         # Steps appear one by one, and a FROM that stages share belongs to one of them: so compare the number.
-        finished = current.step == current.total and not by_state["waiting"]
+        finished = (built or current.step == current.total) and not by_state["waiting"]
         known = state or ("waiting" if not finished else "done" if by_state["done"] else "cached")
         count = f"{current.step}/{current.total}" if current.step is not None else ""
         whose = f"{current.component}: " if current.component not in (None, current.stage) else ""
@@ -320,18 +315,32 @@ class LiveView:
             return
 
     def _table(self) -> Table:
-        from rich.table import Table
-        from rich.text import Text
+        return table_of(self._rows, time.time())
 
-        table = Table(box=None, show_header=False, pad_edge=False)
-        for name in ("mark", "stage", "step", "time", "what"):
-            table.add_column(name, no_wrap=True, overflow="ellipsis", justify="right" if name == "time" else "left")
-        now = time.time()
-        for row in self._rows:
-            style = _STYLES.get(row.state, "")
-            seconds = max(0.0, now - row.since) if row.since is not None else row.seconds
-            mark = Text(_SYMBOLS[row.state], style)
-            table.add_row(mark, Text(row.stage), row.step, duration(seconds), Text(row.what))
-            if row.state == "running" and row.last_line:
-                table.add_row("", "", "", "", Text(row.last_line, "dim"))
-        return table
+
+def table_of(rows: Iterable[DisplayRow], now: float) -> Table:
+    """The live table.
+
+    Args:
+        rows: of :func:`rows`.
+        now: in Unix seconds; what runs has taken the time until then.
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    def cut(text: str, style: str = "") -> Text:
+        return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    for name in ("mark", "stage", "step", "time"):
+        table.add_column(name, no_wrap=True, justify="right" if name == "time" else "left")
+    # Rich takes room from columns that may wrap, so the others keep theirs; nothing in this one does.
+    table.add_column("what", no_wrap=False)
+    for row in rows:
+        style = _STYLES.get(row.state, "")
+        seconds = max(0.0, now - row.since) if row.since is not None else row.seconds
+        mark = Text(_SYMBOLS[row.state], style)
+        table.add_row(mark, Text(row.stage), row.step, duration(seconds), cut(row.what))
+        if row.state == "running" and row.last_line:
+            table.add_row("", "", "", "", cut(row.last_line, "dim"))
+    return table

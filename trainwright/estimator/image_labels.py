@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 from trainwright.core.errors import Failure
-from trainwright.push.ecr import Ecr, ImageManifest
+from trainwright.push.ecr import Ecr
 from trainwright.push.references import PushPlace
 from trainwright.push.registry import Registry, labels_of
 from trainwright.site.site import Site
@@ -31,16 +30,8 @@ def ecr_labels(
     try:
         ecr = Ecr(place, site, _TRIES)
         manifest = ecr.manifest(digest=digest) if digest else ecr.manifest(tag=tag)
-        if manifest is not None and (one := _platform(manifest)):
-            manifest = ecr.manifest(digest=one)
-        configuration = Registry(ecr, site).configuration(manifest) if manifest else None
+        registry = Registry(ecr, site, tries=_TRIES)
+        configuration = registry.configuration(registry.single(manifest)) if manifest else None
     except Failure:
         return None
     return None if configuration is None else labels_of(configuration)
-
-
-def _platform(manifest: ImageManifest) -> str | None:
-    """Return the digest of the x86-64 image in an index; None if the manifest is not an index."""
-    images = json.loads(manifest.text).get("manifests") or []
-    fitting = [each for each in images if each.get("platform", {}).get("architecture") == "amd64"]
-    return next((str(each["digest"]) for each in fitting or images), None)

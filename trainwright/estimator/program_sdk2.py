@@ -73,10 +73,9 @@ def program(subject: Subject) -> str:
     imports += ["from sagemaker.instance_group import InstanceGroup"] if groups else []
     started = "estimator"
     if job.tuner:
-        tuner, kinds = tuning.tuner_source(job, "estimator", base_name(subject), sdk=2)
+        tuner, used = tuning.tuner_source(job, "estimator", base_name(subject), sdk=2)
         started = "tuner"
-        imports += [f"from {tuning.RANGES} import {', '.join(sorted(kinds))}"]
-        imports += ["from sagemaker.tuner import HyperparameterTuner"]
+        imports += [f"from {module} import {', '.join(sorted(names))}" for module, names in used.items()]
     lines = [head("Starts a training job with SageMaker SDK 2: pip install 'sagemaker<3'"), *_sorted(imports), ""]
     lines += [f"session = {call('sagemaker.Session', {'boto_session': session})}"]
     if groups:

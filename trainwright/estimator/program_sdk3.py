@@ -80,9 +80,9 @@ def program(subject: Subject) -> str:
         lines += [f"trainer = trainer.with_metric_definitions({literal(metrics)})"]
     lines += options.sdk3_methods(job, config)
     if job.tuner:
-        tuner, kinds = tuning.tuner_source(job, "trainer", base_name(subject), sdk=3)
-        used[tuning.RANGES_3] = kinds
-        used["sagemaker.train.tuner"] = {"HyperparameterTuner"}
+        tuner, names_of = tuning.tuner_source(job, "trainer", base_name(subject), sdk=3)
+        for module, names in names_of.items():
+            used.setdefault(module, set()).update(names)
         lines += [f"tuner = {tuner}"]
         lines += [f"tuner.tune({'inputs=' + literal(inputs) + ', ' if inputs else ''}wait=False)"]
         lines += ["print(tuner.latest_tuning_job.hyper_parameter_tuning_job_name)"]

@@ -159,7 +159,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _address(subject: Subject) -> Iterator[Finding]:
     job = subject.job
     registry = _NO_REGION.match(job.image or "")
-    found = ECR.fullmatch(job.image) if job.image and not registry else None
+    found = ECR.fullmatch(job.image or "")
     if registry:
         yield NOT_IN_ECR.finding(
             f"{registry[0].rstrip('/')} is not a registry: it has no region",
@@ -177,11 +177,7 @@ def _address(subject: Subject) -> Iterator[Finding]:
         )
     elif job.image and found is None:
         yield NOT_IN_ECR.finding("the public gallery is not a private Amazon ECR registry", path="image")
-    if (
-        found
-        and found["repository"].rpartition("/")[2].endswith("-inference")
-        and found["account"] in load_dlc().accounts["dlc"].values()
-    ):
+    if found and found["repository"].endswith("-inference") and found["account"] in load_dlc().accounts["dlc"].values():
         yield NOT_FOR_TRAINING.finding(f"{found['repository']} is for inference", path="image")
     if found and job.region and found["region"] != job.region:
         yield OTHER_REGION.finding(f"the image is in {found['region']}, the job in {job.region}", path="region")

@@ -189,7 +189,7 @@ def _efa(subject: Subject, options: Mapping[str, list[str]]) -> Iterator[Finding
             if provider == "efa":
                 yield NO_EFA.finding(f"{kind.name} has no EFA", path=provider_path)
             continue
-        if rdma == "1" and not kind.toolkit_rdma and kind.family in ("p3dn", "g4dn"):
+        if rdma == "1" and kind.family in ("p3dn", "g4dn"):
             yield NO_RDMA.finding(f"EFA on {kind.name} has no GPUDirect RDMA", path=rdma_path)
         if not several or not together or kind.accelerator is None:
             continue

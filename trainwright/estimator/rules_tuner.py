@@ -22,10 +22,10 @@ OBJECTIVE = Rule(
 RANGE = Rule(
     code="TW216",
     severity="error",
-    title="a range of a tuner that the service refuses",
+    title="a range or a strategy of a tuner that the service refuses",
     source="AWS's developer guide, Define Hyperparameter Ranges (scaling); "
     f"{API}, HyperParameterTuningJobConfig and ResourceLimits (Grid takes categorical ranges alone; Hyperband stops "
-    "jobs itself)",
+    "jobs itself), HyperbandStrategyConfig (it must know the largest resource: at most 20,000 epochs)",
     remedy="Keep to the range or choice in the message.",
 )
 NOT_PASSED_ON = Rule(
@@ -56,6 +56,9 @@ _NOT_PASSED_ON = (
     *("instance_groups", "keep_alive", "training_plan", "placement"),
     *("tensorboard", "debugger", "profiler", "remote_debug", "session_tags"),
 )
+# What the service takes for the largest resource of Hyperband, and its limit.
+EPOCHS = {"epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"}
+LARGEST_RESOURCE = 20_000
 _DROPPED_BY_SDK3 = ("distribution", "network_isolation", "encrypt_traffic", "volume_kms_key")
 
 
@@ -68,6 +71,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         hint = did_you_mean(tuner.metric, job.metrics) if job.metrics else "metrics is empty."
         yield OBJECTIVE.finding(f"{tuner.metric!r} is not in metrics. {hint}", path="tuner.metric")
     yield from _strategy(tuner)
+    yield from _hyperband(tuner, set(job.hyperparameters) - set(tuner.ranges))
     for name, each in tuner.ranges.items():
         path = f"tuner.ranges.{name}"
         yield from (RANGE.finding(message, path=path) for message in _wrong(each))
@@ -100,6 +104,24 @@ def _strategy(tuner: Tuner) -> Iterator[Finding]:
     if tuner.max_parallel_jobs > jobs_of(tuner) > 0:
         yield RANGE.finding(
             f"{tuner.max_parallel_jobs} jobs at a time, but {jobs_of(tuner)} in all", path="tuner.max_parallel_jobs"
+        )
+
+
+def _hyperband(tuner: Tuner, fixed: set[str]) -> Iterator[Finding]:
+    """Check the resources of a Hyperband search; ``fixed``: hyperparameters that have one value."""
+    path, given = "tuner.hyperband", tuner.hyperband
+    if given is not None and tuner.strategy != "Hyperband":
+        yield RANGE.finding(f"hyperband, but the strategy is {tuner.strategy}", path=path)
+    elif given is not None and given.max_resource > LARGEST_RESOURCE:
+        yield RANGE.finding(f"max_resource is {given.max_resource}; at most {LARGEST_RESOURCE}", path=path)
+    elif given is not None and given.min_resource > given.max_resource:
+        yield RANGE.finding(f"min_resource {given.min_resource} is above max_resource {given.max_resource}", path=path)
+    elif given is None and tuner.strategy == "Hyperband" and not fixed & EPOCHS:
+        names = ", ".join(sorted(EPOCHS))
+        yield RANGE.finding(
+            f"Hyperband needs the largest number of epochs, and no fixed hyperparameter is named {names}",
+            path=path,
+            remedy="tuner: {hyperband: {max_resource: <epochs>}}, or a fixed hyperparameter `epochs`.",
         )
 
 

@@ -17,6 +17,11 @@ from trainwright.sagemaker.job import Job, TunedRange, Tuner
 LONGEST_NAME = 32
 RANGES = "sagemaker.parameter"
 RANGES_3 = "sagemaker.core.parameter"
+TUNER = "sagemaker.tuner"
+TUNER_3 = "sagemaker.train.tuner"
+SHAPES_3 = "sagemaker.core.shapes"
+WARM_START_3 = "HyperParameterTuningJobWarmStartConfig"
+STRATEGY_3 = "HyperParameterTuningJobStrategyConfig"
 # SDK 2 adds these to the hyperparameters of its framework classes, so that attach() knows the class.
 CLASSES = {"pytorch": "PyTorch", "tensorflow": "TensorFlow"}
 # Members of ``HyperParameterTrainingJobDefinition`` that are as in a request for a training job.
@@ -79,6 +84,8 @@ def tuning_request(job: Job, training: dict[str, Any], name: str, *, sdk: int, f
         "MaxNumberOfTrainingJobs": jobs_of(tuner),
         "MaxParallelTrainingJobs": tuner.max_parallel_jobs,
     }
+    if tuner.max_runtime is not None:
+        limits["MaxRuntimeInSeconds"] = tuner.max_runtime
     made: dict[str, Any] = {
         "HyperParameterTuningJobName": name,
         "HyperParameterTuningJobConfig": {
@@ -90,6 +97,15 @@ def tuning_request(job: Job, training: dict[str, Any], name: str, *, sdk: int, f
         },
         "TrainingJobDefinition": definition,
     }
+    if tuner.hyperband is not None:
+        resources = {"MinResource": tuner.hyperband.min_resource, "MaxResource": tuner.hyperband.max_resource}
+        made["HyperParameterTuningJobConfig"]["StrategyConfig"] = {"HyperbandStrategyConfig": resources}
+    if tuner.warm_start is not None:
+        parents = [{"HyperParameterTuningJobName": parent} for parent in tuner.warm_start.parents]
+        made["WarmStartConfig"] = {
+            "WarmStartType": tuner.warm_start.type,
+            "ParentHyperParameterTuningJobs": parents,
+        }
     return made | ({"Tags": training["Tags"]} if "Tags" in training else {})
 
 
@@ -154,8 +170,8 @@ def _early(tuner: Tuner) -> str:
     return "Auto" if tuner.early_stopping else "Off"
 
 
-def tuner_source(job: Job, trained: str, base: str, *, sdk: int) -> tuple[PythonSource, set[str]]:
-    """Return the call that makes a tuner, and the classes of ranges in it.
+def tuner_source(job: Job, trained: str, base: str, *, sdk: int) -> tuple[PythonSource, dict[str, set[str]]]:
+    """Return the call that makes a tuner, and the names in it by the module that they are imported from.
 
     Args:
         job: a job with a tuner.
@@ -165,10 +181,10 @@ def tuner_source(job: Job, trained: str, base: str, *, sdk: int) -> tuple[Python
     """
     tuner = job.tuner
     assert tuner is not None
-    used: set[str] = set()
+    kinds, shapes = set(), {"HyperparameterTuner"}
     ranges: dict[str, Any] = {}
     for name, each in tuner.ranges.items():
-        used.add(f"{each.kind}Parameter")
+        kinds.add(f"{each.kind}Parameter")
         if each.kind == "Categorical":
             ranges[name] = call("CategoricalParameter", {}, 8, [texts(each)])
         else:
@@ -186,5 +202,36 @@ def tuner_source(job: Job, trained: str, base: str, *, sdk: int) -> tuple[Python
         "max_parallel_jobs": tuner.max_parallel_jobs,
         "early_stopping_type": _early(tuner),
         "base_tuning_job_name": base,
+        "max_runtime_in_seconds": tuner.max_runtime,
+        "warm_start_config": _warm_start(tuner, sdk),
+        "strategy_config": _hyperband(tuner, sdk),
     }
+    given: set[str] = set()
+    if tuner.warm_start is not None:
+        given |= {"WarmStartConfig", "WarmStartTypes"} if sdk == 2 else {WARM_START_3, "ParentHyperParameterTuningJob"}
+    if tuner.hyperband is not None:
+        given |= {"HyperbandStrategyConfig", "StrategyConfig" if sdk == 2 else STRATEGY_3}
+    used = {RANGES: kinds, TUNER: shapes | given}
+    if sdk == 3:
+        used = {RANGES_3: kinds, TUNER_3: shapes, SHAPES_3: given}
     return call("HyperparameterTuner", arguments), used
+
+
+def _warm_start(tuner: Tuner, sdk: int) -> PythonSource | None:
+    warm = tuner.warm_start
+    if warm is None:
+        return None
+    if sdk == 2:
+        kind = PythonSource(f"WarmStartTypes({literal(warm.type)})")
+        return call("WarmStartConfig", {"warm_start_type": kind, "parents": list(warm.parents)}, 4)
+    named = "hyper_parameter_tuning_job_name"
+    parents = [call("ParentHyperParameterTuningJob", {named: parent}, 12) for parent in warm.parents]
+    fields = {"parent_hyper_parameter_tuning_jobs": parents, "warm_start_type": warm.type}
+    return call(WARM_START_3, fields, 4)
+
+
+def _hyperband(tuner: Tuner, sdk: int) -> PythonSource | None:
+    if tuner.hyperband is None:
+        return None
+    resources = call("HyperbandStrategyConfig", tuner.hyperband.as_json(), 8)
+    return call("StrategyConfig" if sdk == 2 else STRATEGY_3, {"hyperband_strategy_config": resources}, 4)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainwright.core.errors import SourceError
+from trainwright.core.heartbeat import heartbeat, waiting
 from trainwright.core.masking import mask
 from trainwright.core.owned import fill
 from trainwright.core.paths import locked, state_dir, templates_dir
@@ -114,7 +115,8 @@ def ask_apt(
         files[f"{_FOLDERS[BASE]}/os/also"] = "".join(f"{name} {version}\n" for name, version in sorted(also.items()))
     with tempfile.TemporaryDirectory(prefix="trainwright-apt-") as name:
         answer = Path(name)
-        _build(start, site, engine, files=files, target=answer)
+        with heartbeat(say, waiting("asking apt")):
+            _build(start, site, engine, files=files, target=answer)
         records = {path.parent.name: path.read_text() for path in sorted(answer.glob("*/*/records"))}
         known: dict[str, list[str]] = {}
         for row in "".join(path.read_text() for path in sorted(answer.glob("*/known"))).splitlines():

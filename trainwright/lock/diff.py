@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from trainwright.core.errors import Conflict
+from trainwright.core.heartbeat import heartbeat, waiting
 from trainwright.core.masking import mask
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine, sdk
@@ -134,6 +135,11 @@ def _archives(inputs: Inputs) -> Iterable[LockRow]:
 def _python(lock: PlanLock, inputs: Inputs, say: Say) -> Iterable[LockRow]:
     files = [p for p in lock.python_files if p not in (lock.tools or ())]
     say("asking the index for the locked files, and for newer ones")
+    with heartbeat(say, waiting("asking the index")):
+        yield from _python_today(lock, inputs, files)
+
+
+def _python_today(lock: PlanLock, inputs: Inputs, files: Sequence[LockedPython]) -> Iterable[LockRow]:
     offered = addresses(files, lock.python_version, lock.platform, inputs.site, lock.indexes)
     tools = tool_addresses(lock.tools or (), lock.python_version, inputs.site)
     for package in lock.python_files:

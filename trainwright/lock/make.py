@@ -10,6 +10,7 @@ from trainwright.build.store import all_records
 from trainwright.catalog.image_line import ImageLine
 from trainwright.catalog.wheel_lock import LockedPackage, normalise
 from trainwright.core.errors import Conflict, RequestError, did_you_mean
+from trainwright.core.heartbeat import heartbeat, waiting
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.lock.apt_packages import Answer, Start, ask_apt
@@ -191,7 +192,8 @@ def _python(lock: PlanLock, inputs: Inputs, names: set[str], *, say: Say) -> Pla
     python = lock.python if lock.python is not None else plan_python(plan)
     if mine := names & {p.name for p in python}:
         say(f"resolving {', '.join(sorted(mine))} again")
-        python = upgraded(inputs, python, mine, lock=lock)
+        with heartbeat(say, waiting("resolving")):
+            python = upgraded(inputs, python, mine, lock=lock)
         lock = _with_insecure_hosts(lock, site, say)
     lock = lock.replace(python=python)
     if plan.user.requirements is None:
@@ -200,7 +202,8 @@ def _python(lock: PlanLock, inputs: Inputs, names: set[str], *, say: Say) -> Pla
     if lock.user is None or again or mine:
         say("resolving the packages of --with-requirements")
         keep = [p for p in lock.user or () if p.name not in again and USER not in again]
-        lock = lock.replace(user=resolve_user(inputs, lock, keep))
+        with heartbeat(say, waiting("resolving")):
+            lock = lock.replace(user=resolve_user(inputs, lock, keep))
         lock = _with_insecure_hosts(lock, site, say)
     return lock
 

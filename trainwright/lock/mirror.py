@@ -19,6 +19,7 @@ from pathlib import Path
 
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.hashes import KnownHashes
+from trainwright.core.heartbeat import heartbeat, waiting
 from trainwright.core.owned import claim, write_atomically
 from trainwright.core.paths import locked
 from trainwright.core.say import Say
@@ -160,7 +161,8 @@ def _base(named: Materials, lock: PlanLock, folder: Path, site: Site, *, engine:
                     urls=[reference],
                 )
         say(f"saving the base image {image_id[7:19]}")
-        base_image.save(engine, image_id, folder / "images")
+        with heartbeat(say, waiting(f"saving the base image {image_id[7:19]}")):
+            base_image.save(engine, image_id, folder / "images")
     return len(pinned)
 
 
@@ -228,7 +230,8 @@ def _system(archives: Sequence[Input], lock: PlanLock, folder: Path, site: Site,
         (repository / "pool").mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".fetching-", dir=repository) as name:
             start = start_of(lock, site, engine, say=say)
-            records = fetch_packages(tuple(missing), lacking, start, site, engine, target=Path(name))
+            with heartbeat(say, waiting("fetching through apt")):
+                records = fetch_packages(tuple(missing), lacking, start, site, engine, target=Path(name))
             for package in missing:
                 file = apt_repository.file_name(package.name, package.version, package.architecture)
                 _accept(Path(name, file), package.sha256, "/".join(package.stages), repository / "pool" / file)

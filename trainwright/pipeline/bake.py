@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.build.context import write_context
+from trainwright.build.labels import content_labels
 from trainwright.core.errors import RequestError
 from trainwright.core.owned import claim, clear, write_atomically
 from trainwright.core.say import Say
@@ -43,6 +44,7 @@ def bake_document(
     cache: Sequence[str] = (),
     secrets: Mapping[str, Mapping[str, str]] | None = None,
     arguments: Mapping[str, Mapping[str, str]] | None = None,
+    labels: Mapping[str, Mapping[str, str]] | None = None,
 ) -> dict[str, Any]:
     """The bake file of several plans: a target for each, a group for each framework, ``default`` for all.
 
@@ -51,6 +53,7 @@ def bake_document(
         cache: references of registry caches, as of ``build --cache``.
         secrets: by target, the secret files by id, relative to the bake file.
         arguments: by target, further build arguments.
+        labels: by target, labels besides those of the plan.
 
     Returns:
         A JSON document. Its variables ``REGISTRY`` and ``SOURCE_REVISION`` come from the environment of bake.
@@ -67,6 +70,7 @@ def bake_document(
         if name in targets:
             raise RequestError(f"two plans have the target {name}", remedy="Name each image line once.")
         targets[name] = _target(plan, name, cache, secrets or {}, arguments or {})
+        targets[name]["labels"] |= (labels or {}).get(name, {})
         groups.setdefault(plan.framework, []).append(name)
     return {
         "variable": {name: {"default": value} for name, value in VARIABLES.items()},
@@ -130,15 +134,17 @@ def write_bake(
     bake_document(plans, cache=cache)  # refuses an invalid request before gigabytes are written
     path = folder / BAKE_FILE
     claim(folder, KIND, f"--output {folder}", whole=True)
-    secrets, arguments = {}, {}
-    for inputs, name in zip(images, names, strict=True):
-        write_context(fetch_base(inputs, say=say), folder / CONTEXTS / name, say=say)
+    secrets, arguments, labels = {}, {}, {}
+    for each, name in zip(images, names, strict=True):
+        inputs = fetch_base(each, say=say)
+        write_context(inputs, folder / CONTEXTS / name, say=say)
+        labels[name] = content_labels(inputs)
         secrets[name] = _secrets(inputs.plan, inputs.site, folder)
         arguments[name] = {image.argument: image.pinned for image in inputs.images if image.reference != image.name}
     for gone in (folder / CONTEXTS).iterdir():
         if gone.name not in names:
             clear(gone)
-    document = bake_document(plans, cache=cache, secrets=secrets, arguments=arguments)
+    document = bake_document(plans, cache=cache, secrets=secrets, arguments=arguments, labels=labels)
     write_atomically(path, json.dumps(document, indent=2) + "\n")
     return path
 

@@ -21,6 +21,9 @@ REHEARSALS = {
     "mpi4py": {"SOURCE_DIR": "examples/mpi", "DISTRIBUTION": "mpi"},
     "": {"SOURCE_DIR": "examples/two-frameworks", "DISTRIBUTION": ""},
 }
+# Said in every job: what a job says of its environment replaces the project's, and the default is false (CodeBuild user
+# guide, "Batch build buildspec reference").
+_ENGINE = {"privileged-mode": True}
 
 
 def batch(
@@ -44,7 +47,10 @@ def batch(
 def proof_batch(lines: Sequence[ChosenImage]) -> dict[str, Any]:
     """The ``batch`` of a buildspec that proves lines: each by itself, whatever becomes of the others."""
     nodes = [
-        {"identifier": identifier(line.name), "env": {"variables": {"LINE": line.name, **request_variables(line)}}}
+        {
+            "identifier": identifier(line.name),
+            "env": {**_ENGINE, "variables": {"LINE": line.name, **request_variables(line)}},
+        }
         for line in lines
     ]
     return {"batch": {"fast-fail": False, "build-graph": nodes}}
@@ -74,7 +80,7 @@ def _shared_node(group: Group, first: ChosenImage, stages_file: str) -> dict[str
     if group.parent:
         variables["PARENT"] = group.parent
     depends = {"depend-on": [group.parent]} if group.parent else {}
-    return {"identifier": group.name, "buildspec": stages_file, **depends, "env": {"variables": variables}}
+    return {"identifier": group.name, "buildspec": stages_file, **depends, "env": {**_ENGINE, "variables": variables}}
 
 
 def _image_node(image: ChosenImage, group: Group | None, phases_file: str | None) -> dict[str, Any]:
@@ -83,5 +89,5 @@ def _image_node(image: ChosenImage, group: Group | None, phases_file: str | None
         "identifier": identifier(image.name),
         **({"buildspec": phases_file} if phases_file else {}),
         **({"depend-on": [group.name]} if group else {}),
-        "env": {"variables": variables},
+        "env": {**_ENGINE, "variables": variables},
     }

@@ -9,7 +9,7 @@ from typing import Any
 
 from trainwright.core.data_files import parse_yaml
 from trainwright.core.errors import RequestError
-from trainwright.core.paths import templates_dir
+from trainwright.pipeline.text import render as text_of
 
 SCHEMA_FILE = "buildspec-0.2.json"
 
@@ -23,31 +23,10 @@ def render(template: str, values: Mapping[str, Any]) -> str:
 
     Raises:
         RequestError: the result is not a valid buildspec.
-        jinja2.TemplateError: the template is broken or uses an unknown value (``StrictUndefined``).
+        jinja2.TemplateError: as :func:`trainwright.pipeline.text.render`.
     """
-    import re
-
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(templates_dir()),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        autoescape=False,  # noqa: S701 - YAML, not HTML
-    )
-    text = environment.get_template(f"pipeline/{template}").render(values)
-    # Macros end with an empty line. Blank lines stay only before a comment or a key of the top level.
-    text = re.sub(r"\n\s*\n(?=[ ])", "\n", re.sub(r"\n{3,}", "\n\n", text)).strip() + "\n"
+    text = text_of(template, values)
     check(text, template)
-    return text
-
-
-def dump(document: Mapping[str, Any]) -> str:
-    """A part of a buildspec as YAML, in the given order."""
-    import yaml
-
-    text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=False, width=120)
     return text
 
 

@@ -12,14 +12,20 @@ from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import check_replaceable, claim, write_atomically
 from trainwright.core.records import Document
 from trainwright.core.say import Say
-from trainwright.pipeline import buildspec
+from trainwright.pipeline import buildspec, github
 from trainwright.pipeline.batch import REHEARSALS, batch, proof_batch
 from trainwright.pipeline.images import ChosenImage, choose, lines_to_prove
 from trainwright.pipeline.sharing import Group, SharedImage, groups
+from trainwright.pipeline.text import dump
 from trainwright.site.site import Site
 
-Format = Literal["buildspec", "batch", "bake"]
-OUTPUTS = {"buildspec": "buildspec.yml", "batch": "buildspec-batch.yml", "bake": "bake"}
+Format = Literal["buildspec", "batch", "bake", "github"]
+OUTPUTS = {
+    "buildspec": "buildspec.yml",
+    "batch": "buildspec-batch.yml",
+    "bake": "bake",
+    "github": ".github/workflows/trainwright.yml",
+}
 PHASES_FILE = OUTPUTS["buildspec"]
 MARK = "# Made by `./invoke pipeline"  # the first line of every file that is written
 STAGES_FILE = "buildspec-stages.yml"
@@ -72,7 +78,7 @@ def pipeline(
     Args:
         words: of ``--images``.
         catalog: the catalog.
-        kind: ``buildspec``, ``batch`` or ``bake``.
+        kind: one of ``OUTPUTS``.
         output: the file (for ``bake`` the folder), relative to the working folder, which is the root of the source.
         catalog_folder: the user's own catalog, as the command line names it.
         check: write nothing.
@@ -94,12 +100,12 @@ def pipeline(
         return _bake(words, catalog, output=output or OUTPUTS[kind], check=check, cache=cache, say=say)
     if cache:
         raise RequestError(
-            f"--cache: only for --format bake, not {kind}", remedy="A buildspec takes it from the variable CACHE."
+            f"--cache: only for --format bake, not {kind}", remedy="The jobs take it from the variable CACHE."
         )
     target = output or (PROOFS_FILE if proofs else OUTPUTS[kind])
     if Path(target).is_absolute() or ".." in Path(target).parts:
         raise RequestError(
-            f"--output {target}: CodeBuild reads it from the source",
+            f"--output {target}: the service reads it from the source",
             remedy="Name a file in the working folder, the root of the source.",
         )
     if not check:
@@ -113,7 +119,7 @@ def pipeline(
     if proofs:
         images = lines_to_prove(words, catalog)
         values = {"command": command, "catalog": catalog_folder or "", "first": FIRST, "line": "pytorch/cpu"}
-        text = buildspec.render("proofs.yml.j2", {**values, "batch": buildspec.dump(proof_batch(images))})
+        text = buildspec.render("proofs.yml.j2", {**values, "batch": dump(proof_batch(images))})
         texts = {target: text}
     else:
         texts = contents(images, shared, kind=kind, target=target, command=command, catalog_folder=catalog_folder or "")
@@ -204,15 +210,15 @@ def contents(
     stages_file = str(Path(target).with_name(STAGES_FILE))
     if kind == "batch":
         graph = batch(images, shared, stages_file=stages_file, phases_file=str(Path(target).with_name(PHASES_FILE)))
-        text = (
-            f"# Made by `{command}`; docs/pipeline.md says what it does.\n{buildspec.dump({'version': 0.2, **graph})}"
-        )
+        text = f"# Made by `{command}`; docs/pipeline.md says what it does.\n{dump({'version': 0.2, **graph})}"
         buildspec.check(text, target)
         return {target: text}
+    if kind == "github":
+        return {target: github.workflow(images, shared, command=command, catalog=catalog_folder)}
     values = {"command": command, "catalog": catalog_folder, "first": FIRST}
     graph = batch(images, shared, stages_file=stages_file)
     return {
-        target: buildspec.render("buildspec.yml.j2", {**values, "batch": buildspec.dump(graph)}),
+        target: buildspec.render("buildspec.yml.j2", {**values, "batch": dump(graph)}),
         stages_file: buildspec.render("stages.yml.j2", values),
     }
 

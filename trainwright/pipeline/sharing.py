@@ -40,7 +40,7 @@ class Group:
     """Images that share stages.
 
     Attributes:
-        name: of the group within its pipeline.
+        name: of the group, the same in every pipeline: it follows from the keys of the stages.
         images: names of the images, in the order of the pipeline; the stages are built from the first one.
         stages: the shared stages, in the order of the Dockerfile, including those of ``parent``.
         parent: name of the group that contains this one.
@@ -76,7 +76,9 @@ def groups(images: Sequence[SharedImage]) -> list[Group]:
         parent = outer[-1] if outer else None
         new = set(common) - set(parent.stages if parent else ())
         if any(stage.name in new and _works(stage) for stage in stages(first.dockerfile)):
-            kept.append(Group(f"shared_{len(kept) + 1}", names, common, parent.name if parent else None))
+            # Two pipelines share a cache: equal stages have one name in it, and no others have it.
+            name = f"shared_{_digest([keys[first.name][stage] for stage in common])[:12]}"
+            kept.append(Group(name, names, common, parent.name if parent else None))
     return kept
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any
 
 from msgspec import Struct
@@ -72,7 +71,7 @@ def make_plan(
     loads = loaded(framework, lock.packages if lock else (), versions) if framework else {}
     found = {library: expected(library, loads) for library in ("nccl", "cudnn")}
     found["code"] = request.user.code_sha256 or "*"
-    parts = _parts(catalog, draft, selections, _share_out(lock, selections, providers), found)
+    parts = _parts(catalog, draft, selections, _share_out(catalog, draft, lock, selections), found)
     told = [*line.notices, *notes_of(line), *parts.notices, *_unchecked(selections, providers)]
     told += unused(line.main, loads, versions)
     if deleted := image_notice(line.base.image):
@@ -171,7 +170,8 @@ def _parts(
         steps = provider.probe or folder.component.probe if wanted or provider.expect else ()
         parts.probes += [PlannedProbe(component=name, **step.as_json()) for step in steps]
         if chosen.provider != BASE:
-            parts.notices += [note.says for note in folder.component.notices if note.unless not in selections]
+            notices = folder.component.notices
+            parts.notices += [note.says for note in notices if note.applies(chosen.version, selections)]
     return parts
 
 
@@ -233,25 +233,34 @@ def _closed(selection: Selection, lock: Lock | None) -> Selection:
 
 
 def _share_out(
-    lock: Lock | None, selections: dict[str, Selection], providers: dict[str, Provider]
+    catalog: Catalog, draft: Draft, lock: Lock | None, selections: dict[str, Selection]
 ) -> dict[str, list[LockedPackage]]:
     """Each locked package that a chosen component needs, given to exactly one of them.
 
     The owner by pattern (the longest match) gets it; otherwise the first component, in the order of layers, that needs
     it. So CUDA's libraries share one layer, however many components need them.
     """
+    providers = {n: catalog.components[n].component.providers[s.provider] for n, s in selections.items()}
+
+    def left_behind(name: str, package: str) -> bool:
+        """Whether a package is what the line's own provider of a component is, and another one was asked for."""
+        own = draft.line.components.get(name)
+        if own is None or own.provider in (BASE, selections[name].provider):
+            return False
+        line_s = catalog.components[name].component.providers[own.provider]
+        return line_s.owning(package) > 0 and not providers[name].owning(package)
+
     owned: dict[str, list[LockedPackage]] = {name: [] for name in selections}
     for package in lock.packages if lock is not None else ():
-        needing = [n for n, chosen in selections.items() if n in package.components and chosen.provider != BASE]
+        needing = [
+            name
+            for name, chosen in selections.items()
+            if name in package.components and chosen.provider != BASE and not left_behind(name, package.name)
+        ]
         if not needing:
             continue
-        patterns = [
-            (len(pattern), name)
-            for name, provider in providers.items()
-            for pattern in provider.owns
-            if fnmatchcase(package.name, pattern)
-        ]
-        owned[max(patterns)[1] if patterns else needing[0]].append(package)
+        strength, owner = max((provider.owning(package.name), name) for name, provider in providers.items())
+        owned[owner if strength else needing[0]].append(package)
     return owned
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from trainwright.catalog.component import Licence, ProbeStep, SystemPackages
 from trainwright.catalog.image_line import BASE, Evidence
-from trainwright.catalog.standing import Standing
 from trainwright.core.records import Field, Record
 from trainwright.user.files import UserFiles
 
@@ -235,9 +234,3 @@ def variant(plan: Plan) -> str:
 def _tags(plan: Plan, identity: str) -> tuple[str, ...]:
     name = f"trainwright/{plan.framework}:{variant(plan)}"
     return (name, f"{name}-{identity[:12]}")
-
-
-class PlanDocument(Plan):
-    """``plan --json``: the plan, and what is known of it."""
-
-    proof: Standing

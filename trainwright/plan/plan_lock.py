@@ -27,6 +27,7 @@ from trainwright.core.fields import (
     Python,
     Reference,
     Sha256,
+    Stamp,
     SystemName,
     SystemVersion,
     Url,
@@ -126,6 +127,7 @@ class PlanLock(Record):
     Attributes:
         plan: the plan's id.
         request: the request as the command line spells it.
+        made: when anything in it changed last (UTC); missing if only a build wrote it.
         python: the packages of the image line, or newer ones after ``--upgrade``.
         user: what ``--with-requirements`` adds to them.
         system: what apt installs; empty if the distribution has another package manager (then its packages follow
@@ -136,6 +138,7 @@ class PlanLock(Record):
     schema: Literal["trainwright/plan-lock/1"] = SCHEMA
     plan: Sha256
     request: OneLine
+    made: Stamp | None = None
     base: LockedBase | None = None
     archives: _Archives = ()
     python: _Python | None = None

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from trainwright.core.data_files import MAX_TOML_BYTES, parse_toml, read_text
 from trainwright.core.records import Field, Record, parse_record
 from trainwright.plan.words import RequestWords
-from trainwright.site.site import PROJECT, SITE_FILE
+from trainwright.site.site import PROJECT, SITE_FILE, Settings
 
 W = TypeVar("W", bound=RequestWords)
 
@@ -37,6 +37,12 @@ class Project(Record):
         said: dict[str, Any] = {name: getattr(self, name) for name in plain}
         said |= {"with_": ",".join(self.with_) or None, "without": ",".join(self.without) or None}
         return said | {"set_": tuple(f"{name}={version}" for name, version in self.set_.items())}
+
+
+class ProjectFile(Settings):
+    """``trainwright.toml``: the settings of this machine and, in ``[image]``, what a project asks for."""
+
+    image: Project | None = None
 
 
 def read_project(folder: Path) -> Project | None:

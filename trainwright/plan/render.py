@@ -171,10 +171,9 @@ def _packages(plan: Plan, kind: str) -> list[str]:
 
 
 def _tools_packages(plan: Plan) -> list[str]:
-    """The distribution packages that `python -m venv` needs."""
-    python = plan.component("python")
-    package = python.values.get("venv_package") if python else None
-    return [package] if package else []
+    """The distribution packages that `python -m venv` needs, and those with which components finish their layers."""
+    named = [c.values.get(key) for c in plan.components for key in ("venv_package", "layer_package")]
+    return sorted({package for package in named if package})
 
 
 def _pairs(values: dict[str, str], filled: bool = False) -> str:

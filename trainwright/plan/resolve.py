@@ -86,6 +86,12 @@ def resolve(
         ) from None
 
 
+def line_taken(request: Request, catalog: Catalog) -> ImageLine | None:
+    """The image line that a request takes; ``None`` if no line answers it."""
+    found = _find(request, catalog)
+    return None if found is None else found.line
+
+
 def _find(request: Request, catalog: Catalog) -> Draft | None:
     """The best draft that answers the request: proven before unproven, CUDA before CPU, then the newest."""
     return max(_fitting(request, catalog), key=_worth, default=None)

@@ -9,7 +9,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.call import Call
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, enclosing_function, enclosing_loop, is_optimizer, same_path
+from trainwright.preflight.syntax import at, conditions, enclosing_function, enclosing_loop, is_optimizer, same_path
 
 DOCS = "PyTorch's documentation of automatic mixed precision"
 GUIDE = "AWS guide for the SageMaker Training Compiler, order of a training step with AMP"
@@ -114,7 +114,8 @@ def _check(code: ScriptFacts, calls: list[Call]) -> Iterator[Finding]:
     for step in plain_steps:
         scaled = [s for s in scaling if _after(s, step)]
         # After unscale_ the gradients are correct: torch_xla's own examples then reduce and step by hand.
-        if scaled and not any(same_path(step, s) for s in scaler_steps) and not unscales:
+        right = any(_after(u, step) and _tests(u) <= _tests(step) for u in unscales)
+        if scaled and not any(same_path(step, s) for s in scaler_steps) and not right:
             yield at(PLAIN_STEP, step, f"{step.receiver or 'xm'}.{step.last}(…) after scaler.scale(…).backward()")
     for step in scaler_steps:
         if not code.mentions("update") or not any(c.last == "update" and _is_scaler(c) for c in code.calls):
@@ -124,6 +125,10 @@ def _check(code: ScriptFacts, calls: list[Call]) -> Iterator[Finding]:
             yield at(NOT_SCALED, earlier[-1], f"{earlier[-1].receiver}.backward() before {step.receiver}.step")
     if code.torch_xla:
         yield from _xla(calls, backwards, unscales, steps, updates)
+
+
+def _tests(call: Call) -> set[ast.expr]:
+    return {test for test, _ in conditions(call.module, call.node)}
 
 
 def _late(call: Call, backwards: list[Call], steps: list[Call]) -> Iterator[Finding]:

@@ -313,4 +313,4 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
         if any("__name__" not in test for test in tests):
             continue
         if argument.required and not argument.positional and not passed & set(argument.names):
-            yield at(MISSING, argument.call, f"--{argument.names[0]} is required")
+            yield at(MISSING, argument.call, f"--{max(argument.names, key=len)} is required")

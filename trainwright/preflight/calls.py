@@ -151,6 +151,8 @@ class Calls:
         origins = frozenset(code.origins())
         tags = {"model"} if any(_is_module(name) for name in origins) else set()
         tags |= {"dataset"} if any("Dataset" in name for name in origins) else set()
+        # What gets a share, such as one of the files, is one.
+        tags |= {"sharded"} if any("sharded" in value.tags for value in event.args) else set()
         value = Value(made=origins | {f"script.{code.name}"}, attrs={}, code=code, instance=True)
         value.tags = frozenset(tags)
         if any(d.startswith("dataclass") for d in code.decorators):

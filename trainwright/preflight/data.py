@@ -127,6 +127,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     seeded = code.mentions(*SEEDS) or code.mentions_like("seed_all|set_.*seed|seed_every|init_seed|^seed$")
     # DistributedDataParallel and Horovod send the first process's parameters to all: they start alike without a seed.
     alike = code.wraps is not None or code.horovod or code.mentions("broadcast_parameters", "broadcast")
+    alike = alike or _loaded(code)
     if training and place is not None and not seeded and not alike:
         yield at(NO_SEED, place, "nothing sets a seed")
 
@@ -181,6 +182,14 @@ def _shuffled(loaders: list[Event]) -> Iterator[Finding]:
             yield _at(SHUFFLED_TWICE, event, f"`{ast.unparse(event.node)[:60]}`: the sampler shuffles")
 
 
+def _loaded(code: ScriptFacts) -> bool:
+    """Return whether every process loads all its weights: a classifier's head would be new, and drawn by each."""
+    classes = {event.name.split(".")[-2] for event in code.ran("from_pretrained") if event.name.count(".") > 1}
+    models = {name for name in classes if "Model" in name}
+    whole = {"AutoModel", "AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM"}
+    return bool(models) and models <= whole and not code.mentions("from_config", "Linear", "Sequential", "LoraConfig")
+
+
 def _shares(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("DistributedSampler"):
         count, rank = event.arg("num_replicas", 1), event.arg("rank", 2)
@@ -194,15 +203,27 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
                 what = "the local rank: the same share on every host"
             elif count is not None and "gpus" in count.tags and "world" not in count.tags:
                 what = "the GPUs of one host as num_replicas"
-        if not what and code.several and code.launch.processes is not None and count is not None:
+        grouped = rank is not None and "dp_rank" in rank.tags  # ranks of groups, not of processes
+        if not (what or grouped) and code.several and code.launch.processes is not None and count is not None:
             number = count.single()
             if isinstance(number, int) and number > 0 and number != code.launch.processes and not count.tags:
                 what = f"num_replicas={number}, but the job has {code.launch.processes} processes"
+        alone = count is None and rank is None and event.name.startswith("torch.")
+        if alone and code.several and code.horovod and code.group is None and not any(code.roles("group")):
+            what = "DistributedSampler asks torch.distributed, which has no group here: pass hvd.size(), hvd.rank()"
+        elif not what and count is None and _tensor_parallel(code):
+            what = "the ranks of one tensor-parallel group need the same data: pass tsm.state.dp_size and dp_rank"
         if not what and code.several and rank is not None and isinstance(rank.single(), int) and not rank.tags:
             what = f"rank={rank.single()} in every process"
         if what:
             yield _at(WRONG_SHARE, event, what)
             return
+
+
+def _tensor_parallel(code: ScriptFacts) -> bool:
+    """Return whether SMP v2 splits layers over several processes in this job."""
+    degree = code.job.smp_parameters.get("tensor_parallel_degree", 1) if code.job is not None else 1
+    return isinstance(degree, int) and degree > 1 and code.imports("torch.sagemaker") is not None
 
 
 def _loaders(code: ScriptFacts, loaders: list[Event]) -> Iterator[Finding]:

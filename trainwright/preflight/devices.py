@@ -28,6 +28,8 @@ GLOBAL_RANK = Rule(
 )
 RULES = (NO_DEVICE, GLOBAL_RANK)
 OWN = frozenset({"local_rank", "own-device", "xla-device"})
+_WRAPS = ("DistributedDataParallel", "FullyShardedDataParallel")
+_DECIDES = ("set_device", *_WRAPS)
 _OTHERS = ("accelerate", "deepspeed", "pytorch_lightning", "lightning", "ray", "fairscale")
 
 
@@ -47,11 +49,14 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     selected = bool(wrong) or any(v.tags & OWN or _unclear(v) for _, v in chosen)
     selected = selected or any(e.last in ("init_device_mesh", "fully_shard") for e in code.events)
     selected = selected or code.imports(*_OTHERS) is not None or code.says("^CUDA_VISIBLE_DEVICES$")
-    if selected and not any(_fixed(v) for _, v in chosen):
-        yield from _late(code)
-        return
     fixed = [(e, v) for e, v in chosen if _fixed(v)]
-    if fixed and not selected:
+    if selected and not fixed:
+        only = all(e.last in _WRAPS for e, v in chosen if v.tags & OWN or _unclear(v))
+        yield from _default(code) if only and any(v.tags & OWN for _, v in chosen) else _late(code)
+        return
+    # What set_device selects is what every later call without a device uses.
+    fixed = [(e, v) for e, v in fixed if not selected or (e.last in _DECIDES and not e.guards and not e.detached)]
+    if fixed:
         event, _ = fixed[0]
         yield at(NO_DEVICE, (event.module, event.node), f"`{_text(event)}`: the same GPU in every process of a host")
         return
@@ -78,7 +83,7 @@ def _chosen(event: Event) -> Iterator[Value]:
         yield event.args[0] if event.args else event.keywords["device"]
     elif (event.last == "to" or event.name == "torch.device") and (event.args or "device" in event.keywords):
         yield event.result if event.name == "torch.device" else (event.arg("device", 0) or Value())
-    elif event.last in ("DistributedDataParallel", "FullyShardedDataParallel"):
+    elif event.last in _WRAPS:
         ids = event.arg("device_ids", 1)
         yield from ids.items or (ids,) if ids is not None else ()
         yield from (v for k, v in event.keywords.items() if k in ("device_id", "output_device"))
@@ -133,11 +138,30 @@ def _default(code: ScriptFacts) -> Iterator[Finding]:
             return
 
 
+def _placed(code: ScriptFacts, before: int) -> Event | None:
+    """Return a call that puts a model on the current device, before a place in the order."""
+    for event in code.events:
+        if event.order >= before or event.detached or event.last not in ("to", "cuda") or event.receiver is None:
+            continue
+        target = event.arg("device", 0)
+        bare = event.last == "cuda" and target is None
+        if "model" in event.receiver.tags and (bare or (target is not None and target.may_be("cuda"))):
+            return event
+    return None
+
+
 def _late(code: ScriptFacts) -> Iterator[Finding]:
     """Report set_device after the model is wrapped: by then all processes have put it on GPU 0."""
     wraps = [e for e in code.wrapped_events if e.arg("device_ids", 1) is None and e.arg("device_id") is None]
     chosen = [e for e in code.events if e.last == "set_device" and not e.name.startswith("script.")]
-    if not wraps or not chosen or chosen[0].order < wraps[0].order or chosen[0].detached:
+    if not chosen or chosen[0].detached:
+        return
+    placed = _placed(code, chosen[0].order) if not wraps and code.wrapped_events else None
+    if placed is not None and not any(v.tags & OWN for e in code.events[: placed.order] for v in _chosen(e)):
+        what = f"set_device comes after `{_text(placed)}` in line {placed.line}; by then the model is on GPU 0"
+        yield at(NO_DEVICE, (chosen[0].module, chosen[0].node), what, severity="warning")
+        return
+    if not wraps or chosen[0].order < wraps[0].order:
         return
     model = wraps[0].args[0] if wraps[0].args else Value()
     explicit = any(v.tags & OWN for e in code.events[: wraps[0].order] for v in _chosen(e))

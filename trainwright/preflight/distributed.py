@@ -84,15 +84,15 @@ RULES = (
 RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning.?rate", re.I)
 BATCH = re.compile(r"batch|\bbs\b|accumulation", re.I)
 GROWTH = re.compile(
-    r"world_size|num_replicas|ordinal|dp_size|n_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
+    r"world_size|n_?procs|num_replicas|ordinal|dp_size|n_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
     re.I,
 )
 _GRADIENTS = re.compile(r"(average|reduce|sync|allreduce)_?\w*grad", re.I)
 # Other ways to share gradients: a name of these anywhere means that the script knows what it does.
 _SHARES = (
     *("DistributedOptimizer", "average_parameters", "all_reduce_gradients", "parallelize_module", "distribute_tensor"),
-    *("DTensor", "PipelineStage", "rpc", "init_rpc", "DistributedDataParallelCPU", "ZeroRedundancyOptimizer"),
-    *("reduce_scatter", "reduce_scatter_tensor", "replicate", "no_sync", "PipelineParallel", "Pipe"),
+    *("DTensor", "PipelineStage", "rpc", "init_rpc", "DistributedDataParallelCPU"),
+    *("reduce_scatter", "reduce_scatter_tensor", "replicate", "PipelineParallel", "Pipe"),
 )
 
 
@@ -109,12 +109,13 @@ def _group(code: ScriptFacts) -> Iterator[Finding]:
     entry = code.script.entry
     if code.managed or code.smp or code.torch_xla or not code.backwards or entry is None or code.incomplete:
         return
-    other = code.imports("horovod", "mpi4py", "byteps", "smdistributed.dataparallel.torch.distributed") is not None
+    other = code.imports("horovod", "mpi4py", "byteps") is not None
+    smddp = code.imports("smdistributed.dataparallel.torch.distributed") is not None  # its first interface
     joined = code.group is not None or any(code.roles("group")) or code.mentions("init_device_mesh", "init_distributed")
     if not code.several and code.job is not None:
         return
     wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached]
-    if not joined and not other:
+    if not joined and not other and not smddp:
         # A helper of an installed package may do it; a wrapper alone does not.
         helper = code.mentions_like("init_dist|setup_dist|init_process|dist_init|setup_ddp|ddp_setup|init_distributed")
         if wraps and not helper and code.spawns is None and code.job is not None:
@@ -146,6 +147,11 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
     if code.wrapped_events:
         # The wrapper exists: is it what is trained?
         steps = [e for e in code.ran("backward", live=True) if e.receiver is not None]
+        never = [e for e in steps if any(re.fullmatch(r"[A-Za-z0-9_.]+\.no_sync\(\)", name) for name in e.contexts)]
+        if never and len(never) == len(steps):
+            what = f"every backward is within no_sync, as in line {never[0].line}: no gradient is ever averaged"
+            yield at(NOT_WRAPPED, (never[0].module, never[0].node), what)
+            return
         known = [e for e in steps if "out" in _tags(e)]
         if known and not any(_tags(e) & (WRAPPERS | {"wrapped-out"}) for e in known):
             live = [e for e in code.wrapped_events if not e.detached and e.order < known[0].order]
@@ -191,19 +197,23 @@ def _of_gradients(event: Event) -> bool:
 
 def _place(code: ScriptFacts) -> Iterator[Finding]:
     """Check the arguments of init_process_group against the job."""
-    if code.job is None or not code.several or code.spawns is not None:
+    if code.job is None or not code.several:
         return
+    by_launcher = code.launch.launched and code.spawns is None
     for event in code.roles("group"):
         if event.last != "init_process_group" or event.detached:
             continue
         rank, size, method = event.arg("rank", 3), event.arg("world_size", 2), event.arg("init_method", 1)
         what = ""
         literal = any(k.arg == "rank" and isinstance(k.value, ast.Constant) for k in event.node.keywords)
-        if rank is not None and literal and _plain_number(rank) and code.launch.launched:
-            what = f"rank={rank.single()} in every process"
+        if rank is not None and literal and _plain_number(rank) and (by_launcher or event.stack):
+            if by_launcher or (code.spawns is not None and code.several_per_host):
+                what = f"rank={rank.single()} in every process"
+        elif code.spawns is not None:
+            continue
         elif rank is not None and code.several_hosts and "local_rank" in rank.tags and "rank" not in rank.tags:
             what = "the local rank as rank: it is the same on every host"
-        elif size is not None and code.launch.launched and _wrong_size(code, size):
+        elif size is not None and by_launcher and _wrong_size(code, size):
             what = f"world_size={size.single()}, but the job has {code.launch.processes} processes"
         elif method is not None and code.several_hosts:
             text = method.single()
@@ -311,7 +321,8 @@ def _learning_rate(code: ScriptFacts) -> Iterator[Finding]:
     if not (grows or asked) or any(RATE.search(name) for name in job.arguments) or _scaled(code):
         return
     for call in code.calls:
-        rate = call.given("lr") or call.given("learning_rate")
+        rate = call.given("lr", 1 if call.name.startswith("torch.optim.") else None)
+        rate = rate or call.given("learning_rate", 0 if ".optimizers." in call.name else None)
         # An optimizer is a class (torch.optim.SGD); a parser, a config or a helper may take an lr, too.
         if rate is None or not call.last[:1].isupper():
             continue

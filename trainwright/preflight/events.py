@@ -115,6 +115,11 @@ class Event:
             return None if starred else self.args[position]
         return None
 
+    def excludes(self, other: Event) -> bool:
+        """Return whether the two calls are on different sides of a condition."""
+        sides = {guard.node: guard.side for guard in self.guards}
+        return any(sides.get(guard.node, guard.side) is not guard.side for guard in other.guards)
+
     def under(self, *kinds: Reach) -> Guard | None:
         """Return a condition of one of these kinds around the call."""
         return next((guard for guard in self.guards if guard.kind in kinds), None)

@@ -86,6 +86,7 @@ def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
     starred = any(isinstance(a, ast.Starred) for e in prepares for a in e.node.args) or code.mentions("prepare_model")
     if not starred:
         yield from _left_out(code, handled)
+        yield from _own_loader(code, prepares)
     plain = [e for e in code.ran("backward", live=True) if e.receiver is not None and not e.args]
     if plain and code.several and not any(e.args for e in code.ran("backward")):
         yield _at(PLAIN_BACKWARD, plain[0], f"`{_text(plain[0])}` instead of accelerator.backward(loss)")
@@ -116,6 +117,18 @@ def _left_out(code: ScriptFacts, handled: list[Value]) -> Iterator[Finding]:
         if there:
             yield _at(NOT_PREPARED, there[0], f"`{_text(there[0])}` is not given to accelerator.prepare")
             return
+
+
+def _own_loader(code: ScriptFacts, prepares: list[Event]) -> Iterator[Finding]:
+    """Report a loader that was made before others were prepared, and whose batches are trained on as they are."""
+    loader = code.training_loader()
+    handled = [v for e in prepares for v in (*e.args, *e.keywords.values())]
+    if not code.several or loader is None or loader.detached or loader.order > prepares[-1].order:
+        return
+    if not any("loader" in v.tags for v in handled) or any(v is loader.result for v in handled):
+        return
+    if all(v.tags or v.made or v.code for v in handled) and not code.iterates_prepared():
+        yield _at(NOT_PREPARED, loader, f"`{_text(loader)}` is not given to accelerator.prepare, as others are")
 
 
 def _kind(event: Event, kind: str) -> bool:
@@ -175,6 +188,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
             # Before save_strategy existed, the trainer saved when it evaluated.
             old = "load_best" in what and "save_strategy" not in given
             yield at(ARGUMENTS, (event.module, event.node), what, severity="warning" if old else None)
+        yield from _without_data(code, event, evaluates)
     if code.several and code.launch.launched:
         for event in code.events:
             mapped = event.arg("device_map")
@@ -182,6 +196,16 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
                 trained = code.ran("train", "backward", live=True) or code.backwards
                 if trained and "flag" not in mapped.tags and not event.detached and event.by_rank is None:
                     yield _at(DEVICE_MAP, event, f"`device_map={mapped.single()!r}` with {code.launcher}")
+
+
+def _without_data(code: ScriptFacts, arguments: Event, evaluates: object) -> Iterator[Finding]:
+    """Report a trainer that is to evaluate, but gets no data set for it."""
+    if evaluates not in ("steps", "epoch"):
+        return
+    for event in code.ran("Trainer", "Seq2SeqTrainer", "SFTTrainer", live=True):
+        given = event.arg("args", 1)
+        if given is arguments.result and event.arg("eval_dataset", 4) is None and "**" not in event.keywords:
+            yield _at(ARGUMENTS, event, f"evaluation at each {evaluates.rstrip('s')}, but no eval_dataset")
 
 
 def _lightning(code: ScriptFacts) -> Iterator[Finding]:

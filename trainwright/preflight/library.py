@@ -83,8 +83,7 @@ _TRANSPARENT = frozenset(
 )
 _JOINS = frozenset({"os.path.join", "pathlib.Path", "pathlib.PurePath", "tf.io.gfile.join", "posixpath.join"})
 _WRAPPED = {
-    "torch.nn.DataParallel": "dp",
-    "torch.nn.parallel.DataParallel": "dp",
+    **dict.fromkeys(("torch.nn.DataParallel", "torch.nn.parallel.DataParallel"), "dp"),
     "smdistributed.modelparallel.torch.DistributedModel": "smp",
     "smdistributed.modelparallel.torch.DistributedOptimizer": "smp",
     "torch.sagemaker.transform": "smp",
@@ -119,8 +118,7 @@ def function(calls: Calls, event: Event) -> Value:
         return path_join(args)
     if name in _TRANSPARENT:
         return _converted(name, args[0]) if args else Value()
-    known = event.role
-    if known:
+    if known := event.role:
         return _of_role(launch, known, event)
     first = args[0] if args else None
     if DDP.search(name) or FSDP.search(name) or name in _WRAPPED:
@@ -335,8 +333,9 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     if name in ("to", "cuda", "xpu"):
         base.tags |= {"placed"}
         return base
-    if name == "shard":
-        return base.with_tags("sharded")
+    if name == "shard" or (name == "select" and any(arg.tags & IDENTITY for arg in event.args)):
+        base.tags |= {"sharded"}
+        return base
     if name in _SAME:
         return base
     if name in ("reduce_mean", "concat", "stack", "reduce_sum", "merge") and "step-output" in base.tags:
@@ -381,7 +380,8 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return Value()
     if name in ("minimize", "compile", "fit") or called.tags & {"never"}:
         return Value(made=frozenset({f"?.{name}"}))
-    named = said(name)
+    mesh = base.part_of("init_device_mesh", "DeviceMesh")  # the rank in one of its dimensions
+    named = ("dp_rank",) if mesh and name in ("get_local_rank", "get_rank") else said(name)
     if "model" in base.tags and not named:
         return Value(tags=output_tags(base, event.args) if name in ("__call__", "forward", "generate") else NONE)
     flows = (base.tags & FLOWS) | _flow(event)

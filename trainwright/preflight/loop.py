@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.events import Event
 from trainwright.preflight.known import FSDP
+from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import at, enclosing_function
+from trainwright.preflight.syntax import ancestors, at, enclosing_function
 
 DOCS = "PyTorch's documentation of torch.optim"
 NO_ZERO = Rule(
@@ -54,19 +55,28 @@ RULES = (STALE, NO_ZERO, ZERO_EARLY, HALF, GRAPH_KEPT)
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
+    if code.incomplete:
+        return
+    yield from _halved(code)
     backwards = {call.node for call in code.backwards}
     steps = [e for e in code.ran("backward") if e.node in backwards]
-    if not steps or code.incomplete:
+    if not steps:
         return
+    yield from _stale(code)
+    yield from _zero(code, steps)
+    yield from _sums(code)
+
+
+def _halved(code: ScriptFacts) -> Iterator[Finding]:
     scaler = [e for e in code.ran("step") if e.receiver is not None and "scaler" in e.receiver.tags]
     halved = [e for e in code.ran("half") if e.receiver is not None and "model" in e.receiver.tags and not e.detached]
     enabled = [e.arg("enabled") for e in code.ran("GradScaler")]
     off = bool(enabled) and all(value is not None and value.single() is False for value in enabled)
-    if scaler and halved and not off and "flag" not in {g.kind for g in halved[0].guards}:
-        yield at(HALF, (halved[0].module, halved[0].node), f"`{ast.unparse(halved[0].node)[:50]}` and scaler.step")
-    yield from _stale(code)
-    yield from _zero(code, steps)
-    yield from _sums(code)
+    arguments = [e.arg("fp16") for e in code.events if e.last.endswith(("TrainingArguments", "SFTConfig"))]
+    mixed = any(value is not None and value.single() is True and "flag" not in value.tags for value in arguments)
+    if ((scaler and not off) or mixed) and halved and "flag" not in {g.kind for g in halved[0].guards}:
+        what = "fp16=True" if mixed else "scaler.step"
+        yield at(HALF, (halved[0].module, halved[0].node), f"`{ast.unparse(halved[0].node)[:50]}` and {what}")
 
 
 def _stale(code: ScriptFacts) -> Iterator[Finding]:
@@ -103,6 +113,17 @@ def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
         after = [e for e in optimizers if e.order > zero.order and _together(e, zero)]
         between = [e for e in optimizers if before and before[-1].order < e.order < zero.order]
         again = [e for e in looped if after and zero.order < e.order < after[0].order]
+        early = [e for e in looped if after and e.order > after[0].order and _together(e, zero)]
+        begun = [e for e in looped if after and e.order < after[0].order]
+        if after and early and not begun and _same(zero, after[0]):
+            what = f"step in line {after[0].line} comes before backward in line {early[0].line}, so it has no gradients"
+            yield at(ZERO_EARLY, (zero.module, zero.node), what)
+            return
+        outside = [e for e in optimizers if _around(e, zero) and e.order > zero.order]
+        if begun_here := [e for e in looped if _together(e, zero) and outside and not after]:
+            what = f"each backward in line {begun_here[0].line}, and step in line {outside[0].line} only after the loop"
+            yield at(ZERO_EARLY, (zero.module, zero.node), what)
+            return
         if before and after and not between and not again:
             yield at(
                 ZERO_EARLY,
@@ -110,6 +131,18 @@ def _zero(code: ScriptFacts, steps: list[Event]) -> Iterator[Finding]:
                 f"backward in line {before[-1].line}, step in line {after[0].line}",
             )
             return
+
+
+def _around(outer: Event, inner: Event) -> bool:
+    """Return whether a call is in the loop around the one of another call, in the same function."""
+    return bool(inner.loops) and outer.loops == inner.loops[:-1] and outer.stack == inner.stack
+
+
+def _same(first: Event, second: Event) -> bool:
+    """Return whether two calls are methods of the same object, as far as the text says."""
+    functions = (first.node.func, second.node.func)
+    owners = [ast.unparse(f.value) for f in functions if isinstance(f, ast.Attribute)]
+    return len(owners) == 2 and owners[0] == owners[1]
 
 
 def _defined(code: ScriptFacts) -> bool:
@@ -154,8 +187,17 @@ def _sums(code: ScriptFacts) -> Iterator[Finding]:
                 continue
             text = ast.unparse(node.value)
             target = ast.unparse(node.target)
-            if text in names and target not in names and not _summed_back(function or step.node, target):
+            if text in names and target not in names and not _reset(step.module, node, target):
+                if _summed_back(function or step.node, target):
+                    continue
                 yield at(GRAPH_KEPT, (step.module, node), f"`{ast.unparse(node)[:50]}`")
+
+
+def _reset(module: Module, node: ast.AST, target: str) -> bool:
+    """Return whether the innermost loop around a sum also starts it anew."""
+    loop = next((outer for outer in ancestors(module, node) if isinstance(outer, ast.For | ast.While)), None)
+    assigned = (n for n in ast.walk(loop) if isinstance(n, ast.Assign)) if loop is not None else ()
+    return any(ast.unparse(t) == target for each in assigned for t in each.targets)
 
 
 def _summed_back(region: ast.AST, target: str) -> bool:

@@ -34,6 +34,7 @@ from trainwright.preflight import (
     smp,
     suppressions,
     tensorflow,
+    wrapping,
     xla,
 )
 from trainwright.preflight.notebooks import CellCode
@@ -44,7 +45,7 @@ from trainwright.sagemaker.job import Job, load_job
 
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
-    *(tensorflow, sagemaker_paths, arguments),
+    *(tensorflow, sagemaker_paths, arguments, wrapping),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -54,12 +54,15 @@ READS = (
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     known = code.job.hyperparameters if code.job else {}
+    made = _made(code)
     for module, node in code.texts:
         text = str(node.value)
         if MACHINE.match(text) and "\n" not in text and " " not in text.strip() and _is_path(module, node):
             flag = _flag(module, node)
             if flag is not None and flag in known:
                 continue  # the job sets another value
+            if text.startswith(made):
+                continue
             severity: Severity | None = "note" if flag is not None else None
             what = f"{text[:60]!r}" + (f" is the default of --{flag}" if flag else "")
             yield at(OTHER_MACHINE, (module, node), what, severity=severity)
@@ -69,6 +72,12 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
             if channel and "{" not in channel and channel not in code.job.inputs and flag not in known:
                 given = f"the job has {', '.join(sorted(code.job.inputs))}"
                 yield at(NO_CHANNEL, (module, node), f"{text[:60]!r}: {given}")
+
+
+def _made(code: ScriptFacts) -> tuple[str, ...]:
+    """Return the folders that the script itself makes."""
+    made = [value for e in code.ran("makedirs", "mkdir", live=True) for value in e.args[:1]]
+    return tuple(c for value in made for c in value.constants or () if isinstance(c, str) and c)
 
 
 def _flag(module: Module, node: ast.AST) -> str | None:

@@ -10,6 +10,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.call import Call
 from trainwright.preflight.events import Event
 from trainwright.preflight.paths import LOST, roots
+from trainwright.preflight.saves import FUNCTIONS, Save, saves
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, of_one_rank, reachable
 from trainwright.preflight.values import Value
@@ -66,103 +67,9 @@ READ_ONLY = Rule(
 )
 RULES = (TORCH_SAVE, ALL_RANKS, NOT_KEPT, NO_CHECKPOINT, NOTHING_SAVED, NOT_FINAL, READ_ONLY)
 TO_CPU = (".cpu()", "_maybe_convert_to_cpu", "xser", "cpu_")
-# Functions that write: the name of the path's argument, and its position.
-_FUNCTIONS: dict[str, tuple[str, int]] = {
-    "torch.save": ("f", 1),
-    "torch.jit.save": ("f", 1),
-    "torch.onnx.export": ("f", 2),
-    "torch_xla.core.xla_model.save": ("file_or_path", 1),
-    "torch_xla.utils.serialization.save": ("path", 1),
-    "smdistributed.modelparallel.torch.save": ("f", 1),
-    "smdistributed.modelparallel.torch.save_checkpoint": ("path", 0),
-    "torch.distributed.checkpoint.save": ("checkpoint_id", 1),
-    "torch.distributed.checkpoint.save_state_dict": ("storage_writer", 1),
-    "safetensors.torch.save_file": ("filename", 1),
-    "safetensors.torch.save_model": ("filename", 1),
-    "tensorflow.saved_model.save": ("export_dir", 1),
-    "tensorflow.keras.models.save_model": ("filepath", 1),
-    "joblib.dump": ("filename", 1),
-    "shutil.copy": ("dst", 1),
-    "shutil.copyfile": ("dst", 1),
-    "shutil.copytree": ("dst", 1),
-    "shutil.move": ("dst", 1),
-    "pickle.dump": ("file", 1),
-}
-_METHODS: dict[str, tuple[str, int]] = {
-    "save_pretrained": ("save_directory", 0),
-    "push_to_hub": ("repo_id", 0),
-    "save_model": ("output_dir", 0),
-    "save_checkpoint": ("save_dir", 0),
-    "save_state": ("output_dir", 0),
-    "save_weights": ("filepath", 0),
-    "save_trained_model": ("path", 0),
-    "export": ("filepath", 0),
-    "export_saved_model": ("export_dir_base", 0),
-    "save": ("filepath", 0),
-    "write_checkpoint": ("path", 0),
-}
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "SageMakerTrainer")
-_LIBRARIES = (*_FUNCTIONS, "accelerate.Accelerator.save")
+_LIBRARIES = (*FUNCTIONS, "accelerate.Accelerator.save")
 _SIGNS = re.compile(r"model_?dir|save_?(path|dir|model)|sm_model|export_?dir", re.I)
-
-
-class Save:
-    """A call that writes a model: ``path`` is None where the call has none, ``whole`` if it writes a model."""
-
-    def __init__(self, event: Event, path: Value | None, *, whole: bool) -> None:
-        self.event = event
-        self.path = path
-        self.whole = whole
-
-
-def saves(code: ScriptFacts) -> list[Save]:
-    """Return the calls that write a model or a checkpoint, in order."""
-    found = []
-    for event in code.events:
-        if event.name in _FUNCTIONS:
-            keyword, position = _FUNCTIONS[event.name]
-            found.append(
-                Save(event, event.arg(keyword, position), whole=not event.name.startswith(("shutil", "pickle")))
-            )
-        elif event.last in _METHODS and event.receiver is not None and not event.receiver.name:
-            keyword, position = _METHODS[event.last]
-            receiver = event.receiver.tags
-            if event.name.startswith("script.") or (event.last in ("save", "export") and not _keras(code, event)):
-                continue
-            path = event.arg(keyword, position) or event.arg("path") or event.arg("checkpoint_dir")
-            if event.name.startswith("accelerate") and event.last in ("save", "save_model"):
-                path = event.arg("f" if event.last == "save" else "save_directory", 1)
-            tokenizer = not receiver and "tokenizer" in ast.unparse(event.node).lower()
-            found.append(Save(event, path, whole=not tokenizer))
-        elif event.last == "ModelCheckpoint" and code.tensorflow:
-            found.append(Save(event, event.arg("filepath", 0), whole=True))
-        elif event.last == "save_keras_model":
-            found.append(Save(event, event.arg("saved_model_path", 1), whole=True))
-        elif event.last in ("MonitoredTrainingSession", "Estimator") and code.imports("tensorflow") is not None:
-            path = event.arg("checkpoint_dir") or event.arg("model_dir")
-            chosen = " if " in ast.unparse(event.node) or _steps_by_rank(code)
-            found += [] if path is None or chosen else [Save(event, path, whole=True)]
-        elif event.last == "CheckpointManager":
-            found.append(Save(event, event.arg("directory", 1), whole=True))
-    return [save for save in found if save.path is None or not save.path.made_by("BytesIO", "StringIO")]
-
-
-def _steps_by_rank(code: ScriptFacts) -> bool:
-    """Return whether an Estimator's configuration lets one process write: ``save_checkpoints_steps=… if rank == 0``."""
-    keys = ("save_checkpoints_steps", "save_checkpoints_secs")
-    return any(isinstance(call.given(key), ast.IfExp) for call in code.calls for key in keys)
-
-
-def _keras(code: ScriptFacts, event: Event) -> bool:
-    """Return whether ``….save(…)`` writes a model: of Keras, or of something that is called a model."""
-    receiver = event.receiver
-    assert receiver is not None
-    return (
-        code.tensorflow
-        or "model" in receiver.tags
-        or receiver.made_by("Accelerator")
-        or "Checkpoint" in "".join(receiver.made)
-    )
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -211,7 +118,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             continue
         if path is None or event.under("one", "host", "dp", "others", "ranks") or path.tags & _VARIES:
             continue
-        if any(s.event.under("one") and s.event.last == event.last and _opposite(s.event, event) for s in written):
+        if any(s.event.under("one") and s.event.last == event.last and s.event.excludes(event) for s in written):
             continue  # the other side of `if distributed`
         text = ast.unparse(event.node)
         if re.search(r"rank|ordinal|BytesIO|buf|worker|tempfile|uuid|cross_", text, re.I):
@@ -241,6 +148,7 @@ _EVERY = (
     "save_pretrained",
     "CheckpointManager",
     "save_trained_model",
+    "save_keras_model",
     "export",
     "MonitoredTrainingSession",
     "Estimator",
@@ -261,7 +169,7 @@ def _shared_write(code: ScriptFacts, event: Event) -> bool:
     if event.name.startswith(("torch.distributed.checkpoint", "shutil", "torch_xla")):
         return True
     if code.mentions("FullyShardedDataParallel", "fully_shard", "distributed_checkpoint", "deepspeed"):
-        return True
+        return not (event.name == "torch.save" and _of_rank_zero(code))
     partial = event.arg("partial")
     smp = "modelparallel" in event.name
     if smp and event.last == "save_checkpoint":
@@ -269,10 +177,12 @@ def _shared_write(code: ScriptFacts, event: Event) -> bool:
     return smp and (partial is None or partial.single() is not False or "v3" in event.keywords)
 
 
-def _opposite(first: Event, second: Event) -> bool:
-    """Return whether two calls are on different sides of a condition."""
-    sides = {guard.node: guard.side for guard in first.guards}
-    return any(sides.get(guard.node, guard.side) is not guard.side for guard in second.guards)
+def _of_rank_zero(code: ScriptFacts) -> bool:
+    """Return whether the only state that the script takes of a sharded model is whole, on rank 0: others have none."""
+    whole = [e.arg("rank0_only", 1) for e in code.ran("FullStateDictConfig", live=True)]
+    whole = [value for value in whole if value is not None and value.single() is True]
+    parts = ("ShardedStateDictConfig", "LocalStateDictConfig", "SHARDED_STATE_DICT", "LOCAL_STATE_DICT")
+    return bool(whole) and not code.mentions(*parts)
 
 
 def _by_callbacks(code: ScriptFacts, event: Event) -> bool:
@@ -302,6 +212,9 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         elif where == {"channel"}:
             yield _at(READ_ONLY, event, f"`{text}`")
         elif where <= LOST and "flag" not in save.path.tags and not code.mentions("chdir") and save.whole:
+            # What is put into a TemporaryDirectory is meant to go.
+            if _uploaded(code, event) or (where == {"tmp"} and code.mentions("TemporaryDirectory")):
+                continue
             later = [s for s in written if s.event.order > event.order]
             passed_on = _copied(code, event) or _read_again(code, save)
             if where == {"tmp"} and (passed_on or any({"model"} & roots(s.path) for s in later)):
@@ -315,6 +228,11 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
 def _variable(path: Value) -> bool:
     """Return whether a path begins with text that only looks like a folder: ``f"{folder}/…"`` of unknown ``folder``."""
     return "prefix" not in path.tags and path.constants is None and "root:relative" not in path.tags
+
+
+def _uploaded(code: ScriptFacts, event: Event) -> bool:
+    """Return whether a function that is called for it uploads something afterwards: ``sync_checkpoints_to_s3(…)``."""
+    return any(e.order > event.order and re.search(r"_s3$|^s3_|upload", e.last) for e in code.events)
 
 
 def _copied(code: ScriptFacts, event: Event) -> bool:

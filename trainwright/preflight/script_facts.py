@@ -112,6 +112,17 @@ class ScriptFacts(ScriptCode):
                 value = value.of
         return None
 
+    def iterates_prepared(self) -> bool:
+        """Whether the batches of some backward come from what Accelerate prepared, or that cannot be seen."""
+        for event in self.ran("backward", live=True):
+            value = self._interpreter.iterated.get(event.loops[-1]) if event.loops else None
+            seen = value
+            while seen is not None and "accelerate" not in seen.tags:
+                seen = seen.of
+            if value is None or seen is not None:
+                return True
+        return False
+
     @property
     def misused(self) -> list[tuple[Module, ast.expr, str]]:
         """Variables of the environment whose text is used as a number or a list: file, place, variable."""
@@ -125,7 +136,10 @@ class ScriptFacts(ScriptCode):
     @cached_property
     def horovod(self) -> bool:
         """Whether the script uses Horovod, or SageMaker's data parallel library for TensorFlow (the same interface)."""
-        return self.imports("horovod", "smdistributed.dataparallel.tensorflow", certain=True) is not None
+        names = ("horovod", "smdistributed.dataparallel.tensorflow")
+        # Where mpirun starts the processes and nothing else joins them, an import under a condition counts, too.
+        chosen = self.launcher == "mpi" and self.group is None and self.wraps is None and not self.managed
+        return self.imports(*names, certain=not chosen) is not None
 
     @cached_property
     def tensorflow(self) -> bool:

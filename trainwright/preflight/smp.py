@@ -101,6 +101,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if not inits and not code.mentions("SMPTrainer"):
         name = "smp.init()" if first_version else "torch.sagemaker.init()"
         yield at(NO_INIT, (module, imported), f"{name} is never called")
+    if not first_version and inits and code.job is not None and not code.incomplete:
+        degrees = [code.job.smp_parameters.get(f"{kind}_parallel_degree", 1) for kind in ("tensor", "expert")]
+        if max((d for d in degrees if isinstance(d, int)), default=1) > 1 and not code.mentions("transform"):
+            what = "tsm.transform is never called, so no layer is split as tensor_parallel_degree says"
+            yield at(NOT_WRAPPED, inits[0], what)
     if not first_version or not inits:
         return
     if code.imports("smdistributed.modelparallel.torch") is None:

@@ -153,6 +153,10 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
         yield _at(NOT_REDUCED, trains[0], "no hvd.DistributedOptimizer or hvd.DistributedGradientTape")
     elif not by_hand:
         yield from _unused_optimizer(code)
+        waits = [e for e in code.ran("synchronize") if not e.name.startswith("torch.cuda")]
+        skips = code.ran("skip_synchronize")
+        if skips and not waits:
+            yield _at(NOT_REDUCED, skips[0], "optimizer.skip_synchronize() without optimizer.synchronize() before it")
     starts = (
         "broadcast_variables",
         "broadcast_parameters",
@@ -264,13 +268,16 @@ def _chief(event: Event) -> bool:
 
 def _scope(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
     """Report a model that is built or compiled outside of the scope."""
+    scoped_ones = [e for e in code.ran("compile", live=True) if any(".scope" in name for name in e.contexts)]
     inside = any(name.endswith(".scope") or ".scope()" in name for e in code.events for name in e.contexts)
     for event in code.ran("compile", live=True):
         if event.receiver is None or event.receiver.name or not (event.arg("optimizer", 0) or event.arg("loss")):
             continue
+        if any(event.excludes(other) for other in scoped_ones):
+            continue  # the branch of a training without a strategy
         scoped = any(".scope" in name for name in event.contexts)
         model = event.receiver
-        made = [e for e in code.ran("Sequential", "Model") if e.result is model]
+        made = [e for e in code.events if e.result is model and (e.last[:1].isupper() or "Model" in e.last)]
         if scoped and made and not any(".scope" in name for e in made for name in e.contexts):
             yield _at(OUT_OF_SCOPE, made[0], f"`{ast.unparse(made[0].node)[:50]}` outside of {strategy.last}'s scope")
             return

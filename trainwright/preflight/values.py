@@ -122,6 +122,13 @@ class Value:
         """Return whether one of these names (whole, or their last part) may have made it."""
         return any(made == name or made.rpartition(".")[2] == name for made in self.made for name in names)
 
+    def part_of(self, *names: str) -> bool:
+        """Return whether it, or what it is a part of, was made by one of these names."""
+        outer: Value | None = self
+        while outer is not None and not outer.made_by(*names):
+            outer = outer.of
+        return outer is not None
+
     def single(self) -> object:
         """Return the constant that it is, if there is one; else Ellipsis."""
         return self.constants[0] if self.constants is not None and len(self.constants) == 1 else ...

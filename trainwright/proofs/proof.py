@@ -15,7 +15,7 @@ from msgspec import Meta
 
 from trainwright.core.data_files import parse_json, read_text
 from trainwright.core.errors import RequestError
-from trainwright.core.fields import Digest, Name, OneLine, Sha256, form
+from trainwright.core.fields import Digest, Name, OneLine, Sha256, Stamp, form
 from trainwright.core.records import Field, Record, parse_record
 
 SCHEMA: Literal["trainwright/proof/1"] = "trainwright/proof/1"
@@ -24,7 +24,6 @@ _REMEDY = (
 )
 
 LineName = Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,127}$")]
-Stamp = Annotated[str, form(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\+00:00$")]
 _Count = Annotated[int, Meta(ge=0)]
 
 

@@ -26,7 +26,7 @@ from trainwright.plan.plan import Plan
 from trainwright.proofs.places import files
 
 if TYPE_CHECKING:
-    from trainwright.proofs.proof import ProofHead
+    from trainwright.proofs.proof import LineProof, ProofHead
 
 
 def judge(claim: ProofHead, plan: str) -> Standing:
@@ -44,15 +44,25 @@ def of_plan(plan: Plan) -> Standing:
     Raises:
         RequestError: a proof of its framework was edited, or is not a proof.
     """
-    found = NEVER
+    proof = proof_of(plan)
+    return NEVER if proof is None else judge(proof, plan.id)
+
+
+def proof_of(plan: Plan) -> LineProof | None:
+    """The proof of a plan's line: of this plan, otherwise of an earlier one.
+
+    Raises:
+        RequestError: a proof of its framework was edited, or is not a proof.
+    """
+    found = None
     for path in files(plan.framework).values():
         text = read_text(path)
         if plan.id not in text and not _same_line(text, plan):
             continue
         from trainwright.proofs.proof import read
 
-        found = judge(read(path), plan.id)
-        if found.state != "stale":
+        found = read(path)
+        if judge(found, plan.id).state != "stale":
             break
     return found
 

@@ -16,6 +16,7 @@ from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import BASE
 from trainwright.core.data_files import read_state
 from trainwright.core.errors import Conflict, ProofFailed
+from trainwright.core.heartbeat import heartbeat, waiting
 from trainwright.core.owned import write_atomically
 from trainwright.core.paths import state_dir
 from trainwright.core.say import Say
@@ -53,7 +54,8 @@ def look(engine: Engine, reference: str, plan: Plan, catalog: Catalog, *, say: S
     if isinstance(known, dict) and known.get("image", {}).get("id") == image.image_id:
         return known
     say(f"looking at what {reference} holds")
-    found = probing.probe(engine.client.path, image.image_id, {"probes": probes})
+    with heartbeat(say, waiting(f"looking at what {reference} holds")):
+        found = probing.probe(engine.client.path, image.image_id, {"probes": probes})
     write_atomically(path, json.dumps(found) + "\n")
     return found
 

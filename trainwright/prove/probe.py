@@ -168,10 +168,10 @@ def _facts(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Differ
     for expected in plan.get("expect", ()):
         component, fact, value = expected["component"], expected["fact"], str(expected["value"])
         facts = found.get("facts", {}).get(component, {})
-        if fact in facts and _matches(value, _word(facts[fact])):
+        if fact in facts and fits(value, word(facts[fact])):
             continue
         if fact in facts:
-            seen, remedy = _word(facts[fact]), f"templates/components/{component} does not install what it declares."
+            seen, remedy = word(facts[fact]), f"templates/components/{component} does not install what it declares."
         elif "error" in facts:
             seen = f"a probe that failed: {str(facts['error']).strip().splitlines()[-1]}"
             remedy = f"Fix what templates/components/{component} installs, or its probe in component.yaml."
@@ -323,11 +323,11 @@ def _changes(plan: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[Diff
             )
 
 
-def _word(value: Any) -> str:
+def word(value: Any) -> str:
     """A fact in the notation of component files: JSON's ``true`` and ``null``, text unchanged."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _matches(expected: str, seen: str) -> bool:
+def fits(expected: str, seen: str) -> bool:
     """Equality, or a glob if the expectation contains a ``*``: ``3.11.*`` fits ``3.11.2``; ``3.11`` does not."""
     return fnmatchcase(seen, expected) if "*" in expected else seen == expected

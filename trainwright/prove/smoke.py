@@ -15,7 +15,7 @@ import time
 import uuid
 import xml.etree.ElementTree as ET
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -26,11 +26,13 @@ from trainwright.core.junit import Outcome
 from trainwright.core.paths import data_root, state_dir, templates_dir
 from trainwright.core.records import Document
 from trainwright.core.runner import Completed, run
+from trainwright.prove import smoke_view
 from trainwright.prove.probe import SESSION_LABEL
 
 CONTRACT = "contract"
 HOST_NAME = "smoke.internal"
 PLUGIN = "trainwright.prove.image_testing"
+PROGRESS_PLUGIN = "trainwright.prove.image_progress"
 REASON_CHARACTERS = 2000
 _RAN = (0, 1)  # pytest: all passed, some failed
 _NONE_COLLECTED = 5
@@ -130,6 +132,7 @@ def smoke(
     folders: Mapping[str, Path] | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float = 1800,
+    bar: bool = True,
 ) -> SmokeReport:
     """Run the image tests in one container of the image; the container is always removed afterwards.
 
@@ -145,6 +148,7 @@ def smoke(
         folders: the folder of each component, if it is not the shipped one of that name.
         env: variables for the client (``DOCKER_HOST`` and the like).
         timeout: seconds for all checks together.
+        bar: show on a terminal how far the tests are.
 
     Returns:
         A row per check; a component without tests is a failed row.
@@ -173,7 +177,7 @@ def smoke(
             "plan": dict(plan),
             "probe": dict(probe),
         }
-        done = _pytest(files, junit, data, env, timeout)
+        done = _pytest(files, junit, data, env, timeout, bar=bar)
     if done.returncode == _NONE_COLLECTED and select:
         raise RequestError(
             f"--select {select}: no check of this image matches",
@@ -285,7 +289,7 @@ def _container(client: str, image: str, gpus: bool, env: Mapping[str, str] | Non
 
 
 def _pytest(
-    files: list[Path], junit: Path, data: Mapping[str, Any], env: Mapping[str, str] | None, timeout: float
+    files: list[Path], junit: Path, data: Mapping[str, Any], env: Mapping[str, str] | None, timeout: float, *, bar: bool
 ) -> Completed:
     """Run pytest on the files, isolated from any other configuration."""
     templates = templates_dir()
@@ -304,11 +308,23 @@ def _pytest(
             "-o",
             "strict_config=true",
         ]
-        argv += ["-p", PLUGIN, "-p", "no:cacheprovider", "-q", "--tb=short", f"--junitxml={junit}"]
+        progress = Path(scratch, "progress")
+        argv += [
+            "-p",
+            PLUGIN,
+            "-p",
+            PROGRESS_PLUGIN,
+            "-p",
+            "no:cacheprovider",
+            "-q",
+            "--tb=short",
+            f"--junitxml={junit}",
+        ]
         python_path = os.pathsep.join(p for p in (_package_root(), os.environ.get("PYTHONPATH", "")) if p)
         variables = {
             **(env or {}),
             "TRAINWRIGHT_IMAGE_TEST": str(data_file),
+            smoke_view.VARIABLE: str(progress),
             "TRAINWRIGHT_STATE": str(state_dir()),
             "PYTHONPATH": python_path,
             "PYTHONDONTWRITEBYTECODE": "1",
@@ -316,7 +332,8 @@ def _pytest(
             "PYTEST_ADDOPTS": "",
             "PYTEST_PLUGINS": "",
         }
-        return run([*argv, *map(str, files)], env=variables, cwd=data_root(), timeout=timeout)
+        with smoke_view.shown(progress) if bar else nullcontext():
+            return run([*argv, *map(str, files)], env=variables, cwd=data_root(), timeout=timeout)
 
 
 def _package_root() -> str:

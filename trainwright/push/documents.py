@@ -22,7 +22,8 @@ class PushedImage(Document):
     """An image in one registry.
 
     ``uri`` names it by digest. ``sent_bytes`` counts what was sent, before compression; ``layers_present`` is null
-    where the whole image was there. ``sbom_digest`` is the manifest of the attached bill of materials.
+    where the whole image was there. ``proof`` has the digest of every document attached to the image, by its name;
+    ``sbom_digest`` is that of the bill of materials.
     """
 
     image: str
@@ -42,7 +43,8 @@ class PushedImage(Document):
     layers_present: int | None
     seconds: float
     sbom: str
-    sbom_digest: str | None
+    sbom_digest: str
+    proof: dict[str, str]
     record: str
 
 
@@ -52,3 +54,27 @@ class PushDocument(Document):
     schema: Literal["trainwright/push/1"]
     images: tuple[PushedImage, ...]
     notices: tuple[str, ...]
+
+
+class PromotedImage(Document):
+    """An image in a repository that it was copied to. ``proof`` counts the documents that came with it."""
+
+    uri: str
+    account: str
+    region: str
+    repository: str
+    tags: tuple[PushedTag, ...]
+    sent_bytes: int
+    blobs_sent: int
+    blobs_present: int
+    proof: int
+    seconds: float
+
+
+class PromoteDocument(Document):
+    """``promote --json``: a row per target."""
+
+    schema: Literal["trainwright/promote/1"]
+    source: str
+    plan: str
+    promoted: tuple[PromotedImage, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -16,6 +16,7 @@ from trainwright.push.repository import RepositoryPolicy
 from trainwright.site.site import Site
 
 TRIES = 5  # attempts per call (botocore: backoff with jitter, at most 20 s)
+DELETED_AT_ONCE = 100  # names in one BatchDeleteImage: ECR's service model, ImageIdentifierList
 MARGIN = timedelta(minutes=10)  # a token that expires sooner is not used
 MANIFESTS = (
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -44,6 +45,29 @@ class ImageManifest:
     digest: str
     text: str
     media_type: str
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """What ECR says of an image without reading it. ``subject`` is the digest that a document is attached to."""
+
+    digest: str
+    tags: tuple[str, ...]
+    pushed: datetime
+    pulled: datetime | None
+    size_bytes: int
+    media_type: str
+    subject: str
+    archived: bool
+
+
+@dataclass(frozen=True)
+class Referrer:
+    """A document attached to an image: the digest of its manifest, its artifact type, the manifest's annotations."""
+
+    digest: str
+    kind: str
+    annotations: Mapping[str, str]
 
 
 def aws_client(service: str, region: str, site: Site, tries: int | None = None) -> Any:
@@ -176,24 +200,107 @@ class Ecr:
         )
         return None if found is None or not found["imageDetails"] else str(found["imageDetails"][0]["imageDigest"])
 
+    def tags(self) -> dict[str, str]:
+        """The digest of every tag of the repository."""
+        found: dict[str, str] = {}
+        more: dict[str, Any] = {}
+        while True:
+            answer = self._call(
+                "list_images", repositoryName=self._name, filter={"tagStatus": "TAGGED"}, maxResults=1000, **more
+            )
+            found |= {one["imageTag"]: one["imageDigest"] for one in answer["imageIds"] if one.get("imageTag")}
+            if not answer.get("nextToken"):
+                return found
+            more = {"nextToken": answer["nextToken"]}
+
+    def tags_of(self, digest: str) -> list[str]:
+        """The tags of one image; none if it does not exist."""
+        found = self._call(
+            "describe_images",
+            ("ImageNotFoundException",),
+            repositoryName=self._name,
+            imageIds=[{"imageDigest": digest}],
+        )
+        return [] if found is None else [tag for one in found["imageDetails"] for tag in one.get("imageTags", [])]
+
+    def images(self) -> list[StoredImage]:
+        """Everything in the repository: images, indexes and documents, archived ones as well."""
+        found: list[StoredImage] = []
+        more: dict[str, Any] = {}
+        while True:
+            answer = self._call(
+                "describe_images",
+                repositoryName=self._name,
+                filter={"imageStatus": "ANY"},
+                maxResults=1000,
+                **more,
+            )
+            found += map(_stored, answer["imageDetails"])
+            if not answer.get("nextToken"):
+                return found
+            more = {"nextToken": answer["nextToken"]}
+
+    def delete(self, names: Sequence[str]) -> dict[str, tuple[str, str]]:
+        """Remove tags and images; returns code and text of ECR's refusal for each name that was refused.
+
+        Args:
+            names: at most :data:`DELETED_AT_ONCE` tags or digests. The last tag of an image takes the image with it; a
+                digest takes the image with all its tags.
+        """
+        ids = [{"imageDigest" if ":" in name else "imageTag": name} for name in names]
+        answer = self._call("batch_delete_image", repositoryName=self._name, imageIds=ids)
+        return {
+            each["imageId"].get("imageTag") or each["imageId"]["imageDigest"]: (
+                str(each.get("failureCode", "")),
+                str(each.get("failureReason", "")),
+            )
+            for each in answer.get("failures") or ()
+        }
+
     def put_tag(self, manifest: ImageManifest, tag: str) -> bool:
         """Point a tag to an image in the registry; returns whether it does now.
 
         It does not if the tag is immutable and belongs to another image.
         """
         arguments = {"imageManifestMediaType": manifest.media_type} if manifest.media_type else {}
-        # With the digest, AWS refuses anything but exactly this manifest.
-        put = self._call(
-            "put_image",
-            ("ImageAlreadyExistsException", "ImageTagAlreadyExistsException"),
-            repositoryName=self._name,
-            imageManifest=manifest.text,
-            imageDigest=manifest.digest,
-            imageTag=tag,
-            **arguments,
-        )
-        # "Already exists" may mean the same image, or another one behind an immutable tag.
-        return put is not None or self.digest(tag) == manifest.digest
+        try:
+            # With the digest, AWS refuses anything but exactly this manifest. "Image already exists" means that the tag
+            # is there; "tag already exists", that it is immutable.
+            self._call(
+                "put_image",
+                ("ImageAlreadyExistsException",),
+                repositoryName=self._name,
+                imageManifest=manifest.text,
+                imageDigest=manifest.digest,
+                imageTag=tag,
+                **arguments,
+            )
+        except RegistryRefused as refused:
+            if refused.details.get("cause") != "ImageTagAlreadyExistsException":
+                raise
+            return self.digest(tag) == manifest.digest
+        return True
+
+    def referrers(self, digest: str, kind: str | None = None) -> list[Referrer]:
+        """The documents that are attached to a manifest.
+
+        Args:
+            digest: of the manifest.
+            kind: the artifact type of the documents; by default, all.
+        """
+        found: list[Referrer] = []
+        more: dict[str, Any] = {"filter": {"artifactTypes": [kind]}} if kind else {}
+        while True:
+            answer = self._call(
+                "list_image_referrers", repositoryName=self._name, subjectId={"imageDigest": digest}, **more
+            )
+            found += [
+                Referrer(one["digest"], one.get("artifactType", ""), one.get("annotations") or {})
+                for one in answer["referrers"]
+            ]
+            if not answer.get("nextToken"):
+                return found
+            more["nextToken"] = answer["nextToken"]
 
     @property
     def _name(self) -> str:
@@ -221,3 +328,17 @@ class Ecr:
         create = f"--repository {self._name} --region {self.place.region}"
         where = f"{self.place.host}/{self._name}"
         return aws_failure(error, action=action, where=where, create=create)
+
+
+def _stored(said: Mapping[str, Any]) -> StoredImage:
+    pulled = said.get("lastRecordedPullTime")
+    return StoredImage(
+        digest=str(said["imageDigest"]),
+        tags=tuple(sorted(said.get("imageTags") or ())),
+        pushed=said["imagePushedAt"].astimezone(UTC),
+        pulled=None if pulled is None else pulled.astimezone(UTC),
+        size_bytes=int(said.get("imageSizeInBytes") or 0),
+        media_type=str(said.get("imageManifestMediaType", "")),
+        subject=str(said.get("subjectManifestDigest") or ""),
+        archived=said.get("imageStatus", "ACTIVE") != "ACTIVE",
+    )

@@ -10,6 +10,22 @@ from trainwright.core.records import Field, Words
 STALL = 300.0  # seconds in which nothing moves: a registry puts a big layer together in less
 
 
+class PlaceWords(Words):
+    """Which repository, in which regions; :func:`trainwright.push.references.find_target` reads it."""
+
+    heading: ClassVar[str] = "Where"
+
+    repository: str = Field(default="", description="name of the ECR repository, or its whole address")
+    regions: tuple[str, ...] = Field(
+        default=(),
+        alias="region",
+        description="AWS region (may be repeated: each has a copy; default: the site's, AWS_REGION)",
+    )
+    account: str | None = Field(
+        default=None, description="whose registry, twelve digits (default: the site's, else that of the credentials)"
+    )
+
+
 class PushOptions(Words):
     """How to push, as the command line says it; :func:`check_options` before use."""
 
@@ -28,7 +44,6 @@ class PushOptions(Words):
     unproven: bool = Field(
         default=False, description="allow an image that has not passed its smoke tests; its label and tag say so"
     )
-    attach_sbom: bool = Field(default=False, description="attach the bill of materials to the image in the registry")
     stall: float = Field(
         default=STALL, description="seconds without progress after which a push is stopped", metavar="SECONDS"
     )
@@ -38,6 +53,20 @@ class PushOptions(Words):
         heading="Output",
         metavar="KIND",
         values=("auto", "live", "plain", "json", "none"),
+    )
+
+
+class PromoteOptions(Words):
+    """How an image is copied from registry to registry."""
+
+    heading: ClassVar[str] = "How to copy"
+
+    create: bool = Field(default=False, description="create a repository that is missing")
+    policy: str | None = Field(
+        default=None, description="settings for --create, a YAML file (default: the shipped one)", metavar="FILE"
+    )
+    tags: tuple[str, ...] = Field(
+        default=(), alias="tag", description="a tag of your own in each target (may be repeated)"
     )
 
 

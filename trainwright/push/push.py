@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from trainwright.build.store import BuildRecord, built_record
+from trainwright.catalog.catalog import open_catalog
 from trainwright.core.errors import EngineError, Failure, RegistryRefused, RequestError
 from trainwright.core.owned import write_atomically
 from trainwright.core.say import Say
@@ -24,6 +25,7 @@ from trainwright.engine.build_display import Mode
 from trainwright.engine.engine import connect, sdk
 from trainwright.plan.plan import Plan
 from trainwright.push import history
+from trainwright.push.attest import statements
 from trainwright.push.documents import PushDocument, PushedImage, PushedTag, TagKind
 from trainwright.push.ecr import Ecr, ImageManifest, caller_account
 from trainwright.push.moving import Move, move, set_own
@@ -33,7 +35,6 @@ from trainwright.push.references import PushPlace, PushTarget
 from trainwright.push.registry import Published, Registry, moment
 from trainwright.push.repository import RepositoryPolicy, load_policy
 from trainwright.push.sbom import FILE as SBOM_FILE
-from trainwright.push.sbom import MEDIA_TYPE as SBOM_TYPE
 from trainwright.push.sbom import make_sbom
 from trainwright.push.settings import filters_lacking, may_move, settle
 from trainwright.push.tags import Tags, tags_of
@@ -177,7 +178,7 @@ def _pack(run: _Run, image: str, record: BuildRecord, lacking: str) -> Parcel:
     path = record.folder / SBOM_FILE
     write_atomically(path, make_sbom(plan, record.probe, record.image_id, built))
     said = Published(built=built, plan=plan.id, framework=plan.framework, version=plan.version, unproven=bool(lacking))
-    tags = tags_of(plan, built, revision=run.options.revision, untested=bool(lacking))
+    tags = tags_of(plan, built, open_catalog(), revision=run.options.revision, untested=bool(lacking))
     return Parcel(image, record, sent, tags, said, path, lacking)
 
 
@@ -212,7 +213,7 @@ def _open(run: _Run, place: PushPlace, parcels: Sequence[Parcel]) -> _Shelf:
             f"{place.host}/{place.repository} does not let tags move that match {', '.join(lacking)}, so these are "
             f"omitted; --create adds the filter{'s' * (len(lacking) > 1)} if the repository is IMMUTABLE_WITH_EXCLUSION"
         )
-    return _Shelf(ecr, Registry(ecr, run.site), description, there)
+    return _Shelf(ecr, Registry(ecr, run.site, say=run.say), description, there)
 
 
 def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
@@ -229,16 +230,16 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
     own = tuple(dict.fromkeys(run.options.tags))
     first = Move(tag, "made" if sent else "there already")
     try:
-        moves = [first, *(set_own(ecr, manifest, each) for each in own)]
+        # Before the tags, so that what they point to has its proof.
+        sbom, built = parcel.sbom.read_bytes(), parcel.published.built
+        proof = [*statements(parcel.record, manifest.digest, sbom, built)]
+        attached = {one.name: one.attach(shelf.registry, manifest) for one in proof}
+        moves = [first, *(set_own(ecr, shelf.registry, manifest, each) for each in own)]
         moves += [
             move(ecr, shelf.registry, manifest, parcel.published, moving)
             for moving in parcel.tags.moving
             if may_move(shelf.description, moving)
         ]
-        attached = None
-        if run.options.attach_sbom:
-            notes = {"org.opencontainers.image.created": parcel.published.built.isoformat()}
-            attached = shelf.registry.attach(manifest, parcel.sbom.read_bytes(), SBOM_TYPE, notes)
     except Failure as failed:
         # The image is whole, whatever became of what comes after it.
         failed.details = {**failed.details, "uri": place.digested(manifest.digest)}
@@ -265,7 +266,8 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
         layers_present=sent.present if sent else None,
         seconds=round(time.monotonic() - started, 1),
         sbom=str(parcel.sbom),
-        sbom_digest=attached,
+        sbom_digest=attached["sbom"],
+        proof=attached,
         record=str(parcel.record.folder / history.FILE),
     )
     pushed = row.as_json() | {"pushed_at": datetime.now(UTC).isoformat()}

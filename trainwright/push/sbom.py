@@ -10,9 +10,10 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainwright import __version__
+from trainwright.core.records import Document, Field
 from trainwright.plan.plan import LABEL, Plan, PlannedComponent
 
 if TYPE_CHECKING:
@@ -64,7 +65,44 @@ def make_sbom(plan: Plan, probe: Mapping[str, Any], image_id: str, built: dateti
     return str(JsonV1Dot6(bom).output_as_string(indent=1)) + "\n"
 
 
+class Ingredient(Document):
+    """A part of an image that can be named. ``bytes`` and ``licence`` are empty if the image does not say."""
+
+    kind: Literal["system", "python", "built"] = Field(
+        description="a package of the distribution, of Python, or what is in no package database"
+    )
+    name: str
+    version: str
+    licence: str = ""
+    bytes: int | None = None
+
+
+def ingredients(plan: Plan, probe: Mapping[str, Any]) -> Iterator[Ingredient]:
+    """What an image is made of: its packages as the probe found them, and what was compiled or unpacked.
+
+    Args:
+        plan: of the image.
+        probe: what the probe found in it; earlier ones did not ask for sizes and licences.
+    """
+    databases: tuple[tuple[Literal["system", "python"], str, str], ...] = (
+        ("system", "packages", "package"),
+        ("python", "distributions", "distribution"),
+    )
+    for kind, versions, of in databases:
+        sizes, licences = probe.get(f"{of}_bytes", {}), probe.get(f"{of}_licences", {})
+        for name, version in sorted(probe.get(versions, {}).items()):
+            own = {"licence": licences.get(name, ""), "bytes": sizes.get(name) or None}
+            yield Ingredient(kind=kind, name=name, version=version, **own)
+    for component in plan.components:
+        # A source package of the distribution that was compiled is not an installed package either.
+        compiled = any(s.package and "==" not in s.package for s in component.sources)
+        if component.archives or compiled or component.provider in ("source", "base"):
+            licence = component.licence.name if component.licence is not None else ""
+            yield Ingredient(kind="built", name=component.name, version=component.version, licence=licence)
+
+
 def _components(plan: Plan, probe: Mapping[str, Any]) -> Iterator[Component]:
+    from cyclonedx.contrib.license.factories import LicenseFactory
     from cyclonedx.model.component import Component, ComponentType
     from packageurl import PackageURL
 
@@ -75,17 +113,23 @@ def _components(plan: Plan, probe: Mapping[str, Any]) -> Iterator[Component]:
             type=ComponentType.OPERATING_SYSTEM, name=name, version=version or None, bom_ref=f"os:{name}-{version}"
         )
     distro = {"distro": f"{name}-{version}"} if version else {}
-    for package, found in sorted(probe.get("packages", {}).items()):
-        purl = PackageURL("deb", name or "debian", package, found, distro)
-        yield Component(type=ComponentType.LIBRARY, name=package, version=found, purl=purl, bom_ref=purl.to_string())
-    for package, found in sorted(probe.get("distributions", {}).items()):
-        purl = PackageURL("pypi", None, package, found)
-        yield Component(type=ComponentType.LIBRARY, name=package, version=found, purl=purl, bom_ref=purl.to_string())
-    for component in plan.components:
-        # A source package of the distribution that was compiled is not an installed package either.
-        compiled = any(s.package and "==" not in s.package for s in component.sources)
-        if component.archives or compiled or component.provider in ("source", "base"):
-            yield _built(component)
+    for each in ingredients(plan, probe):
+        if each.kind == "built":
+            yield _built(next(c for c in plan.components if c.name == each.name))
+            continue
+        purl = (
+            PackageURL("deb", name or "debian", each.name, each.version, distro)
+            if each.kind == "system"
+            else PackageURL("pypi", None, each.name, each.version)
+        )
+        yield Component(
+            type=ComponentType.LIBRARY,
+            name=each.name,
+            version=each.version,
+            purl=purl,
+            bom_ref=purl.to_string(),
+            licenses=[LicenseFactory().make_from_string(each.licence)] if each.licence else None,
+        )
 
 
 def _built(component: PlannedComponent) -> Component:

@@ -34,8 +34,8 @@ def settle(ecr: Ecr, policy: RepositoryPolicy, filters: Sequence[str], *, create
         if not create:
             raise RegistryRefused(
                 f"{place.host} has no repository {place.repository}",
-                remedy=f"./invoke push … --repository {place.repository} --region {place.region} --create   # creates "
-                "it: immutable tags, scan on push, encryption, a lifecycle policy (docs/push.md)",
+                remedy="Run the same command with --create: it creates the repository with immutable tags, scan on "
+                "push, encryption and a lifecycle policy (docs/push.md).",
                 cause="repository",
                 place=f"{place.host}/{place.repository}",
             )

@@ -6,6 +6,10 @@ An image gets one *immutable* tag, which describes it completely, and *moving* t
     pytorch-2.6.0-cu124                                          moving: the newest build of 2.6.0
     pytorch-2.6-cu124                                            moving: the newest build of the newest 2.6.x
 
+A moving tag belongs to one image line: the one that a request for this framework, version and CUDA takes. Another line
+of the same version and CUDA has its distribution in its tag (``pytorch-2.13.0-amazonlinux2023-cu130``); a line that no
+such request takes has no tag for it. So two builds never compete for one tag unless they build the same line.
+
 What distinguishes an image from its image line (``--with compiler``) is part of both, so the plain image and the one
 with a compiler never share a name.
 
@@ -17,12 +21,16 @@ one filter per CUDA version lets them move in a repository with immutable tags.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from trainwright.catalog.image_line import cuda_tag, version_key
+from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.image_line import ImageLine, cuda_tag, version_key
 from trainwright.core.errors import RequestError
 from trainwright.core.records import Field, Record
 from trainwright.plan.plan import Plan, variant
+from trainwright.plan.request import Request
+from trainwright.plan.resolve import line_taken
 
 LENGTH = 128  # of the grammar of image references (distribution/reference)
 UNTESTED = "untested"  # ends the immutable tag of an image that did not pass its smoke tests
@@ -39,12 +47,13 @@ class Tags(Record):
     filter: str = Field(description="ECR's wildcard that matches every moving tag and no immutable one")
 
 
-def tags_of(plan: Plan, built: datetime, *, revision: int = 1, untested: bool = False) -> Tags:
+def tags_of(plan: Plan, built: datetime, catalog: Catalog, *, revision: int = 1, untested: bool = False) -> Tags:
     """The tags of an image.
 
     Args:
         plan: the plan of the image.
         built: time of the build, in any time zone; the tag has the day in UTC.
+        catalog: the image lines, of which each moving tag belongs to one.
         revision: distinguishes several builds of one plan on one day.
         untested: whether it did not pass its smoke tests.
 
@@ -57,16 +66,47 @@ def tags_of(plan: Plan, built: datetime, *, revision: int = 1, untested: bool = 
     tail = f"-{day}-{plan.id[:_PLAN_DIGITS]}" + (f"-{UNTESTED}" if untested else "")
     # The plan's id makes the tag unique, so a long list of additions may be cut.
     head = _clean(f"{plan.framework}-{variant(plan)}")[: LENGTH - len(tail)].rstrip(".-")
-    cuda = cuda_tag(plan.cuda)
-    version = plan.version.split("+", maxsplit=1)[0]
-    names = [version, ".".join(version.split(".")[:2])]
-    flavour = f"-{plan.flavour}" if plan.flavour else ""
-    moving = [_clean(f"{plan.framework}-{name}{flavour}-{cuda}") for name in dict.fromkeys(names)]
+    moving = [_clean(name) for name in _moving(plan, catalog)]
     return Tags(
         immutable=head + tail,
         moving=tuple(tag for tag in moving if len(tag) <= LENGTH),
-        filter=f"*-{cuda}",
+        filter=wildcard_of(plan),
     )
+
+
+def _moving(plan: Plan, catalog: Catalog) -> Iterator[str]:
+    """The names of the moving tags that belong to an image's line."""
+    version = plan.version.split("+", maxsplit=1)[0]
+    end = (f"-{plan.flavour}" if plan.flavour else "") + f"-{cuda_tag(plan.cuda)}"
+    base = f"{plan.base.os.replace('-', '')}{'-dlc' if plan.base.kind == 'dlc' else ''}"
+    for number, name in enumerate(dict.fromkeys([version, ".".join(version.split(".")[:2])])):
+        bare = Request(framework=plan.framework, cuda=plan.cuda, version=name)
+        owner = line_taken(bare, catalog)
+        # A version that no line has (--allow-unproven) takes nothing from any line, except the name of its minor one.
+        if _is_of(plan, owner) or (owner is None and number == 0):
+            yield f"{plan.framework}-{name}{end}"
+        elif number == 0 and _is_of(plan, line_taken(bare.replace(base=plan.base.kind), catalog)):
+            yield f"{plan.framework}-{name}-{base}{end}"
+
+
+def _is_of(plan: Plan, line: ImageLine | None) -> bool:
+    """Whether a plan is one of this image line."""
+    return line is not None and (plan.version.split("+", maxsplit=1)[0], plan.python, plan.base.kind, plan.base.os) == (
+        line.version.split("+", maxsplit=1)[0],
+        line.python,
+        line.base.kind,
+        line.base.os,
+    )
+
+
+def wildcard_of(plan: Plan) -> str:
+    """ECR's wildcard that matches every moving tag of an image and no immutable one."""
+    return f"*-{cuda_tag(plan.cuda)}"
+
+
+def is_immutable(tag: str) -> bool:
+    """Whether a tag has the form of an immutable one."""
+    return _IMMUTABLE.fullmatch(tag) is not None
 
 
 def check_tag(tag: str) -> str:
@@ -81,7 +121,7 @@ def check_tag(tag: str) -> str:
             f"--tag {tag}: invalid tag (1 to {LENGTH} letters, digits, _ . -; not starting with . or -)",
             remedy=f"For example: --tag {near or 'nightly'}",
         )
-    if _IMMUTABLE.fullmatch(tag):
+    if is_immutable(tag):
         raise RequestError(
             f"--tag {tag}: has the form of an immutable tag, which only Trainwright sets",
             remedy="Use another name; the image gets its immutable tag automatically.",

@@ -15,15 +15,12 @@ from trainwright.engine.build_display import Mode
 from trainwright.push.ecr import Ecr
 from trainwright.push.layers import Push
 from trainwright.push.options import STALL
+from trainwright.push.patience import Patience
 from trainwright.push.refusals import Refusal, read_refusal, registry_failure
 from trainwright.push.upload_view import make_upload_view
 
 if TYPE_CHECKING:
     import docker
-
-# The engine itself tries a layer five times, 75 s in all. These are for failures at which it gives up at once.
-TRIES = 4
-FIRST_PAUSE = 1.0  # seconds; doubled each time
 
 
 @dataclass(frozen=True)
@@ -70,24 +67,24 @@ def upload(
     address = place.tagged(tag)
     # The SDK's limit is for the pause between two events of the stream.
     before, client.api.timeout = client.api.timeout, stall
-    renewed = False
+    # The engine itself tries a layer five times, 75 s in all. This is for failures at which it gives up at once.
+    patience, renewed = Patience(), False
     try:
         with _local_name(client, image_id, f"{place.host}/{place.repository}", tag):
-            for attempt in range(1, TRIES + 1):
+            while True:
                 push, refusal = _push(client, ecr, tag, progress=progress, stall=stall, renew=renewed)
                 if refusal is None:
                     return Uploaded(push.digest, push.sent, push.count("pushed"), push.count("present"))
                 # A new token helps once; a second refusal is not about its age.
                 hopeless = not refusal.retried or (refusal.kind == "token" and renewed)
-                if hopeless or attempt == TRIES:
+                pause = patience.pause()
+                if hopeless or pause is None:
                     create = f"--repository {place.repository} --region {place.region}"
-                    raise registry_failure(refusal, place=address, tries=attempt, create=create)
+                    raise registry_failure(refusal, place=address, tries=patience.failed, create=create)
                 renewed = refusal.kind == "token"
-                pause = 0.0 if renewed else FIRST_PAUSE * 2 ** (attempt - 1)
                 what = "a new token" if renewed else f"again in {pause:.0f} s"
-                say(f"{address}: {refusal.text}; {what} (try {attempt + 1} of {TRIES})")
-                sleep(pause)
-            raise AssertionError("the last try returns or raises")
+                say(f"{address}: {refusal.text}; {what} (try {patience.failed + 1} of {patience.tries})")
+                sleep(0.0 if renewed else pause)
     finally:
         client.api.timeout = before
 
@@ -173,7 +170,7 @@ def _local_name(client: docker.DockerClient, image_id: str, repository: str, tag
         kept = False
     if not kept:
         # A killed push may have left this name on another image: it moves.
-        client.api.tag(image_id, repository, tag=tag, force=True)
+        client.api.tag(image_id, repository, tag=tag)
     try:
         yield
     finally:

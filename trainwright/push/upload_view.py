@@ -8,8 +8,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
-from trainwright.core.layout import size
-from trainwright.engine.build_display import Mode, duration
+from trainwright.core.layout import duration, size
+from trainwright.engine.build_display import Mode
 from trainwright.push.layers import Layer, Push
 
 if TYPE_CHECKING:

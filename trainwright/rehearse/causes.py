@@ -1,6 +1,6 @@
 """Finds out why a rehearsed job failed: the cause in one line, and what to do.
 
-Failures that a program reports are in the catalogue of :mod:`trainwright.sagemaker.diagnosis`. The rules here look at
+Failures that a program reports are in the catalogue of :mod:`trainwright.sagemaker.causes`. The rules here look at
 the facts instead, because a job that reports success without having done its work says nothing.
 """
 
@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from trainwright.rehearse.observed import Cause, HostFacts, JobFacts, Process
 from trainwright.rehearse.rehearsed_job import RehearsedJob
-from trainwright.sagemaker.diagnosis import diagnose, filled, load_book
+from trainwright.sagemaker.causes import filled, load_book
+from trainwright.sagemaker.diagnosis import diagnose
 from trainwright.sagemaker.distribution import BY_TF_CONFIG, Launcher, needs_framework_module
 from trainwright.sagemaker.instances import instance
 from trainwright.sagemaker.log_lines import rank_of

@@ -11,8 +11,9 @@ from pathlib import Path
 
 from trainwright.core import runner
 from trainwright.core.paths import state_dir
+from trainwright.core.processes import lives
 from trainwright.engine.engine import Engine
-from trainwright.rehearse.owner import LABEL, OWNER_LABEL, lives
+from trainwright.rehearse.owner import LABEL, OWNER_LABEL
 
 WORK = "work"
 OWNER_FILE = "owner"

@@ -1,32 +1,30 @@
 """``diagnose``: find the cause of a failed job in its logs.
 
-The known causes are data in ``causes.yaml``. Without a known cause the result is "unknown", with the relevant lines.
+The known causes are in :mod:`trainwright.sagemaker.causes`. Without one the result is "unknown", with the lines to
+look at.
 """
 
 from __future__ import annotations
 
 import re
-import string
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from trainwright.core import findings
-from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
-from trainwright.core.fields import form
-from trainwright.core.findings import Finding, FindingsDocument, Rule, Severity
-from trainwright.core.records import Field, Record, parse_record
+from trainwright.core.records import Field, Record
+from trainwright.sagemaker.causes import KnownCause, filled, load_book
+from trainwright.sagemaker.exceptions import Collector, Raised, first_raised
+from trainwright.sagemaker.first_failure import reported_first
 from trainwright.sagemaker.log_lines import Log, bare, blocks, clean, host_of, log_files, rank_of, time_of
 from trainwright.sagemaker.log_search import Finder, Hit, Search
 
-PATH = Path(__file__).with_name("causes.yaml")
 SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"
 MOST_EVIDENCE, MOST_MATTERS = 3, 20
 _TAIL = 5
@@ -36,64 +34,6 @@ _MATTERS = re.compile(
     rb"could not|unable to|segmentation fault|no such file|not found)\b|(?:error|exception|warning):|process name: \[\["
 )
 _MATTER_WORDS = "fatal", "exception", "failure", "panic", "denied", "refused", "timeout", "warning:", "no such", "[["
-# What launchers say of the process that failed first: mpirun, then torchrun (torch.distributed.elastic).
-_FIRST_OF_MPI = re.compile(
-    r"mpirun noticed that process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) (?P<how>exited on signal \d+)"
-    r"|Process name: \[\[\d+,\d+\],(?P<name>\d+)\]"
-)
-_FIRST_OF_TORCHRUN = re.compile(r"\brank\s+: (?P<rank>\d+) \(local_rank")
-_HOST_OF_TORCHRUN = re.compile(r"\bhost\s+: (?P<host>\S+)")
-
-
-CauseId = Annotated[str, form(r"^[a-z0-9-]+$")]
-
-
-class KnownCause(Record):
-    """A known cause: its patterns, a description, the fix, and the source."""
-
-    id: CauseId
-    rank: Annotated[int, Meta(ge=1, le=3)] = Field(description="3 the cause, 2 likely, 1 a consequence")
-    patterns: Annotated[tuple[str, ...], Meta(min_length=1)]
-    at_least: Annotated[int, Meta(ge=1)] = Field(
-        default=1, description="lines that must show it; a retry or two is normal"
-    )
-    at_the_end: bool = Field(default=False, description="only if it is the last line of the log")
-    over: tuple[str, ...] = Field(default=(), description="causes that this one replaces where both are found")
-    near: Annotated[int, Meta(ge=0)] = Field(
-        default=0, description="how many lines the replaced one may be away; 0: the same line"
-    )
-    cause: str
-    remedy: str
-    source: str
-
-    @property
-    def certainty(self) -> Literal["cause", "likely", "consequence"]:
-        """The rank in words."""
-        words: tuple[Literal["cause", "likely", "consequence"], ...] = ("consequence", "likely", "cause")
-        return words[self.rank - 1]
-
-
-class KnownRehearsalCause(Record, dict=True):
-    """A cause in a rehearsed job; the pattern is searched in the whole output of a host, line ends included."""
-
-    id: CauseId
-    pattern: str
-    cause: str
-    remedy: str
-    source: str
-
-    @cached_property
-    def search(self) -> re.Pattern[str]:
-        """The pattern, compiled."""
-        return re.compile(self.pattern, re.MULTILINE)
-
-
-class CauseBook(Record):
-    """``causes.yaml``: the catalogue of messages of failed jobs."""
-
-    words: tuple[str, ...] = Field(default=(), description="rare ones first; a line without any shows no cause")
-    causes: tuple[KnownCause, ...]
-    rehearsal: tuple[KnownRehearsalCause, ...] = ()
 
 
 class LogLine(Record):
@@ -125,29 +65,8 @@ class DiagnosisDocument(Record):
     unknown: bool
     first: str | None = Field(default=None, description="the process that failed first, if the logs say so")
     causes: tuple[Diagnosed, ...]
+    exception: Raised | None = Field(default=None, description="the first exception that a process did not handle")
     matters: tuple[LogLine, ...]
-
-
-@cache
-def load_book(path: Path = PATH) -> CauseBook:
-    """Return the known causes.
-
-    Raises:
-        RequestError: the file is invalid, or a pattern is not a regular expression.
-    """
-    book = parse_record(CauseBook, read_yaml(path), path.name)
-    patterns = [(cause.id, pattern) for cause in book.causes for pattern in cause.patterns]
-    for name, pattern in [*patterns, *((cause.id, cause.pattern) for cause in book.rehearsal)]:
-        try:
-            re.compile(pattern)
-        except re.error as wrong:
-            raise RequestError(f"{path.name}: {name}: {pattern}: {wrong}") from None
-    return book
-
-
-def load_causes(path: Path = PATH) -> tuple[KnownCause, ...]:
-    """Return the causes that are found in single lines of a log; raises as :func:`load_book`."""
-    return load_book(path).causes
 
 
 @dataclass(frozen=True)
@@ -179,6 +98,7 @@ class _Reading:
     tail: list[_Line] = field(default_factory=list)
     lines: int = 0
     first: str | None = None
+    raised: list[Collector] = field(default_factory=list)
 
 
 def diagnose(lines: Iterable[str], log: str = "-", causes: Sequence[KnownCause] | None = None) -> DiagnosisDocument:
@@ -222,6 +142,7 @@ def diagnose_logs(logs: Iterable[Log], name: str, causes: Sequence[KnownCause] |
         unknown=unknown,
         first=reading.first or _first_process(found, several),
         causes=tuple(_diagnosed(each, several) for each in found),
+        exception=first_raised(reading.raised, several),
         matters=tuple(_shown(line, several) for line in _chosen(reading)) if unknown else (),
     )
 
@@ -236,7 +157,9 @@ def _read(reading: _Reading, number: int, log: Log, search: Search[KnownCause]) 
     finder = Finder(search)
     tail: list[tuple[int, str]] = []
     at_end: dict[str, int] = {}
+    reading.raised.append(Collector(number, host_of(log.name)))
     for block in log.blocks:
+        reading.raised[-1].take(finder.lines, block)
         for hit in finder.find(block):
             _look(reading, number, hit, at_end, host_of(log.name))
         tail = [*tail, *finder.last_lines(block, _TAIL)][-_TAIL:]
@@ -257,26 +180,13 @@ def _look(reading: _Reading, number: int, hit: Hit[KnownCause], at_end: dict[str
         seen.groups |= {k: v.strip() for k, v in match.groupdict().items() if v}
         if sum(line.log == number for line in seen.lines) < MOST_EVIDENCE:
             seen.lines.append(here)
+    reading.raised[-1].alone(hit.line, message, text)
     if _MATTERS.search(hit.text.lower()):
         if len(reading.early) < MOST_MATTERS // 2:
             reading.early.append(here)
         else:
             reading.late.append(here)
-    reading.first = reading.first or _said_first(message, hit, host)
-
-
-def _said_first(message: str, hit: Hit[KnownCause], host: str | None) -> str | None:
-    """The process that failed first, as its launcher reports it."""
-    if "Root Cause (first observed failure)" in message:
-        after = hit.after.decode("utf-8", "replace")
-        if rank := _FIRST_OF_TORCHRUN.search(after):
-            at = _HOST_OF_TORCHRUN.search(after)
-            return f"rank {rank['rank']}" + (f" on {at['host']}" if at else "") + ", as torchrun reports"
-    if found := _FIRST_OF_MPI.search(message):
-        on = found["host"] or host
-        how = f", which {found['how']}" if found["how"] else ""
-        return f"rank {found['rank'] or found['name']}" + (f" on {on}" if on else "") + how
-    return None
+    reading.first = reading.first or reported_first(message, hit.after, host)
 
 
 def _first_process(found: Sequence[_Seen], several: Sequence[str]) -> str | None:
@@ -315,23 +225,6 @@ def _diagnosed(seen: _Seen, several: Sequence[str]) -> Diagnosed:
     )
 
 
-def filled(text: str, groups: Mapping[str, str]) -> str:
-    """Replace ``{name}`` with what a pattern matched; if nothing, the text stays readable.
-
-    Only a plain name in braces is replaced: a remedy may contain a dict or a shell's braces.
-    """
-    names = {name for _, name, _, _ in string.Formatter().parse(_only_names(text)) if name}
-    for name in names:
-        text = text.replace(f" ({{{name}}})", f" ({groups[name]})" if name in groups else "")
-        text = text.replace(f"(symbol {{{name}}})", f"(symbol {groups[name]})" if name in groups else "")
-        text = text.replace(f"{{{name}}}", groups.get(name, "it"))
-    return text.replace("  ", " ").replace(" ;", ";").replace(" ,", ",")
-
-
-def _only_names(text: str) -> str:
-    return "".join(f"{{{name}}}" for name in re.findall(r"\{([a-z_]+)\}", text))
-
-
 def _chosen(reading: _Reading) -> list[_Line]:
     """Return the lines to look at: the first and last that mention an error, and the end of each log."""
     tail = reading.tail[-MOST_MATTERS:]
@@ -352,64 +245,3 @@ def diagnose_file(log: str) -> DiagnosisDocument:
     if not found.lines:
         raise RequestError(f"{log}: the log is empty", remedy="CloudWatch keeps one log stream per host.")
     return found
-
-
-_SEVERITIES: dict[str, Severity] = {"cause": "error", "likely": "warning", "consequence": "note"}
-
-
-def rules() -> dict[str, Rule]:
-    """Return the known causes as rules, by id: one record for scripts, job files and logs."""
-    return findings.table(
-        Rule(
-            code=cause.id,
-            severity=_SEVERITIES[cause.certainty],
-            title=filled(cause.cause, {}),
-            source=cause.source,
-            remedy=filled(cause.remedy, {}),
-        )
-        for cause in load_causes()
-    )
-
-
-def as_findings(found: DiagnosisDocument) -> FindingsDocument:
-    """Return the causes as findings in the log, for the formats of other programs."""
-    made = [
-        Finding(
-            code=each.id,
-            severity=_SEVERITIES[each.certainty],
-            path=_file(found, each.evidence[0]),
-            line=each.evidence[0].line,
-            message=each.cause,
-            source=each.source,
-            remedy=each.remedy,
-        )
-        for each in found.causes
-    ]
-    return findings.document(found.log, list(dict.fromkeys(each.path for each in made)), {}, made)
-
-
-def _file(found: DiagnosisDocument, line: LogLine) -> str:
-    """The file of a line: the log, or one of a folder's."""
-    return found.log if line.log is None else f"{found.log}/{line.log}"
-
-
-def diagnosis_text(found: DiagnosisDocument) -> str:
-    """Return the diagnosis as text."""
-    lines: list[str] = []
-    for number, each in enumerate(found.causes, 1):
-        lines.append(f"{number}. {each.cause} [{each.certainty}, {each.id}]")
-        lines += [f"   {_place(e)}: {e.text[:200]}" for e in each.evidence]
-        if each.count > len(each.evidence):
-            lines.append(f"   … and {each.count - len(each.evidence)} more lines")
-        lines.append(f"   fix: {each.remedy}")
-        lines.append(f"   why: {each.source}")
-    if found.first:
-        lines.append(f"failed first: {found.first}")
-    if found.unknown:
-        lines.append("unknown: no known cause found in this log. Relevant lines:")
-        lines += [f"   {_place(e)}: {e.text[:200]}" for e in found.matters]
-    return "\n".join(lines)
-
-
-def _place(line: LogLine) -> str:
-    return str(line.line) if line.log is None else f"{line.log}:{line.line}"

@@ -63,6 +63,8 @@ class FileSystem(Record):
 # An integer of the service's model has 32 bits (Smithy 2.0, simple types).
 Positive = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Samples = Annotated[int, Meta(ge=1)]
+# SDK 2 leaves an empty path out of its request, SDK 3 sends it.
+GivenPath = Annotated[str, Meta(min_length=1)]
 
 
 class PlanRequest(Record):
@@ -89,14 +91,14 @@ class Checkpoint(Record):
     """Where checkpoints go; the service copies the local folder to S3 while the job runs."""
 
     s3_uri: str
-    local_path: str = "/opt/ml/checkpoints"
+    local_path: GivenPath = "/opt/ml/checkpoints"
 
 
 class Kept(Record):
     """A folder of the container that the service copies to S3."""
 
     s3_uri: str
-    local_path: str | None = None
+    local_path: GivenPath | None = None
 
 
 class Profiler(Record):
@@ -129,6 +131,20 @@ class TunedRange(Record):
         return "Integer" if isinstance(self.min, int) and isinstance(self.max, int) else "Continuous"
 
 
+class Hyperband(Record):
+    """The resources, such as epochs, that a training job of a Hyperband search may use."""
+
+    max_resource: Positive
+    min_resource: Positive = 1
+
+
+class WarmStart(Record):
+    """Tuning jobs whose results a new one starts from."""
+
+    type: Literal["IdenticalDataAndAlgorithm", "TransferLearning"]
+    parents: tuple[str, ...] = Field(description="names of tuning jobs that have ended")
+
+
 class Tuner(Record):
     """A hyperparameter tuning job, which starts this job many times."""
 
@@ -141,6 +157,9 @@ class Tuner(Record):
     max_jobs: Positive | None = Field(default=None, description="training jobs in all; grid search may leave it out")
     max_parallel_jobs: Positive = 1
     early_stopping: bool = Field(default=False, description="the service stops jobs that fall behind")
+    hyperband: Hyperband | None = Field(default=None, description="for the strategy Hyperband")
+    warm_start: WarmStart | None = None
+    max_runtime: Positive | None = Field(default=None, description="maximum seconds of the whole search")
 
 
 class Compiler(Record):
@@ -224,6 +243,12 @@ class Job(Record):
     def model_parallel(self) -> bool:
         """Whether SageMaker's model parallel library is enabled."""
         return _enabled(_part(self.distribution, "smdistributed", "modelparallel"))
+
+    @property
+    def smp_parameters(self) -> dict[str, Any]:
+        """The parameters of the model parallel library, if it is enabled."""
+        given = _part(self.distribution, "smdistributed", "modelparallel", "parameters")
+        return dict(given) if self.model_parallel and isinstance(given, dict) else {}
 
     @property
     def hosts(self) -> int:

@@ -25,12 +25,17 @@ MOST_JSON = 256 << 20  # a JSON document is read whole
 MOST_BYTES = 4 << 30  # unpacked; a job's log is smaller, an archive that is made to fill a disk is not
 # Colours, and the prefixes of mpirun, torchrun, the toolkit, CloudWatch (with the stream) and docker compose.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f]")
-_PREFIX = re.compile(
-    r"^(?:\s*\[\d+,(?:mpirank:)?\d+(?:,algo-\d+)?\]\s*<std(?:out|err)>:?|\s*\[\d+,\d+\]<std(?:out|err)>:"
-    r"|\s*\[?(?:rank|default)\d+\]?:|\s*(?:algo-\d+(?:-\w+)?|\w{8,12}-algo-\d+-\w+)\s*\||\s*[\w-]+/algo-\d+-\d{10}\s"
-    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?[\s|]+)\s*"
+_FRONT = (
+    r"(?:(?:\w{3} \w{3} [ \d]\d [\d:]{8} \d{4})?\s*\[\d+(?:,(?:mpirank:)?\d+(?:,algo-\d+)?)?\]\s*<std(?:out|err)>:?"
+    r"|\s*\|\s*(?=\d{4}-\d\d-)|\s*\[?(?:rank|default)\d+\]?:"
+    r"|\s*(?:algo-\d+(?:-\w+)?|\w{8,12}-algo-\d+-\w+)\s*\||\s*[\w-]+/algo-\d+-\d{10}\s"
+    r"|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?{after})"
 )
-_RANK = re.compile(r"\[\d+,(?:mpirank:)?(\d+)(?:,algo-\d+)?\]<std|\[?rank(\d+)\]?:|\[default(\d+)\]|\[Rank (\d+)\]")
+_PREFIX = re.compile("^" + _FRONT.replace("{after}", r"[\s|]+") + r"\s*")
+_PREFIX_ALONE = re.compile("^" + _FRONT.replace("{after}", r"(?: \| |[\s|])"))
+_RANK = re.compile(
+    r"\[(?:\d+,)?(?:mpirank:)?(\d+)(?:,algo-\d+)?\]<std|\[?rank(\d+)\]?:|\[default(\d+)\]|\[Rank (\d+)\]"
+)
 _HOST = re.compile(r"\b(algo-\d+)\b")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
 # The names of a log's text in JSON: CloudWatch, Logs Insights, Docker's json-file, loggers.
@@ -51,14 +56,19 @@ def clean(line: str) -> str:
     return _ESCAPES.sub("", line.rstrip("\r\n").rsplit("\r", 1)[-1])[:LONGEST_LINE]
 
 
-def bare(line: str) -> str:
+def bare(line: str, prefix: re.Pattern[str] = _PREFIX) -> str:
     """Return a cleaned line without the prefixes of launchers and CloudWatch."""
     for _ in range(4):
-        shorter = _PREFIX.sub("", line, count=1)
+        shorter = prefix.sub("", line, count=1)
         if shorter == line:
             break
         line = shorter
     return line
+
+
+def indented(line: str) -> str:
+    """:func:`bare`, with the indentation behind the prefixes."""
+    return bare(line, _PREFIX_ALONE)
 
 
 def rank_of(line: str) -> int | None:

@@ -15,7 +15,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from email.message import Message
 from functools import lru_cache, partial
@@ -138,7 +138,7 @@ def open_url(
     seconds: float,
     *,
     method: str = "GET",
-    data: bytes | None = None,
+    data: bytes | Iterable[bytes] | None = None,
     largest: int = LARGEST,
     watch: Callable[[], Callable[[int], None]] = Pace,
 ) -> http.client.HTTPResponse:
@@ -150,7 +150,7 @@ def open_url(
         headers: of the request.
         seconds: timeout of each wait on the server.
         method: of the request.
-        data: its body.
+        data: its body; pieces need the header Content-Length, and are sent once.
         largest: maximum bytes of the content (slightly more if it is sent in chunks).
         watch: returns a callback for the number of bytes of each read; its exceptions end the answer.
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from trainwright.catalog.nvidia_images import other_places, successor
 from trainwright.core.errors import SourceError
+from trainwright.core.heartbeat import heartbeat, waiting
 from trainwright.core.runner import run
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
@@ -118,7 +119,8 @@ def _from_folder(image: str, image_id: str, path: Path, engine: Engine, say: Say
     name = f"{LOADED}{image_id[7:19]}"
     if inspect(engine, image_id) is None:
         say(f"loading {image} from {path}")
-        done = run([engine.client.path, "load", "--input", str(path)], env=engine.cli_env, timeout=PULL_SECONDS)
+        with heartbeat(say, waiting(f"loading {image}")):
+            done = run([engine.client.path, "load", "--input", str(path)], env=engine.cli_env, timeout=PULL_SECONDS)
         # An image's id is the digest of its configuration, which names each layer by its digest.
         if inspect(engine, image_id) is None:
             why = "no such file" if not path.is_file() else done.tail(2) if not done.ok else "is another image"
@@ -155,7 +157,8 @@ def pull(engine: Engine, reference: str, *, say: Say) -> PulledImage:
         SourceError: neither has it; names where else an image of NVIDIA's is, or what replaces it.
     """
     say(f"pulling {reference}")
-    done = run([engine.client.path, "pull", "--quiet", reference], env=engine.cli_env, timeout=PULL_SECONDS)
+    with heartbeat(say, waiting(f"pulling {reference}")):
+        done = run([engine.client.path, "pull", "--quiet", reference], env=engine.cli_env, timeout=PULL_SECONDS)
     found = inspect(engine, reference)
     if found is None:
         raise SourceError(

@@ -34,7 +34,7 @@ from trainwright.core.paths import cache_dir
 from trainwright.core.say import Say
 from trainwright.site.site import Site
 
-RECIPE = 1  # increment when the same options give another file system
+RECIPE = 2  # increment when the same options give another file system
 VARIANT = "minbase"
 INCLUDE = ("ca-certificates",)
 EPOCH = 1_700_000_000  # SOURCE_DATE_EPOCH: the time of files made here; those of packages keep their own
@@ -56,8 +56,10 @@ _DROP = re.compile(
     r"dev/.+|var/log/.+|var/lib/apt/lists/.+|var/cache/(apt|ldconfig)/.+|run/.+|tmp/.+"
     r"|var/cache/debconf/.+-old|var/lib/dpkg/.+-old|etc/.+-"
 )
-# Made here: the folders dev and run/lock, and empty files instead of copies from this machine.
-_MADE = {"dev": 0o755, "run/lock": 0o1777, "etc/hostname": 0o644, "etc/machine-id": 0o644, "etc/resolv.conf": 0o644}
+# Made here: the folders dev and run/lock, and empty files instead of copies from this machine, or of those that a build
+# step would make to mount its own over them.
+_EMPTY = ("etc/hostname", "etc/hosts", "etc/machine-id", "etc/resolv.conf")
+_MADE = {"dev": 0o755, "run/lock": 0o1777, **dict.fromkeys(_EMPTY, 0o644)}
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,14 @@ def make_base(suite: str, site: Site, *, say: Say, refresh: bool = False) -> Roo
             if wrong.errno in {errno.ENOSPC, errno.EDQUOT}:
                 raise _disk_full(folder) from wrong
             raise
+
+
+def made_at(tar: Path) -> datetime | None:
+    """When a root file system of the cache was made; None for one from elsewhere."""
+    try:
+        return datetime.fromisoformat(read_json(tar.with_name("base.json"))["created"])
+    except (RequestError, ValueError, KeyError, TypeError):
+        return None
 
 
 def recipe_key(suite: str, site: Site) -> str:

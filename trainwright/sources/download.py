@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainwright.core.errors import SourceError
+from trainwright.core.heartbeat import Transfer, heartbeat
 from trainwright.core.masking import mask
 from trainwright.core.paths import locked
 from trainwright.core.say import Say
@@ -91,15 +92,18 @@ def fetch_all(
         SourceError: no source has the right bytes of a file; details name component, file, URLs and checksums.
         OSError: the disk is full, or a folder cannot be written; the part file is removed then.
     """
-    fetcher = _Fetcher(site, store, say, clock or Clock())
     # Two components may need the same file: it is fetched once, from the sources of the first.
     keys = [(each.file, each.sha256 or each.urls) for each in wanted]
     once: dict[object, Wanted] = {}
     for key, each in zip(keys, wanted, strict=True):
         once.setdefault(key, each)
+    sizes = [each.size for each in once.values()]
+    total = None if None in sizes else sum(each or 0 for each in sizes)
+    transfer = Transfer(len(once), total)
+    fetcher = _Fetcher(site, store, say, clock or Clock(), transfer)
     # One run at a time, so that two do not write the same part file.
     store.parts.mkdir(parents=True, exist_ok=True)
-    with locked(store.parts), ThreadPoolExecutor(AT_ONCE) as pool:
+    with locked(store.parts), heartbeat(say, transfer.text), ThreadPoolExecutor(AT_ONCE) as pool:
         running = {key: pool.submit(fetcher.fetch, each) for key, each in once.items()}
         try:
             done = {key: each.result() for key, each in running.items()}
@@ -136,15 +140,22 @@ def digest(path: Path) -> str:
 class _Fetcher:
     """One run of downloads, and whether it was stopped."""
 
-    def __init__(self, site: Site, store: Store, say: Say, clock: Clock) -> None:
+    def __init__(self, site: Site, store: Store, say: Say, clock: Clock, transfer: Transfer) -> None:
         self._site = site
         self._store = store
         self._say = say
         self._clock = clock
+        self._transfer = transfer
         self.stop = threading.Event()
 
     def fetch(self, wanted: Wanted) -> Fetched:
         """A file of the store, or from the first source that has it."""
+        found = self._fetch(wanted)
+        self._transfer.at(wanted, found.size)
+        self._transfer.finish()
+        return found
+
+    def _fetch(self, wanted: Wanted) -> Fetched:
         if wanted.sha256 is not None and (there := self._store.path(wanted.file, wanted.sha256)).is_file():
             found = digest(there)
             if found == wanted.sha256:
@@ -219,6 +230,7 @@ class _Fetcher:
             begin, length = _extent(answer, begin)
             _check_size(None if length is None else begin + length, wanted, room)
             size = begin
+            self._transfer.at(wanted, size)
             with _writing(part, append=bool(begin)) as write:
                 while chunk := _chunk(answer, size):
                     size += len(chunk)
@@ -226,6 +238,7 @@ class _Fetcher:
                         part.unlink(missing_ok=True)
                         raise _Broken(f"sends more than {most} bytes", full=most == room)
                     write(chunk)
+                    self._transfer.at(wanted, size, len(chunk))
         if length is not None and size - begin != length:
             raise _Broken(f"ended after {size - begin} of {length} bytes", again=True)
         return size

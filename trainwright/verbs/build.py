@@ -12,6 +12,7 @@ from trainwright.cli.flags import emit, verb
 from trainwright.core.errors import RequestError
 from trainwright.core.layout import size, table
 from trainwright.core.records import Field
+from trainwright.verbs.build_images import JOBS, build_images
 from trainwright.verbs.push import push_text
 from trainwright.verbs.request import RequestFlags, begin
 from trainwright.verbs.way import STEPS, known, run, upto
@@ -33,6 +34,7 @@ class BuildFlags(BuildOptions, RequestFlags):
         "build pytorch:cu124 --smoke",
         "build pytorch:cu124 --with cuda-compiler --with-requirements requirements.txt",
         "build --framework pytorch --cuda cpu --code src --entry-point train.py",
+        "build --images 'pytorch-*-debian' --jobs 4 --keep-going",
     )
 
     locked: bool = Field(
@@ -56,11 +58,35 @@ class BuildFlags(BuildOptions, RequestFlags):
         heading="After the build",
         metavar="REPOSITORY",
     )
+    images: str | None = Field(
+        default=None,
+        description="build all these image lines, comma-separated: pytorch, pytorch:cu124, 'pytorch-*-debian'",
+        heading="Many images",
+        metavar="PATTERN",
+    )
+    jobs: int = Field(default=JOBS, description=f"how many are built at once (default: {JOBS})", heading="Many images")
+    keep_going: bool = Field(
+        default=False, description="build the other lines, too, after one has failed", heading="Many images"
+    )
+    resume: str | None = Field(
+        default=None,
+        description="go on with a run that has ended early, by its name",
+        heading="Many images",
+        metavar="RUN",
+    )
 
 
 @verb
 def build(flags: BuildFlags) -> None:
     """Build an image, check its contents against the plan, tag it."""
+    if flags.images is not None or flags.resume is not None:
+        build_images(flags)
+        return
+    if flags.jobs != JOBS or flags.keep_going:
+        raise RequestError(
+            f"--{'keep-going' if flags.keep_going else 'jobs'}: only with --images or --resume",
+            remedy="For example: ./invoke build --images 'pytorch-*-debian' --jobs 4",
+        )
     state = begin(flags, options=flags, locked=flags.locked, smoke=flags.smoke)
     if flags.builder:
         state = replace(state, site=state.site.replace(builder=flags.builder))

@@ -51,7 +51,7 @@ def diagnose(flags: DiagnoseFlags) -> None:
 
 def _show(found: DiagnosisDocument, form: str) -> None:
     from trainwright.core.findings_formats import github, sarif
-    from trainwright.sagemaker.diagnosis import as_findings, diagnosis_text, rules
+    from trainwright.sagemaker.diagnosis_output import as_findings, diagnosis_text, rules
 
     if form == "sarif":
         print_json(sarif(as_findings(found), rules()))

@@ -39,20 +39,18 @@ class StagesDocument(Document):
     seconds: float
 
 
-class RenderedText(Document):
-    """``render --json``."""
+class RenderDocument(Document, omit_defaults=True):
+    """``render --json``: the Dockerfile, or with ``--output`` the folder that has it.
+
+    With ``--devcontainer`` or ``--compose``: the text of a file, and where it belongs.
+    """
 
     schema: Literal["trainwright/render/1"]
     plan: str
-    dockerfile: str
-
-
-class RenderedFolder(Document):
-    """``render --output DIR --json``."""
-
-    schema: Literal["trainwright/render/1"]
-    plan: str
-    output: str
+    dockerfile: str | None = None
+    output: str | None = None
+    file: str | None = None
+    text: str | None = None
 
 
 class FailureDocument(Document, forbid_unknown_fields=False):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import emit, verb
+from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.layout import size
+from trainwright.core.records import Field
 from trainwright.verbs.request import RequestFlags, begin
 from trainwright.verbs.way import known, run, upto
 
@@ -18,9 +20,12 @@ class ExplainFlags(RequestFlags):
 
     examples: ClassVar[tuple[str, ...]] = (
         "explain pytorch:cu124",
+        "explain pytorch:cu124 --component nccl",
         "explain pytorch:2.5.1-cu124 --with compiler",
         "explain --framework tensorflow --cuda cpu --json",
     )
+
+    component: str | None = Field(default=None, description="only this component of the plan", values="components")
 
 
 @verb
@@ -29,7 +34,14 @@ def explain(flags: ExplainFlags) -> None:
     from trainwright.plan.explain import explain as reasons
 
     state = run(upto("resolve"), begin(flags, to_build=False))
-    emit(reasons(known(state.plan), state.catalog, state.site), explain_text, as_json=flags.json_)
+    document = reasons(known(state.plan), state.catalog, state.site)
+    if flags.component:
+        rows = tuple(row for row in document.components if row.name == flags.component)
+        if not rows:
+            hint = did_you_mean(flags.component, (row.name for row in document.components))
+            raise RequestError(f"--component {flags.component}: not in this plan. {hint}")
+        document = document.replace(components=rows, notices=())
+    emit(document, explain_text, as_json=flags.json_)
 
 
 def explain_text(document: ExplainDocument) -> str:

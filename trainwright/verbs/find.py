@@ -9,9 +9,10 @@ from trainwright.cli.flags import Family, Shelf, Verb
 
 # Each along the way of an image.
 FAMILIES = (
-    Family("Every day", ("init", "plan", "build", "smoke", "rehearse", "push", "estimator")),
+    Family("Every day", ("init", "plan", "build", "smoke", "rehearse", "push", "estimator", "report")),
     Family("In an image", ("shell", "run")),
-    Family("Catalog", ("list", "explain", "sources", "prove")),
+    Family("Catalog", ("list", "explain", "diff", "sources", "prove")),
+    Family("Registry", ("promote", "tags", "gc")),
     Family("Files", ("render", "lock", "mirror", "pipeline")),
     Family("Jobs", ("preflight", "diagnose")),
     Family("This machine", ("doctor", "completion")),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
@@ -12,7 +16,7 @@ from trainwright.core.records import Field
 
 if TYPE_CHECKING:
     from trainwright.build.store import BuiltDocument
-    from trainwright.catalog.listing import ComponentsDocument, ListDocument
+    from trainwright.catalog.listing import ComponentsDocument, LineRow, ListDocument
 
 
 class ListFlags(CatalogFlag, JsonFlag):
@@ -22,18 +26,40 @@ class ListFlags(CatalogFlag, JsonFlag):
     examples: ClassVar[tuple[str, ...]] = (
         "list",
         "list --framework pytorch --cuda cu124",
+        "list --needs packages --with metis",
         "list --built",
     )
 
     built: bool = Field(default=False, description="the images built here, newest first")
     components: bool = Field(default=False, description="the components and their providers")
+    all_: bool = Field(default=False, alias="all", description="lines past their support, too")
     framework: str | None = Field(default=None, description="only lines of this framework", values="frameworks")
     cuda: str | None = Field(default=None, description="only lines of this CUDA version", values="cudas")
+    status: str | None = Field(
+        default=None,
+        description="only lines of this status",
+        values=("supported", "unmaintained", "end-of-support", "unreleased"),
+    )
+    needs: str | None = Field(
+        default=None, description="only lines that need packages alone, or the network", values=("packages", "network")
+    )
+    python: str | None = Field(default=None, description="only lines of this Python version", values="pythons")
+    base: str | None = Field(default=None, description="only lines of this kind of base", values="bases")
+    with_: str | None = Field(
+        default=None,
+        alias="with",
+        description="only lines that have this component, or can add it",
+        values="components",
+    )
+    proven: bool = Field(default=False, description="only lines that are proven")
 
 
 @verb
 def list_(flags: ListFlags) -> None:
-    """Show what can be built, from what, and what was built here."""
+    """Show what can be built, from what, and what was built here.
+
+    Lines past their support are left out, unless a flag asks for some; --json has all of them.
+    """
     use_catalog(flags.catalog)
     if flags.built:
         from trainwright.build import store
@@ -53,34 +79,74 @@ def list_(flags: ListFlags) -> None:
 
     tag = cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None
     entries = listing.select(catalog, flags.framework, tag)
-    emit(listing.lines(catalog, entries, of_lines(entries, catalog)), lines_text, as_json=flags.json_)
+    asked = {"status": flags.status, "needs": flags.needs, "python": flags.python, "kind": flags.base}
+    asked |= {"with": flags.with_, "proof": "proven" if flags.proven else None}
+    holds = {key: value for key, value in asked.items() if value}
+    document = listing.filtered(listing.lines(catalog, entries, of_lines(entries, catalog)), holds)
+    every = flags.all_ or bool(tag or holds)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    emit(document, partial(lines_text, every=every, width=width), as_json=flags.json_)
 
 
-def lines_text(document: ListDocument) -> str:
-    """A line per image line."""
-    head = (
-        "framework",
-        "version",
-        "cuda",
-        "python",
-        "base",
-        "kind",
-        "needs",
-        "status",
-        "proven",
-        "unpinned",
-        "options",
-    )
-    rows = [
-        (
-            *(str(getattr(row, key)) for key in head[:-3]),
-            row.proof.text,
-            str(len(row.unpinned) or "-"),
-            ",".join(row.options),
-        )
-        for row in document.lines
-    ]
-    return table([head, *rows])
+def lines_text(document: ListDocument, *, every: bool = True, width: int | None = None) -> str:
+    """A line per image line, by framework, the newest first.
+
+    Args:
+        document: the lines.
+        every: those past their support as well; where all are, they are shown anyway.
+        width: of the terminal; columns that matter least are left out until the others fit. None is any width.
+    """
+    from trainwright.catalog.listing import CURRENT, by_framework
+
+    current = [row for row in document.lines if row.status in CURRENT]
+    shown = list(document.lines) if every or not current else current
+    groups = by_framework(shown)
+    indent = "  " if len(groups) > 1 else ""
+    head, *rest = _fitting([row for own in groups.values() for row in own], indent, width)
+    text = [head]
+    for name, own in groups.items():
+        text += ["", name] if indent else []
+        text += [rest.pop(0) for _ in own]
+    hidden = len(document.lines) - len(shown)
+    return "\n".join([*text, *(["", f"{hidden} older, past their support or never released: --all"] if hidden else [])])
+
+
+def _fitting(rows: Sequence[LineRow], indent: str, width: int | None) -> list[str]:
+    """The lines of a table, its head first: with fewer columns, at last with shorter names, until it fits."""
+    columns, cut = dict(_COLUMNS), None
+    spare = [name for name in _SPARE if width is not None]
+    while True:
+        cells = [[cell(row) for cell in columns.values()] for row in rows]
+        cells = [[shortened_name(name, cut), *others] for name, *others in cells]
+        lines = table([list(columns), *cells], indent).splitlines()
+        over = max(map(len, lines)) - width if width is not None else 0
+        if over <= 0 or cut is not None:
+            return lines
+        longest = max(len(row.name) for row in rows) - over
+        if spare:
+            del columns[spare.pop(0)]
+        elif longest < _SHORTEST and "base" in columns:
+            del columns["base"]
+        else:
+            cut = longest
+
+
+def shortened_name(name: str, limit: int | None) -> str:
+    """A name of at most so many characters; what distinguishes lines is at both of its ends."""
+    if limit is None or len(name) <= limit:
+        return name
+    tail = max(limit // 3, 1)
+    return f"{name[: max(limit - tail - 1, 1)]}…{name[-tail:]}"
+
+
+_COLUMNS: tuple[tuple[str, Callable[[LineRow], str]], ...] = (
+    *((name, attrgetter(name)) for name in ("name", "version", "cuda", "python", "base", "kind", "needs", "status")),
+    ("proven", lambda row: row.proof.text),
+    ("unpinned", lambda row: str(len(row.unpinned) or "-")),
+    ("options", lambda row: ",".join(row.options)),
+)
+_SHORTEST = 16  # characters of a name that is cut, as long as another column can go
+_SPARE = ("options", "kind", "unpinned", "needs", "python")  # left out in this order where a terminal is narrow
 
 
 def components_text(document: ComponentsDocument) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -113,8 +114,11 @@ def lock_plan(
     if plan.base.image is None:
         ensure_tool("mmdebstrap", say=say)
     made = make_lock(inputs, engine, upgrade=upgrade, say=say)
+    changed = diff.changes(old, made)
+    if changed or made.made is None:
+        made = made.replace(made=datetime.now(UTC).isoformat(timespec="seconds"))
     save_lock(made, path)
-    return diff.document(plan, path, diff.changes(old, made))
+    return diff.document(plan, path, changed)
 
 
 def show_row(row: LockRow) -> str:

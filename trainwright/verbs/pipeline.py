@@ -12,6 +12,8 @@ from trainwright.core.records import Field
 if TYPE_CHECKING:
     from trainwright.pipeline.pipeline import PipelineDocument
 
+FORMATS = ("buildspec", "batch", "bake", "github")
+
 
 class PipelineFlags(CatalogFlag, JsonFlag):
     """The flags of ``pipeline``."""
@@ -19,7 +21,7 @@ class PipelineFlags(CatalogFlag, JsonFlag):
     examples: ClassVar[tuple[str, ...]] = (
         "pipeline",
         "pipeline --images pytorch:cu124,pytorch:cpu",
-        "pipeline --format bake --check",
+        "pipeline --format github",
     )
 
     images: str | None = Field(
@@ -27,10 +29,10 @@ class PipelineFlags(CatalogFlag, JsonFlag):
         description="image lines: pytorch, pytorch:cu124, pytorch-2.6.0-cu124 or 'pytorch-*-debian', comma-separated "
         "(default: the supported ones)",
     )
-    format: str = Field(default="buildspec", description="what to write", values=("buildspec", "batch", "bake"))
+    format: str = Field(default="buildspec", description="what to write", values=FORMATS)
     output: str | None = Field(
         default=None,
-        description="the file to write; for bake, the folder (default: buildspec.yml, buildspec-batch.yml, bake)",
+        description="the file to write; for bake, the folder (default: by format, such as buildspec.yml)",
         metavar="PATH",
     )
     proofs: bool = Field(
@@ -47,7 +49,7 @@ class PipelineFlags(CatalogFlag, JsonFlag):
 
 @verb
 def pipeline(flags: PipelineFlags) -> None:
-    """Write a CodeBuild buildspec, a batch graph or a bake file."""
+    """Write a buildspec, a batch graph, a GitHub workflow or a bake file."""
     from trainwright.catalog.catalog import load_catalog
     from trainwright.pipeline.pipeline import pipeline as write_files
 

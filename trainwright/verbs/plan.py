@@ -13,6 +13,7 @@ from trainwright.verbs.way import known, run, upto
 if TYPE_CHECKING:
     from trainwright.catalog.standing import Standing
     from trainwright.plan.plan import Plan, PlannedComponent
+    from trainwright.plan.totals import ExpectedSize, ExpectedTime, Totals
 
 
 PROOFS = {
@@ -36,22 +37,28 @@ class PlanFlags(RequestFlags):
 
 @verb
 def plan(flags: PlanFlags) -> None:
-    """Show what a request resolves to: versions, downloads, tags.
+    """Show what a request resolves to: versions, tags, totals.
 
-    --json prints the whole plan, with the source and the evidence of each component, and when its line was proven.
+    The totals are what is downloaded, and size and seconds as last measured. --json prints the whole plan, with the
+    source and the evidence of each component, and when its line was proven.
     """
-    from trainwright.proofs.standing import of_plan
+    from trainwright.catalog.standing import NEVER
+    from trainwright.proofs.expected import totals_of
+    from trainwright.proofs.standing import judge, proof_of
 
-    found = known(run(upto("resolve"), begin(flags, to_build=False)).plan)
-    proof = of_plan(found)
+    state = run(upto("resolve"), begin(flags, to_build=False))
+    found = known(state.plan)
+    proof = proof_of(found)
+    standing = NEVER if proof is None else judge(proof, found.id)
+    totals = totals_of(found, state.site, proof)
     if flags.json_:
-        print_json(found.as_json() | {"proof": proof.as_json()})
+        print_json(found.as_json() | {"proof": standing.as_json(), "totals": totals.as_json()})
     else:
-        answer(plan_text(found, proof))
+        answer(plan_text(found, standing, totals))
 
 
-def plan_text(plan: Plan, proof: Standing) -> str:
-    """The components in their order, the tags, whether it is proven, what else there is to know."""
+def plan_text(plan: Plan, proof: Standing, totals: Totals) -> str:
+    """The components in their order, the tags, whether it is proven, what else there is to know, the totals."""
     cuda = "CPU only" if plan.cuda == "cpu" else f"CUDA {plan.cuda}"
     rows = [
         (c.name, c.version or "as found", c.provider, _download(c, unlocked=plan.unlocked)) for c in plan.components
@@ -65,8 +72,39 @@ def plan_text(plan: Plan, proof: Standing) -> str:
         *(f"tag   {tag}" for tag in plan.tags),
         f"proof {PROOFS[proof.state].format(proof.date)}",
         *(f"note  {notice}" for notice in plan.notices),
+        "",
+        *totals_text(totals),
     ]
     return "\n".join(lines)
+
+
+def totals_text(totals: Totals) -> list[str]:
+    """What is downloaded, and what the image and the time were when they were last measured."""
+    found = totals.download
+    return [
+        f"download  {size(found.bytes)} in {found.files} files; size not known: {', '.join(found.unknown)}",
+        f"image     {_size_text(totals.size)}",
+        f"time      {_time_text(totals.time)}",
+    ]
+
+
+def _size_text(expected: ExpectedSize | None) -> str:
+    if expected is None:
+        return "not known: not built here, and no proof"
+    how = "as built here" if expected.measured == "built" else "as proven"
+    return f"{size(expected.bytes)}, {how} on {expected.date}{_plan_text(same=expected.same_plan)}"
+
+
+def _time_text(expected: ExpectedTime | None) -> str:
+    if expected is None:
+        return "not known: no build here has measured it"
+    cache = f"{expected.cached_steps} of {expected.steps} steps from the cache"
+    when = f"as built here on {expected.date}{_plan_text(same=expected.same_plan)}"
+    return f"{expected.seconds:.0f} s, {when}, {cache}"
+
+
+def _plan_text(*, same: bool) -> str:
+    return "" if same else " from an earlier plan"
 
 
 def _download(component: PlannedComponent, *, unlocked: bool) -> str:

@@ -9,13 +9,13 @@ from trainwright.cli.flags import JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import say
 from trainwright.core.layout import size, table
 from trainwright.core.records import Field
-from trainwright.push.options import PushOptions
+from trainwright.push.options import PlaceWords, PushOptions
 
 if TYPE_CHECKING:
     from trainwright.push.documents import PushDocument, PushedImage
 
 
-class PushFlags(PushOptions, SiteFlag, JsonFlag):
+class PushFlags(PlaceWords, PushOptions, SiteFlag, JsonFlag):
     """The flags of ``push``: what goes where, and how."""
 
     heading: ClassVar[str] = "What goes where"
@@ -33,15 +33,6 @@ class PushFlags(PushOptions, SiteFlag, JsonFlag):
         "default: the one of trainwright.toml)",
         values="built",
     )
-    repository: str = Field(default="", description="name of the ECR repository, or its whole address")
-    regions: tuple[str, ...] = Field(
-        default=(),
-        alias="region",
-        description="AWS region (may be repeated: a copy in each; default: the site's, AWS_REGION)",
-    )
-    account: str | None = Field(
-        default=None, description="whose registry, twelve digits (default: the site's, else that of the credentials)"
-    )
 
 
 @verb
@@ -52,16 +43,13 @@ def push(flags: PushFlags) -> None:
     """
     from trainwright.plan.project import read_project
     from trainwright.push.push import push_images
-    from trainwright.push.references import find_target
     from trainwright.site.site import load_site
-    from trainwright.verbs.request import image_in_hand
+    from trainwright.verbs.request import image_in_hand, target_in_hand
 
     site = load_site(Path(flags.site) if flags.site else None)
-    project = read_project(Path.cwd())
-    repository = flags.repository or (project.repository if project else None) or ""
-    target = find_target(repository, flags.regions, flags.account, site.aws)
+    target = target_in_hand(flags, site)
     # Never the newest: what leaves this machine has been named.
-    images = flags.images or ((image_in_hand(),) if project else ())
+    images = flags.images or ((image_in_hand(),) if read_project(Path.cwd()) else ())
     emit(push_images(images, target, site, flags, say=say), push_text, as_json=flags.json_)
 
 
@@ -82,7 +70,8 @@ def _image_text(row: PushedImage) -> str:
     lines = [
         f"image   {row.image}  {sent} in {row.seconds:.0f} s",
         *(f"tag     {line}" for line in table(tags).splitlines()),
-        f"sbom    {row.sbom}" + (f", attached as {row.sbom_digest}" if row.sbom_digest else ""),
+        f"sbom    {row.sbom}",
+        f"proof   {', '.join(row.proof)} attached",
         f"uri     {row.uri}",
     ]
     return "\n".join(lines)

@@ -6,14 +6,19 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag
 from trainwright.cli.program import say, use_catalog
 from trainwright.core.errors import RequestError
 from trainwright.plan.words import RequestWords
-from trainwright.verbs.way import State
+from trainwright.verbs.way import State, known, run, start, upto
 
 if TYPE_CHECKING:
     from trainwright.plan.request import Request
+    from trainwright.push.options import PlaceWords
+    from trainwright.push.references import PushTarget
+    from trainwright.site.site import Site
 
 
 class RequestPlaces(RequestWords, CatalogFlag, SiteFlag):
@@ -36,15 +41,13 @@ def begin(words: RequestFlags | RequestPlaces, **asked: Any) -> State:
     Raises:
         RequestError: a word cannot be read, or a file is missing.
     """
-    from trainwright.catalog.catalog import open_catalog
     from trainwright.plan.project import read_project, with_project
     from trainwright.plan.request import read_request
-    from trainwright.site.site import load_site
 
     use_catalog(words.catalog)
     request = read_request(with_project(words, read_project(Path.cwd())))
-    site = load_site(Path(words.site) if words.site else None)
-    return State(say=say, site=site, catalog=open_catalog(), request=request, flags=_spelt(request, words), **asked)
+    first = start(request, Path(words.site) if words.site else None, say, **asked)
+    return replace(first, flags=_spelt(request, words))
 
 
 def _spelt(request: Request, words: RequestFlags | RequestPlaces) -> str:
@@ -68,7 +71,6 @@ def image_in_hand() -> str:
     """
     from trainwright.build.store import all_records
     from trainwright.plan.project import read_project
-    from trainwright.verbs.way import known, run, upto
 
     records = all_records()
     if read_project(Path.cwd()) is not None:
@@ -80,3 +82,17 @@ def image_in_hand() -> str:
         return ""
     say(f"image {records[0].tags[0]} ({records[0].image_id[7:19]})")
     return records[0].image_id
+
+
+def target_in_hand(words: PlaceWords, site: Site) -> PushTarget:
+    """The repository that flags name, or that of the project file.
+
+    Raises:
+        RequestError: there is none, or a flag is invalid.
+    """
+    from trainwright.plan.project import read_project
+    from trainwright.push.references import find_target
+
+    project = None if words.repository else read_project(Path.cwd())
+    repository = words.repository or (project.repository if project else None) or ""
+    return find_target(repository, words.regions, words.account, site.aws)

@@ -102,6 +102,25 @@ def known(value: T | None) -> T:
     return value
 
 
+def start(request: Request, site: Path | None, say: Say, **asked: Any) -> State:
+    """The first state: of a request, with what is read of this machine and the catalog.
+
+    Args:
+        request: what is asked for.
+        site: this machine's settings (default: ``trainwright.toml`` of the working folder, if it exists).
+        say: progress callback.
+        asked: further fields of the state: what is to be done.
+
+    Raises:
+        RequestError: the site or the user's catalog is invalid.
+    """
+    from trainwright.catalog.catalog import open_catalog
+    from trainwright.site.site import load_site
+
+    first = State(say=say, site=load_site(site), catalog=open_catalog(), request=request, flags=request.flags())
+    return replace(first, **asked)
+
+
 # ---- the steps -----------------------------------------------------------------------------------------------------
 
 
@@ -241,7 +260,9 @@ def smoke(state: State) -> State:
         return state
     from trainwright.build.smoke import smoke_record
 
-    record, _ = smoke_record(record, record.tags[0], known(state.engine), say=state.say)
+    record, _ = smoke_record(
+        record, record.tags[0], known(state.engine), say=state.say, bar=known(state.options).mode != "none"
+    )
     return replace(state, record=record)
 
 

@@ -52,6 +52,21 @@ def test_ranks(within):
     assert sorted(done.stdout.split("\n")[:-1]) == [f"rank {rank} of 3" for rank in range(3)]
 
 
+def test_ranks_find_the_installation_where_it_was_compiled_for(plan, within):
+    if any(c["name"] == "openmpi" and c["provider"] == "base" for c in plan["components"]):
+        pytest.skip("Open MPI is the base image's")
+    # A prefix in the environment reaches other hosts by half (PMIX_INSTALL_PREFIX without OPAL_PREFIX), and ranks hang.
+    said = within(60, "mpirun --oversubscribe -np 1 env").stdout
+    assert "OMPI_COMM_WORLD_RANK=0" in said
+    assert not re.findall(r"^(?:OPAL_PREFIX|PMIX_INSTALL_PREFIX)=.*$", said, re.MULTILINE)
+
+
+def test_one_libfabric(host):
+    # Two in one process: the NCCL plugin would get the one that libmpi loaded first, whatever its version.
+    listed = host.run("find / -xdev -name 'libfabric.so.*' -type f").stdout.split()
+    assert len(listed) <= 1, listed
+
+
 def test_exit_status_is_passed_on(within):
     assert within(60, "mpirun --allow-run-as-root --oversubscribe -np 2 sh -c 'exit $OMPI_COMM_WORLD_RANK'").rc != 0
 

@@ -1,6 +1,7 @@
 """The framework: it computes, it learns, its processes talk to each other."""
 
 import json
+import re
 
 import pytest
 
@@ -12,6 +13,37 @@ value = torch.tensor([float(dist.get_rank() + 1)])
 dist.all_reduce(value)
 os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} sum {value.item():g}\\n".encode())
 dist.destroy_process_group()
+"""
+
+# A section of type 2 (SHT_SYMTAB, elf.h) is what `strip` removes; the loader reads another one, SHT_DYNSYM.
+KEPT_FOR_DEVELOPERS = """
+import os, pathlib, struct, torch
+site = pathlib.Path(torch.__file__).parents[1]
+found = [p for p in (*site.glob("torch/test"), *site.glob("torch/bin/*test*"), *site.glob("triton/**/*.a"))]
+for path in (*site.glob("torch/lib/*.so*"), *site.glob("triton/_C/*.so")):
+    with open(path, "rb") as file:
+        head = file.read(64)
+        at, (size, count) = struct.unpack_from("<Q", head, 40)[0], struct.unpack_from("<HH", head, 58)
+        file.seek(at)
+        table = file.read(size * count)
+    found += [path] * (2 in [struct.unpack_from("<I", table, n * size + 4)[0] for n in range(count)])
+print([str(path.relative_to(site)) for path in found])
+"""
+
+# Its library and ptxas are used as they are when torch.compile makes a kernel for an A100.
+TRITON = """
+import pathlib, sys, tempfile, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+with tempfile.TemporaryDirectory() as folder:
+    pathlib.Path(folder, "kernels.py").write_text(
+        "import triton, triton.language as tl\\n@triton.jit\\ndef double(x, y):\\n"
+        "    at = tl.arange(0, 64)\\n    tl.store(y + at, 2 * tl.load(x + at))\\n"
+    )
+    sys.path.insert(0, folder)
+    import kernels
+    source = ASTSource(kernels.double, {"x": "*fp32", "y": "*fp32"}, {})
+    print(triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["cubin"][:4] == b"\\x7fELF")
 """
 
 
@@ -43,6 +75,27 @@ def test_bytecode_of_a_step_is_in_the_image(uncompiled):
     # Otherwise each process of a job compiles some 1,600 modules before its first step.
     step = "x = torch.ones(1, requires_grad=True); x.sum().backward(); torch.optim.SGD([x], lr=0.1).step()"
     assert len(uncompiled(f"import torch; {step}")) <= 5  # what a step imports depends on the processor, too
+
+
+def test_nothing_is_kept_for_developers_of_torch(python, plan):
+    if any(c["name"] == "pytorch" and c["provider"] != "wheel" for c in plan["components"]):
+        pytest.skip("not PyTorch's own wheel")
+    assert python(KEPT_FOR_DEVELOPERS) == "[]"
+
+
+def test_headers_come_with_a_compiler(host, python, plan):
+    if any(c["name"] == "pytorch" and c["provider"] != "wheel" for c in plan["components"]):
+        pytest.skip("not PyTorch's own wheel")
+    folder = python("import os, torch; print(os.path.dirname(torch.__file__))")
+    has_compiler = any(c["name"] in ("compiler", "cuda-compiler") for c in plan["components"])
+    assert host.file(f"{folder}/include/torch/extension.h").exists == has_compiler
+
+
+def test_triton_compiles(python):
+    said = python("import importlib.metadata as m; print([d.version for d in m.distributions(name='triton')])")
+    if not re.match(r"\['([3-9]|\d\d)\.", said):
+        pytest.skip("the framework has no triton 3")
+    assert python(TRITON).splitlines()[-1] == "True"
 
 
 def test_numpy_bridge(python):

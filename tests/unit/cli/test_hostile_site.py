@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trainwright.build import build
+from trainwright.build.labels import revision
 from trainwright.core import paths
 from trainwright.core.errors import RequestError
 from trainwright.push.ecr import aws_client
@@ -121,9 +121,9 @@ def test_an_empty_variable_of_aws_is_an_unset_one(name: str, monkeypatch: pytest
 def test_a_revision_that_is_none_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRAINWRIGHT_REVISION", value)
     with pytest.raises(RequestError, match="TRAINWRIGHT_REVISION"):
-        build._revision()
+        revision()
     monkeypatch.setenv("TRAINWRIGHT_REVISION", "")
-    assert build._revision() not in ("", value)
+    assert revision() not in ("", value)
 
 
 def test_folders_that_are_not_there_are_passed_over_as_pip_does(tmp_path: Path, env: dict[str, str]) -> None:

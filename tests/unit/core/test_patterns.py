@@ -26,6 +26,7 @@ from trainwright.catalog import image_line, incompatibilities
 from trainwright.core import fields
 from trainwright.core.data_files import read_yaml
 from trainwright.core.text import fits
+from trainwright.sagemaker.causes import load_causes
 from trainwright.site import site
 
 PACKAGE = Path(trainwright.__file__).parent
@@ -76,9 +77,7 @@ def in_source(path: Path) -> Iterator[Pattern]:
 
 IN_SOURCE = [pattern for path in sorted(PACKAGE.rglob("*.py")) for pattern in in_source(path)]
 BOOK = read_yaml(next(PACKAGE.rglob("causes.yaml")))
-IN_DATA = [
-    Pattern(f"causes.yaml: {cause['id']}", text, 0, False) for cause in BOOK["causes"] for text in cause["patterns"]
-]
+IN_DATA = [Pattern(f"causes.yaml: {cause.id}", text, 0, False) for cause in load_causes() for text in cause.patterns]
 IN_DATA += [
     Pattern(f"causes.yaml: {cause['id']}", cause["pattern"], re.MULTILINE, False) for cause in BOOK["rehearsal"]
 ]

@@ -14,10 +14,11 @@ ROOT = Path(trainwright.__file__).parent
 # From the ground up; docs/architecture.md says why in this order.
 STOREYS = [
     *("core", "site", "user", "catalog", "sagemaker", "plan", "engine", "sources", "prove", "build", "lock"),
-    *("push", "pipeline", "diagnose", "preflight", "estimator", "rehearse", "proofs", "doctor", "cli", "verbs"),
+    *("push", "pipeline", "diagnose", "preflight", "estimator", "rehearse", "proofs", "report"),
+    *("fleet", "doctor", "cli", "verbs"),
 ]
-# What holds no logic: the version, and the door of ``python -m trainwright``.
-OUTSIDE = {"__init__.py", "__main__.py"}
+# What holds no logic: the version, and the doors of ``python -m trainwright`` and of Python programs.
+OUTSIDE = {"__init__.py", "__main__.py", "api.py"}
 
 
 def imported(source: str) -> Iterator[tuple[int, str]]:

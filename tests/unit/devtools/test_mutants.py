@@ -9,6 +9,7 @@ import pytest
 
 from devtools import mutants
 from devtools.mutant_worker import _noted
+from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
 
 ROOT = Path(mutants.ROOT)
@@ -73,6 +74,14 @@ def test_every_named_module_has_faults_and_tests(name: str) -> None:
     files = mutants.tests_of(name)
     assert files
     assert [each for each in files if not (ROOT / each).exists()] == []
+
+
+def test_every_fault_that_is_called_equivalent_exists_and_has_its_reason() -> None:
+    rows = read_yaml(ROOT / mutants.EQUIVALENT)["mutants"]
+    assert rows
+    assert [row for row in rows if not row["why"]] == []
+    planted = {each.key for name in {row["module"] for row in rows} for each in mutants.mutants_of(name)}
+    assert mutants._equivalent() - planted == set()
 
 
 def test_a_module_that_does_not_exist() -> None:

@@ -47,6 +47,26 @@ def check(name: str) -> Callable[[Machine], MachineFinding]:
     return next(one.run for one in doctor.CHECKS if one.name == name)
 
 
+@pytest.mark.parametrize(
+    ("system", "processor", "severity"),
+    [
+        ("Linux", "x86_64", "ok"),
+        ("Linux", "aarch64", "error"),
+        ("Darwin", "arm64", "error"),
+        ("Windows", "AMD64", "error"),
+    ],
+)
+def test_images_are_built_on_linux_x86_64(
+    monkeypatch: pytest.MonkeyPatch, system: str, processor: str, severity: str
+) -> None:
+    monkeypatch.setattr(host.platform, "system", lambda: system)
+    monkeypatch.setattr(host.platform, "machine", lambda: processor)
+    found = check("platform")(machine())
+    assert found.severity == severity
+    assert processor in found.message
+    assert bool(found.remedy) is (severity == "error")
+
+
 Answer = Callable[[list[str]], "tuple[int, str, str] | str"]
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from rich.console import Console
 
-from trainwright.engine.build_display import LiveView, PlainView, duration, make_view, rows, short
+from trainwright.core.layout import duration
+from trainwright.engine.build_display import LiveView, PlainView, make_view, rows, short, table_of
 from trainwright.engine.buildkit_log import BuildProgress
 
 DATA = Path(__file__).parent / "buildkit"
@@ -129,6 +131,61 @@ def test_a_running_stage_shows_its_last_line_and_folds_the_rest() -> None:
     assert isinstance(view, LiveView)
     view.update(progress)
     view.close()
+
+
+RECORDED = Path(__file__).resolve().parents[3] / "devtools" / "recorded" / "build.txt"
+
+
+def recorded() -> BuildProgress:
+    """A build of a CUDA image in which many stages run, one of them a compiler with long lines."""
+    now = [0.0]
+    progress = BuildProgress("plain", clock=lambda: now[0])
+    for line in RECORDED.read_text().splitlines():
+        moment, _, text = line.partition(" ")
+        now[0] = float(moment)
+        progress.feed(text)
+    progress.feed(f"#28 15.0 /usr/bin/cc {'-I/src/metis/build/Linux-x86_64/libmetis ' * 9}")
+    return progress
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 200])
+@pytest.mark.parametrize("sample", ["build", "plain-cold", "plain-fail", "raw-warm"])
+def test_the_table_keeps_its_columns_whatever_a_line_holds(sample: str, width: int) -> None:
+    progress = recorded() if sample == "build" else BuildProgress()
+    if sample != "build":
+        for line in (DATA / f"{sample}.txt").read_text().splitlines():
+            progress.feed(line)
+    known = list(rows(progress))
+    console = Console(width=width, file=io.StringIO())
+    console.print(table_of(known, now=116.0))
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    told = [line for line in lines if not line.startswith(" " * 3)]
+    assert len(told) == len(known), "a row of the table is a line of the terminal"
+    for line, row in zip(told, known, strict=True):
+        assert line.startswith(("✓", "…", "·", "✗", "-", " ")), line
+        words = line.split()
+        assert row.stage in line
+        assert row.step in words
+        if row.seconds or row.since is not None:
+            assert duration(row.seconds if row.since is None else 116.0 - row.since) in words
+    assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("sample", ["plain-cold", "raw-cold", "plain-warm", "raw-warm"])
+def test_every_stage_of_a_finished_build_has_its_tick(sample: str) -> None:
+    progress = BuildProgress()
+    for line in (DATA / f"{sample}.txt").read_text().splitlines():
+        progress.feed(line)
+    assert {row.state for row in rows(progress)} <= {"done", "cached"}
+
+
+def test_a_stage_that_ends_in_steps_without_a_layer_is_done_once_the_image_is_exported() -> None:
+    progress = BuildProgress(clock=lambda: 1.0)
+    progress.feed("#1 [final 14/15] RUN true")
+    progress.feed("#1 DONE 0.1s")
+    assert [row.state for row in rows(progress)] == ["waiting"]
+    progress.feed("#2 exporting to image")
+    assert next(row.state for row in rows(progress)) == "done"
 
 
 def test_a_silent_step_is_told_after_a_moment() -> None:

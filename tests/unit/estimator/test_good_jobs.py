@@ -12,8 +12,10 @@ from tests.support.rule_jobs import (
     FSX,
     GROUPS,
     MPI,
+    NEWER,
     ON,
     P3,
+    SECOND,
     dist,
     found,
     image,
@@ -25,7 +27,6 @@ from tests.support.rule_jobs import (
 from trainwright.estimator.image import ImageFacts
 
 folder = pytest.fixture(scope="module")(source_folder)
-NEWER = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.15.0 (aws)"})
 
 
 GOOD: dict[str, tuple[dict[str, Any], ImageFacts]] = {
@@ -71,7 +72,7 @@ GOOD: dict[str, tuple[dict[str, Any], ImageFacts]] = {
     ),
     "model parallel 2": (
         dist(smp({"torch_distributed": ON}, hybrid_shard_degree=0, tensor_parallel_degree=2)),
-        without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "2.4.0 (aws)"}),
+        SECOND,
     ),
     "groups": (
         {

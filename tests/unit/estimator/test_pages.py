@@ -11,7 +11,7 @@ from trainwright.sagemaker.job import Job
 def test_what_the_page_on_the_compiler_names_exists():
     from trainwright.estimator.check import CODES as OF_JOBS
     from trainwright.preflight.preflight import CODES as OF_SCRIPTS
-    from trainwright.sagemaker.diagnosis import load_causes
+    from trainwright.sagemaker.causes import load_causes
     from trainwright.verbs.namespace import namespace
 
     page = (ROOT / "docs" / "training-compiler.md").read_text()

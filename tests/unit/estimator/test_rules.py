@@ -1,4 +1,4 @@
-"""Every rule about a job: a job that it speaks of."""
+"""Every rule about the rest of a job: a job that it speaks of."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from tests.support.rule_jobs import (
     BAKED,
     COMPILER,
+    DATA,
+    DLC,
     FSX,
     GROUPS,
     MPI,
@@ -25,252 +27,20 @@ from tests.support.rule_jobs import (
     ranged,
     smp,
     source_folder,
+    tensorflow,
     tuned,
     without,
 )
+from tests.unit.estimator import test_distribution_rules
 from trainwright.estimator.check import CODES
 from trainwright.estimator.image import ImageFacts
 
 folder = pytest.fixture(scope="module")(source_folder)
 
-SMP = "distribution.smdistributed.modelparallel.parameters"
-NEWER = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.15.0 (aws)"})
-OLDER = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.5.0 (aws)"})
-SECOND = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "2.4.0 (aws)"})
 MANY_RANGES = {f"h{n}": {"min": 1, "max": 2} for n in range(31)}  # botocore's model: 30 of each kind
-DLC = "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.6.0-gpu-py312"
 
 # code, path, what is changed in a good job, image, SDK
 CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
-    ("TW200", "distribution.torchxla", dist({"torchxla": ON}), image(), 2),
-    ("TW200", "distribution.mpi.process_per_host", dist({"mpi": {"enabled": True, "process_per_host": 8}}), image(), 2),
-    ("TW200", "distribution.mpi.process_count", dist({"mpi": {**MPI, "process_count": 8}}), image(), 2),
-    ("TW200", "distribution.smdistributed.data", dist({"smdistributed": {"data": ON}}), image(), 2),
-    ("TW201", "distribution.mpi.enabled", dist({"mpi": {**MPI, "enabled": "true"}}), image(), 2),
-    ("TW201", "distribution.mpi.processes_per_host", dist({"mpi": {**MPI, "processes_per_host": "8"}}), image(), 2),
-    ("TW201", "distribution.instance_groups", grouped({"mpi": MPI, "instance_groups": [1]}), image(), 2),
-    ("TW202", "distribution.parameter_server", dist({"parameter_server": ON}), image(), 2),
-    ("TW202", "distribution.torch_distributed", dist({"torch_distributed": ON}), TENSORFLOW, 2),
-    ("TW203", "distribution.mpi.enabled", dist({"mpi": {"processes_per_host": 8}}), image(), 2),
-    ("TW203", "distribution.torch_distributed.enabled", dist({"torch_distributed": {}}), image(), 2),
-    (
-        "TW203",
-        "distribution.smdistributed.dataparallel.enabled",
-        dist({"smdistributed": {"dataparallel": {}}}),
-        image(),
-        2,
-    ),
-    ("TW204", "distribution.smdistributed", dist({"smdistributed": {}}), image(), 2),
-    (
-        "TW204",
-        "distribution.smdistributed",
-        dist(
-            {
-                **smp(microbatches=1, pipeline_parallel_degree=2),
-                "smdistributed": {
-                    "dataparallel": ON,
-                    "modelparallel": {"enabled": True, "parameters": {"microbatches": 1}},
-                },
-            }
-        ),
-        image(),
-        2,
-    ),
-    ("TW205", "distribution.mpi", dist({"mpi": MPI, "torch_distributed": ON}), image(), 2),
-    ("TW205", "distribution.smdistributed", dist({"mpi": MPI, "smdistributed": {"dataparallel": ON}}), image(), 2),
-    ("TW206", "distribution.pytorchddp", dist({"pytorchddp": ON, "smdistributed": {"dataparallel": ON}}), image(), 2),
-    (
-        "TW206",
-        "distribution.multi_worker_mirrored_strategy",
-        dist({"multi_worker_mirrored_strategy": ON, "parameter_server": ON}),
-        TENSORFLOW,
-        2,
-    ),
-    ("TW207", "distribution.instance_groups", grouped({"mpi": MPI}), image(), 2),
-    ("TW207", "distribution.instance_groups", grouped({"mpi": MPI, "instance_groups": ["cpu"]}), image(), 2),
-    ("TW207", "distribution.instance_groups", dist({"mpi": MPI, "instance_groups": ["gpu"]}), image(), 2),
-    (
-        "TW207",
-        "distribution.instance_groups",
-        grouped({"torch_distributed": ON, "instance_groups": ["gpu"]}),
-        image(),
-        2,
-    ),
-    ("TW208", "distribution", {"instance_type": "ml.trn1.32xlarge", "distribution": {"mpi": MPI}}, image(), 2),
-    ("TW209", "entry_point", dist({"torch_distributed": ON}, entry_point="run.sh"), image(), 2),
-    (
-        "TW210",
-        "instance_type",
-        {"instance_type": "ml.p5.48xlarge", "distribution": smp(pipeline_parallel_degree=2)},
-        image(),
-        2,
-    ),
-    (
-        "TW210",
-        "image",
-        dist(smp(pipeline_parallel_degree=2), image=REFERENCE.replace(":1", ":2.0.1-gpu-py310-cu121-ubuntu20.04")),
-        image(),
-        2,
-    ),
-    (
-        "TW211",
-        "instance_type",
-        {"instance_type": P3, "instance_count": 2, "distribution": {"parameter_server": ON}},
-        TENSORFLOW,
-        2,
-    ),
-    (
-        "TW212",
-        "distribution.multi_worker_mirrored_strategy",
-        dist({"multi_worker_mirrored_strategy": ON}),
-        TENSORFLOW,
-        2,
-    ),
-    (
-        "TW213",
-        "instance_type",
-        {"instance_type": "ml.m5.xlarge", "distribution": {"torch_distributed": ON}},
-        image(),
-        2,
-    ),
-    ("TW214", "instance_count", {"distribution": {"parameter_server": ON}}, TENSORFLOW, 2),
-    ("TW220", "distribution", dist(smp({}, pipeline_parallel_degree=2)), image(), 2),
-    ("TW221", "distribution.smdistributed.modelparallel.parameters", dist(smp()), image(), 2),
-    ("TW222", "distribution.mpi.processes_per_host", dist(smp({"mpi": ON}, pipeline_parallel_degree=2)), image(), 2),
-    ("TW223", "distribution.smdistributed.modelparallel.parameters.partitions", dist(smp(partitions=2)), image(), 2),
-    (
-        "TW223",
-        "distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degree",
-        dist(smp(pipeline_parallel_degree=2)),
-        without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.5.0 (aws)"}),
-        2,
-    ),
-    (
-        "TW224",
-        "distribution.smdistributed.modelparallel.parameters.microbatch",
-        dist(smp(pipeline_parallel_degree=2, microbatch=4)),
-        image(),
-        2,
-    ),
-    (
-        "TW225",
-        "distribution.smdistributed.modelparallel.parameters.sharded_data_parallel_degree",
-        dist(smp(sharded_data_parallel_degree=2)),
-        image(),
-        2,
-    ),
-    (
-        "TW226",
-        "distribution.smdistributed.modelparallel.parameters.pipeline_parallel_degree",
-        dist(smp(pipeline_parallel_degree=0)),
-        image(),
-        2,
-    ),
-    (
-        "TW226",
-        "distribution.smdistributed.modelparallel.parameters.tensor_parallel_degree",
-        dist(smp(tensor_parallel_degree="2")),
-        image(),
-        2,
-    ),
-    ("TW226", f"{SMP}.ddp", dist(smp(pipeline_parallel_degree=2, ddp="true")), image(), 2),
-    ("TW226", f"{SMP}.microbatches", dist(smp(pipeline_parallel_degree=2, microbatches=True)), image(), 2),
-    ("TW226", f"{SMP}.memory_weight", dist(smp(pipeline_parallel_degree=2, memory_weight=1.5)), image(), 2),
-    ("TW226", f"{SMP}.pipeline", dist(smp(pipeline_parallel_degree=2, pipeline="fast")), image(), 2),
-    (
-        "TW226",
-        "distribution.smdistributed.modelparallel.parameters.auto_partition",
-        dist(smp(pipeline_parallel_degree=2, auto_partition=False)),
-        image(),
-        2,
-    ),
-    ("TW227", "distribution.smdistributed.modelparallel.parameters", dist(smp(pipeline_parallel_degree=3)), image(), 2),
-    (
-        "TW228",
-        "distribution.smdistributed.modelparallel.parameters.default_partition",
-        dist(smp(pipeline_parallel_degree=2, auto_partition=False, default_partition=0)),
-        image(),
-        2,
-    ),
-    (
-        "TW229",
-        "batch.per_replica",
-        dist(smp(pipeline_parallel_degree=2, microbatches=4), batch={"per_replica": 10}),
-        image(),
-        2,
-    ),
-    ("TW230", "distribution.mpi.processes_per_host", dist({"mpi": {**MPI, "processes_per_host": 16}}), image(), 2),
-    ("TW230", "distribution.mpi.processes_per_host", dist({"mpi": {**MPI, "processes_per_host": 0}}), image(), 2),
-    ("TW231", "distribution.mpi.processes_per_host", dist({"mpi": {**MPI, "processes_per_host": 4}}), image(), 2),
-    (
-        "TW232",
-        "distribution.mpi.custom_mpi_options",
-        dist({"mpi": {**MPI, "custom_mpi_options": "-verbose --mca btl_vader_single_copy_mechanism none"}}),
-        image(),
-        2,
-    ),
-    (
-        "TW232",
-        "distribution.mpi.custom_mpi_options",
-        dist({"mpi": {**MPI, "custom_mpi_options": "-mca a 1 -mca a 1"}}),
-        image(),
-        2,
-    ),
-    (
-        "TW232",
-        "distribution.smdistributed.dataparallel.custom_mpi_options",
-        dist({"smdistributed": {"dataparallel": {**ON, "custom_mpi_options": "-mca plm_rsh_num_concurrent 4"}}}),
-        image(),
-        2,
-    ),
-    (
-        "TW233",
-        "distribution.mpi.custom_mpi_options",
-        dist({"mpi": {**MPI, "custom_mpi_options": "-x 'A=b c'"}}),
-        image(),
-        2,
-    ),
-    (
-        "TW234",
-        "distribution.mpi.custom_mpi_options",
-        dist({"mpi": {**MPI, "custom_mpi_options": "-np 16"}}),
-        image(),
-        2,
-    ),
-    (
-        "TW235",
-        "environment.FI_PROVIDER",
-        {"instance_type": P3, "distribution": {"mpi": MPI}, "environment": {"FI_PROVIDER": "efa"}},
-        image(),
-        2,
-    ),
-    (
-        "TW235",
-        "distribution.mpi.custom_mpi_options",
-        {"instance_type": P3, "distribution": {"mpi": {**MPI, "custom_mpi_options": "-x FI_PROVIDER=efa"}}},
-        image(),
-        2,
-    ),
-    (
-        "TW236",
-        "instance_type",
-        {"instance_type": "ml.g6.48xlarge", "instance_count": 2, "distribution": {"torch_distributed": ON}},
-        image(cuda="12.4"),
-        2,
-    ),
-    (
-        "TW237",
-        "distribution.mpi.custom_mpi_options",
-        {
-            "instance_type": "ml.p3dn.24xlarge",
-            "instance_count": 2,
-            "distribution": {"mpi": {**MPI, "custom_mpi_options": "-x FI_EFA_USE_DEVICE_RDMA=1"}},
-        },
-        image(),
-        2,
-    ),
-    ("TW238", "instance_type", dist({"torch_distributed": ON}), without("aws-ofi-nccl"), 2),
-    ("TW239", "distribution.mpi.custom_mpi_options", dist({"mpi": MPI}), image(), 2),
     ("TW240", "image", {}, None, 2),
     ("TW241", "image", {"image": "team/training:1"}, image(), 2),
     ("TW241", "image", {"image": "public.ecr.aws/deep-learning-containers/pytorch:2"}, image(), 2),
@@ -294,8 +64,19 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW251", "compiler", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, COMPILER, 2),
     ("TW252", "instance_type", {"instance_type": "ml.g6.xlarge", "compiler": ON}, COMPILER, 2),
     ("TW253", "image", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, image(), 2),
+    ("TW253", "plan", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, image(origin="plan"), 2),
+    ("TW253", "image", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, TENSORFLOW, 2),
+    ("TW253", "image", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, tensorflow("2.12.0"), 2),
     ("TW254", "distribution.smdistributed", dist({"smdistributed": {"dataparallel": ON}}, compiler=ON), COMPILER, 2),
     ("TW254", "distribution.mpi", dist({"mpi": MPI}, compiler=ON), COMPILER, 2),
+    ("TW254", "distribution.smdistributed", dist(DATA, compiler=ON), tensorflow("2.9.1"), 2),
+    (
+        "TW254",
+        "distribution.multi_worker_mirrored_strategy",
+        dist({"multi_worker_mirrored_strategy": ON}, compiler=ON),
+        tensorflow("2.9.1"),
+        2,
+    ),
     ("TW254", "instance_groups", {"instance_type": None, "instance_groups": GROUPS[:1], "compiler": ON}, COMPILER, 2),
     ("TW255", "compiler", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, COMPILER, 2),
     ("TW256", "distribution.pytorchxla", dist({"pytorchxla": ON}), COMPILER, 2),
@@ -366,6 +147,8 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         2,
     ),
     ("TW275", "distribution", {"instance_type": P4}, image(), 2),
+    ("TW275", "distribution", {"instance_count": 2}, image(), 2),
+    ("TW275", "distribution", {"instance_type": "ml.g7.12xlarge"}, image(cuda="12.8"), 2),
     ("TW275", "distribution", dist({"torch_distributed": {"enabled": False}}), image(), 2),
     ("TW276", "hyperparameters.x", {"hyperparameters": {"x": None}}, image(), 2),
     (
@@ -392,18 +175,17 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ),
     ("TW278", "hyperparameters.since", {"hyperparameters": {"since": date(2026, 11, 21)}}, image(), 2),
     ("TW278", "distribution.mpi", dist({"mpi": {**MPI, "custom_mpi_options": date(2026, 1, 1)}}), image(), 2),
-    ("TW200", "distribution.mpi.True", dist({"mpi": {**MPI, True: True}}), image(), 2),
     ("TW280", "distribution", dist({"smdistributed": {"dataparallel": ON}}), image(), 3),
     ("TW280", "distribution", dist(smp(pipeline_parallel_degree=2)), image(), 3),
     ("TW281", "compiler", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, COMPILER, 3),
     ("TW282", "source_dir", {"source_dir": None, "entry_point": "src/train.py"}, image(), 3),
+    ("TW282", "source_dir", {"source_dir": "s3://bucket/code.tar.gz"}, image(), 3),
     ("TW283", "distribution.mpi", dist({"mpi": MPI}), image(), 3),
     ("TW284", "distribution.instance_groups", grouped({"mpi": MPI, "instance_groups": ["gpu"]}), image(), 3),
     ("TW285", "debugger", {"debugger": {"s3_uri": "s3://bucket/t"}}, image(), 3),
     ("TW285", "profiler", {"profiler": {"s3_uri": "s3://bucket/p"}}, image(), 3),
     ("TW286", "volume_kms_key", {"volume_kms_key": "alias/volumes"}, image(), 2),
     ("TW286", "volume_kms_key", {"instance_type": P4, "volume_kms_key": "alias/volumes"}, image(), 2),
-    ("TW220", "distribution", dist(smp(hybrid_shard_degree=2)), SECOND, 2),
     ("TW215", "tuner.metric", tuned(metric="los"), image(), 2),
     ("TW216", "tuner.ranges", tuned(ranges={}), image(), 2),
     ("TW216", "tuner.ranges.lr", ranged(min=0.1), image(), 2),
@@ -415,6 +197,38 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW216", "tuner.ranges.lr", tuned(strategy="Grid"), image(), 2),
     ("TW216", "tuner.max_jobs", tuned(strategy="Grid", ranges={"lr": {"values": [1, 2]}}, max_jobs=3), image(), 2),
     ("TW216", "tuner.max_parallel_jobs", tuned(max_jobs=2, max_parallel_jobs=3), image(), 2),
+    ("TW216", "tuner.hyperband", tuned(strategy="Hyperband"), image(), 2),
+    ("TW216", "tuner.hyperband", tuned(hyperband={"max_resource": 9}), image(), 2),
+    ("TW216", "tuner.hyperband", tuned(strategy="Hyperband", hyperband={"max_resource": 20_001}), image(), 2),
+    (
+        "TW216",
+        "tuner.hyperband",
+        tuned(strategy="Hyperband", hyperband={"max_resource": 9, "min_resource": 10}),
+        image(),
+        2,
+    ),
+    (
+        "TW216",
+        "tuner.hyperband",
+        {**tuned(strategy="Hyperband", ranges={"epochs": {"min": 1, "max": 9}}), "hyperparameters": {"epochs": 3}},
+        image(),
+        2,
+    ),
+    ("TW290", "tuner.max_runtime", tuned(max_runtime=119), image(), 2),
+    (
+        "TW290",
+        "tuner.warm_start.parents",
+        tuned(warm_start={"type": "TransferLearning", "parents": [f"p{n}" for n in range(6)]}),
+        image(),
+        2,
+    ),
+    (
+        "TW290",
+        "tuner.warm_start.parents[0].HyperParameterTuningJobName",
+        tuned(warm_start={"type": "TransferLearning", "parents": ["a_b"]}),
+        image(),
+        2,
+    ),
     ("TW216", "tuner.early_stopping", tuned(strategy="Hyperband", early_stopping=True), image(), 2),
     ("TW217", "keep_alive", {**tuned(), "keep_alive": 60}, image(), 2),
     ("TW217", "tensorboard", {**tuned(), "tensorboard": {"s3_uri": "s3://bucket/t"}}, image(), 2),
@@ -439,51 +253,17 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW292", "volume_gb", {"volume_gb": 16385}, image(), 2),
     ("TW293", "inputs.train", {"inputs": {"train": FSX}}, image(), 2),
     ("TW293", "inputs.train", {"inputs": {"train": FSX}, "subnets": ["subnet-1"]}, image(), 2),
+    ("TW293", "inputs.train", {"inputs": {"train": FSX}, "security_group_ids": ["sg-1"]}, image(), 2),
     ("TW294", "image", {"image": DLC.replace("-training", "-inference")}, image(), 2),
     ("TW295", "keep_alive", {"keep_alive": 60, "spot": True}, image(), 2),
     ("TW295", "keep_alive", {**grouped({}), "keep_alive": 60}, image(), 2),
-    ("TW296", f"{SMP}.partitions", dist(smp(microbatches=4)), OLDER, 2),
-    ("TW224", f"{SMP}.deterministic_server", dist(smp(partitions=2, deterministic_server=True)), NEWER, 2),
-    ("TW226", f"{SMP}.sdp_gradient_clipping", dist(smp(partitions=1, sdp_gradient_clipping=1)), NEWER, 2),
-    ("TW226", f"{SMP}.sdp_max_live_parameters", dist(smp(partitions=1, sdp_max_live_parameters=1e9)), NEWER, 2),
-    ("TW226", f"{SMP}.ddp_port", dist(smp(partitions=2, ddp=False, ddp_port=1)), image(), 2),
-    ("TW297", f"{SMP}.partitions", dist(smp(partitions=2, pipeline_parallel_degree=4)), image(), 2),
-    ("TW297", f"{SMP}.fp16", dist(smp(partitions=2, ddp=True, bf16=True, fp16=True)), NEWER, 2),
-    ("TW297", f"{SMP}.optimize", dist(smp(partitions=2, prescaled_batch=True, optimize="memory")), NEWER, 2),
-    ("TW297", f"{SMP}.active_microbatches", dist(smp(partitions=2, active_microbatches=2)), image(), 2),
-    (
-        "TW297",
-        f"{SMP}.tensor_parallel_degree",
-        dist(smp(sharded_data_parallel_degree=2, tensor_parallel_degree=2, ddp=True)),
-        without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.11.0 (aws)"}),
-        2,
-    ),
-    ("TW297", f"{SMP}.ddp", dist(smp(pipeline_parallel_degree=1, tensor_parallel_degree=2)), image(), 2),
-    (
-        "TW297",
-        f"{SMP}.pipeline_parallel_degree",
-        dist(smp(pipeline_parallel_degree=2, sharded_data_parallel_degree=2, ddp=True)),
-        NEWER,
-        2,
-    ),
-    (
-        "TW297",
-        f"{SMP}.shard_optimizer_state",
-        dist(smp(pipeline_parallel_degree=1, sharded_data_parallel_degree=2, ddp=True, shard_optimizer_state=True)),
-        NEWER,
-        2,
-    ),
-    ("TW298", f"{SMP}.horovod", dist(smp(pipeline_parallel_degree=2, horovod=True)), image(), 2),
-    ("TW298", f"{SMP}.contiguous", dist(smp(pipeline_parallel_degree=2, contiguous=True)), image(), 2),
-    ("TW298", f"{SMP}.ddp", dist(smp(partitions=2, ddp=True)), TENSORFLOW, 2),
-    ("TW299", SMP, dist(smp(pipeline_parallel_degree=1, ddp=True)), image(), 2),
 ]
 # What stands in a job's way without any other rule knowing it is in test_check.py; silence: test_silence.py.
 ELSEWHERE = {"TW219", "TW288", "TW289"}
 
 
 def test_every_code_has_a_case():
-    assert {case[0] for case in CASES} | ELSEWHERE == set(CODES)
+    assert {case[0] for case in (*CASES, *test_distribution_rules.CASES)} | ELSEWHERE == set(CODES)
 
 
 @pytest.mark.parametrize(("code", "path", "changes", "facts", "sdk"), CASES)
@@ -491,40 +271,3 @@ def test_a_rule_speaks_at_the_key(folder, code, path, changes, facts, sdk):
     findings = found(folder, changes, facts, sdk)
     assert (code, path) in {(each.code, each.path) for each in findings}, findings
     assert all(each.remedy and each.source for each in findings)
-
-
-# Beside a wrong job, the nearest right one, where another rule speaks of it, so that it is not in test_good_jobs.py.
-NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
-    ("TW203", dist({"torch_distributed": {"enabled": False}}), image(), 2),
-    ("TW226", dist(smp(partitions=2, default_partition=0, auto_partition=True)), image(), 2),
-    ("TW241", {"image": "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/team/training:1"}, image(), 2),
-    ("TW271", {"inputs": {"code": "s3://bucket/code"}}, image(), 2),
-    ("TW271", {"inputs": {"data": "s3://bucket/data"}, "network_isolation": True}, image(), 2),
-    ("TW285", {"tensorboard": {"s3_uri": "s3://bucket/t"}}, image(), 3),
-    ("TW216", ranged(min=0.0, max=0.9, scaling="ReverseLogarithmic"), image(), 2),
-    ("TW216", tuned(strategy="Grid", ranges={"lr": {"values": [1, 2]}}), image(), 2),
-    ("TW216", tuned(strategy="Grid", ranges={"lr": {"values": [1, 2]}}, max_jobs=2, max_parallel_jobs=2), image(), 2),
-    ("TW216", tuned(max_jobs=3, max_parallel_jobs=3), image(), 2),
-    ("TW218", dist({"torch_distributed": ON}, **tuned()), image(), 2),
-    ("TW294", {"image": DLC}, image(), 2),
-    ("TW294", {"image": REFERENCE.replace("training", "two-inference")}, image(), 2),
-    ("TW295", {"keep_alive": 60}, image(), 2),
-    ("TW224", dist(smp(partitions=2, deterministic_server=True)), image(), 2),
-    ("TW224", dist(smp(partitions=2, static_mode=True, _match_weights=True)), NEWER, 2),
-    ("TW296", dist(smp(partitions=2)), OLDER, 2),
-    ("TW296", dist(smp(sharded_data_parallel_degree=2, ddp=True)), NEWER, 2),
-    ("TW297", dist(smp(partitions=2, pipeline_parallel_degree=2)), image(), 2),
-    ("TW297", dist(smp(sharded_data_parallel_degree=2, tensor_parallel_degree=2, ddp=True)), NEWER, 2),
-    ("TW297", dist(smp(partitions=2, ddp=True, bf16=True, fp16=False)), NEWER, 2),
-    ("TW296", dist(smp({"torch_distributed": ON}, hybrid_shard_degree=2)), SECOND, 2),
-    ("TW220", dist(smp({"torch_distributed": ON}, hybrid_shard_degree=2)), SECOND, 2),
-    ("TW220", dist(smp(partitions=2)), image(), 2),
-    ("TW297", dist(smp(pipeline_parallel_degree=2, sharded_data_parallel_degree=1)), NEWER, 2),
-    ("TW298", dist(smp(partitions=2, horovod=True, contiguous=True)), TENSORFLOW, 2),
-    ("TW299", dist(smp(pipeline_parallel_degree=1, sharded_data_parallel_degree=2)), NEWER, 2),
-]
-
-
-@pytest.mark.parametrize(("code", "changes", "facts", "sdk"), NEIGHBOURS)
-def test_a_rule_is_silent_on_the_right_neighbour(folder, code, changes, facts, sdk):
-    assert code not in {each.code for each in found(folder, changes, facts, sdk)}

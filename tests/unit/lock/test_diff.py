@@ -14,7 +14,7 @@ from trainwright.core.errors import RequestError
 from trainwright.engine import engine as engines
 from trainwright.lock import diff
 from trainwright.lock.documents import LockDocument
-from trainwright.plan.plan_lock import LockedArchive, LockedBase, LockedPython, PlanLock
+from trainwright.plan.plan_lock import LockedArchive, LockedBase, LockedPython, PlanLock, save_lock
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site
@@ -69,3 +69,29 @@ def test_a_check_that_finds_a_fault_fails_with_the_document(monkeypatch, tmp_pat
     del rows[0]  # what is newer keeps nothing from being built
     text = lock_text(lock_plan(plan, load_catalog(), Site(), **asked))
     assert "newer" in text and text.endswith(f"lock    {path}")
+
+
+def test_a_lock_says_when_anything_in_it_changed_last(monkeypatch, tmp_path):
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
+    monkeypatch.setattr(engines, "connect", lambda **_: None)
+    monkeypatch.setattr("trainwright.engine.setup.ensure_tool", lambda *_, **__: None)
+    path = tmp_path / "x.lock.json"
+    first, second = (lock(sha256).replace(plan=plan.id) for sha256 in (OLD, NEW))
+
+    def made(found: PlanLock, before: str) -> str | None:
+        """When the lock says it was made, if ``lock`` finds this, and the file was of that time."""
+        if path.exists():
+            save_lock(PlanLock.load(path).replace(made=before or None), path)
+        monkeypatch.setattr(
+            "trainwright.lock.make.make_lock",
+            lambda inputs, *_, **__: found.replace(made=inputs.lock and inputs.lock.made),
+        )
+        asked = {"flags": "--framework pytorch", "output": path, "upgrade": (), "check": False}
+        lock_plan(plan, load_catalog(), Site(), **asked, say=lambda _: None)
+        return PlanLock.load(path).made
+
+    old = "2020-01-01T00:00:00+00:00"
+    assert str(made(first, "")) > "2026"
+    assert made(first, old) == old  # nothing changed
+    assert str(made(second, old)) > "2026"
+    assert str(made(second, "")) > "2026"  # of an earlier version, which wrote no time

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.loopback import Loopback
 from trainwright.core import runner
 from trainwright.core.errors import Conflict, RequestError, SourceError
 from trainwright.core.runner import Completed
@@ -129,6 +134,48 @@ def test_one_resolution_gives_files_and_closures_and_no_address(install: Install
     assert len(tools.uv) == 2
     assert tools.inputs["constraints.txt"] == "nvidia-nvjitlink==13.0.88\n"
     assert "torch===2.13.0\n" in tools.inputs["pins.txt"]
+
+
+def test_uv_knows_every_option_that_it_is_given(install: Install) -> None:
+    """The real uv's own help: the stand-in takes anything."""
+    bounded = {"python": "3.11", "as_of": "2022-10-05", "excluded": ["cuda-toolkit"], "constraints": ["a==1", "b==2"]}
+    tools = install(FakeTools())
+    lock_line({"components": PACKAGES, "base": "debian-12", **bounded})
+    assert tools.inputs["constraints.txt"] == "a==1\nb==2\n"
+    said = subprocess.run(
+        [sys.executable, "-m", "uv", "pip", "compile", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    known = {*re.findall(r"(?<!\S)--[a-z-]+", said)}
+    assert [argv[:5] for argv, _ in tools.uv] == [[sys.executable, "-m", "uv", "pip", "compile"]] * 2
+    asked = {word.partition("=")[0] for argv, _ in tools.uv for word in argv if word.startswith("--")}
+    assert {"--no-deps", "--format", "--exclude-newer", "--overrides", "--python-platform"} <= asked
+    assert asked - known == set()
+
+
+def test_sizes_that_an_index_omits_are_asked_of_the_server(server: Loopback) -> None:
+    server.pages = {"/there": b"12345"}
+    found: dict[str, dict[str, Any]] = {
+        "asked": {"address": f"{server.url}/there", "size": None},
+        "gone": {"address": f"{server.url}/gone", "size": None},
+        "known": {"address": f"{server.url}/known", "size": 7},
+        "local": {"address": "/wheels/a.whl", "size": None},
+    }
+    resolver._ask_sizes(found, Site())
+    assert {name: each["size"] for name, each in found.items()} == {
+        "asked": 5,
+        "gone": None,
+        "known": 7,
+        "local": None,
+    }
+    assert sorted(server.asked) == ["/gone", "/there"]
+
+
+def test_a_line_that_takes_all_from_its_base_locks_nothing(install: Install) -> None:
+    tools = install(FakeTools())
+    lock = lock_line({"components": {"cuda": {"provider": "base"}}, "python": "3.10", "base": {"os": "ubuntu20.04"}})
+    # Ubuntu 20.04 has glibc 2.31, so wheels for 2.28 fit.
+    assert (lock.packages, lock.python, lock.platform) == ((), "3.10", "x86_64-manylinux_2_28")
+    assert tools.calls == []
 
 
 def test_addresses_reach_uv_by_environment_only(install: Install) -> None:

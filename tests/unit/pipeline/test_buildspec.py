@@ -177,6 +177,8 @@ def test_shared_stages_come_first_and_once():
     shared = [node for node in graph if node.get("buildspec") == "buildspec-stages.yml"]
     images = [node for node in graph if node not in shared]
     assert len(images) == 8
+    # Each job starts a container engine of its own.
+    assert all(node["env"]["privileged-mode"] is True for node in graph)
     # One for each release of Debian.
     assert len(shared) == 2
     names = {node["identifier"]: node["env"]["variables"]["SHARED"] for node in shared}

@@ -89,7 +89,21 @@ def test_debian_lines_share_what_no_framework_is_in():
     assert {*bookworm.images, *trixie.images} == {image.name for image in images}
     assert {image.plan.base.os for image in images if image.name in trixie.images} == {"debian-13"}
     assert bookworm.stages == ("base", "os", "tools", "toolchain", "wheels", "metis")
-    assert trixie.stages == ("base", "os", "tools", "toolchain", "wheels", "openmpi", "metis")
+    assert trixie.stages == ("base", "os", "tools", "toolchain", "wheels", "metis")
+
+
+def test_a_group_is_called_by_its_stages_whatever_else_is_in_the_pipeline():
+    """So two pipelines with one cache share what is equal, and overwrite nothing of each other."""
+
+    def groups_of(words: str) -> list[str]:
+        return [group.name for group in shared_groups(choose(words, CATALOG, Site()), CATALOG)]
+
+    debian, some = groups_of(DEBIAN), groups_of("pytorch-2.6.0-cu124-debian,pytorch-2.13.0-cpu-debian")
+    assert {*some} < {*debian}
+    nvidia = groups_of("pytorch-1.*-cu113-nvidia")
+    assert nvidia
+    assert not {*debian} & {*nvidia}
+    assert len({*debian}) == len(debian) == 2
 
 
 def test_another_version_of_a_component_is_another_stage():

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.catalogs import debian_lines
@@ -203,6 +203,8 @@ WORDS = {
     "allow_unproven": st.booleans(),
 }
 
+PINNED = {"cuda": "cu124", "with_": [], "without": [], "set_": ["nccl=2.21.5"], "allow_unproven": False}
+
 
 def outcome(words: dict) -> Plan | Failure:
     asked = {key: ",".join(value) or None if key in ("with_", "without") else value for key, value in words.items()}
@@ -223,6 +225,7 @@ def without_word(words: dict, constraint: str) -> dict:
 
 @settings(deadline=None, max_examples=some(250))
 @given(words=st.fixed_dictionaries(WORDS))
+@example(words={**dict.fromkeys(WORDS), **PINNED})
 def test_any_request_gives_a_sound_plan_or_the_smallest_reasons(words):
     result = outcome(words)
     if isinstance(result, Plan):

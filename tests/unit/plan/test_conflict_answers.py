@@ -162,6 +162,15 @@ def test_a_tied_pin_is_explained_and_the_nearest_known_version_offered() -> None
     assert commands == [f"{NEWER} --set nccl=2.30.7", f"{OLDER} --set nccl=2.30.7", CU126]
 
 
+def test_the_newest_of_the_installers_that_have_a_version_is_offered() -> None:
+    """Open MPI 4.1.6 is in the installers 1.28.0, 1.31.0 and 1.32.0 of EFA."""
+    whole = load_catalog()
+    (entry,) = [each for each in whole.lines if each.line.framework == "pytorch" and each.name == "1.10.2-cu113"]
+    catalog = Catalog([entry], whole.components, whole.rules)
+    commands = [offer["command"] for offer in conflict_of("openmpi=4.1.6", catalog=catalog).details["offers"]]
+    assert commands == ["./invoke build --framework pytorch --cuda cu113 --version 1.10.2 --set efa=1.32.0"]
+
+
 def test_a_component_that_no_line_lists_comes_with_the_entry_to_write(tmp_path) -> None:
     shutil.copytree(templates_dir(), tmp_path / "templates")
     write_hello(tmp_path / "templates")

@@ -58,8 +58,10 @@ def test_a_plan_says_what_must_not_be_passed_on():
 def test_the_image_has_them(tmp_path):
     plan = plan_of("cu113", "1.10.2")
     (step,) = [s for s in render_dockerfile(plan, CATALOG).split("\nRUN ") if "components.txt" in s]
-    command = "mkdir" + step.partition("\nENV ")[0].rpartition("&& mkdir")[2].replace("/licenses", str(tmp_path))
-    subprocess.run(["sh", "-c", command], check=True)
+    command = (
+        step.partition(" \\\n    && /mnt/settle-step")[0].rpartition("&& mkdir")[2].replace("/licenses", str(tmp_path))
+    )
+    subprocess.run(["sh", "-c", f"mkdir{command}"], check=True)
     lines = (tmp_path / "components.txt").read_text().splitlines()
     assert len(lines) == len(plan.components)
     assert "metis 5.1.0 (source): Apache-2.0; redistribution: yes" in lines

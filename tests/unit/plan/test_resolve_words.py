@@ -64,6 +64,31 @@ def test_the_line_that_answers(names: tuple[str, ...], words: dict[str, Any], ve
     assert (plan.version, plan.base.kind) == (version, kind)
 
 
+def test_a_base_made_from_packages_comes_before_an_image_that_a_line_prefers() -> None:
+    lines = {entry.name: entry for entry in WHOLE.lines if entry.line.framework == "pytorch"}
+    debian, image = lines["cu130"], lines["2.13.0-cu133"]
+    assert (debian.line.cuda, debian.line.version) == (image.line.cuda, image.line.version)
+    image = image.replace(line=image.line.replace(preferred=True))
+    for entries in ([debian, image], [image, debian]):
+        plan = resolve(make_request(framework="pytorch"), Catalog(entries, WHOLE.components, WHOLE.rules))
+        assert plan.base.kind == "debian"
+
+
+def test_an_image_in_place_of_debians_base_is_for_lines_on_debian() -> None:
+    """A site's own base image (``docs/site.md``) replaces no image that an image line names."""
+    own = "registry.example/debian:12"
+    for name, base, image in (
+        ("cpu", own, own),
+        ("cpu", None, None),
+        ("2.5.1-cu124", own, "nvidia/cuda:12.4.1-cudnn-runtime-ubuntu22.04"),
+        ("2.5.1-cu124", None, "nvidia/cuda:12.4.1-cudnn-runtime-ubuntu22.04"),
+    ):
+        (entry,) = [each for each in WHOLE.lines if each.line.framework == "pytorch" and each.name == name]
+        catalog = Catalog([entry], WHOLE.components, WHOLE.rules)
+        found = resolve(make_request(framework="pytorch"), catalog, base_image=base).base.image
+        assert found == image, name
+
+
 def test_other_versions_for_the_same_cuda_are_told_of() -> None:
     names = ("2.5.1-cu124", "2.4.0-cu124", "cu126")
     told = "pytorch 2.5.1 is the newest for cu124; --version takes 2.4.0"

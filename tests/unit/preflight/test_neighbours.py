@@ -6,72 +6,31 @@ from typing import Any
 
 import pytest
 
+from tests.support.neighbour_scripts import (
+    ADDRESS,
+    ALONE,
+    BUILT,
+    COMPILED,
+    FILES,
+    HALF,
+    HVD,
+    HVD_LOOP,
+    KEEPS,
+    KERAS,
+    MADE,
+    MIRRORED,
+    PARSER,
+    RANKED,
+    REQUIRED,
+    SCALED,
+    SHARES,
+    TAPE,
+    TENSORFLOW,
+    TWO,
+    VERSIONED,
+)
 from tests.support.training_scripts import DDP, LOOP, P4D, SAVE, TORCHRUN, codes, findings, parser, write
 from trainwright.preflight.preflight import preflight
-
-TWO: dict[str, Any] = {"instance_type": P4D, "instance_count": 2, "distribution": TORCHRUN}
-TENSORFLOW: dict[str, Any] = {
-    "instance_type": P4D,
-    "plan": {"framework": "tensorflow"},
-    "distribution": {"mpi": {"enabled": True}},
-}
-HVD = """
-import os
-import tensorflow as tf
-import horovod.tensorflow as hvd
-hvd.init()
-config = tf.ConfigProto()
-config.gpu_options.visible_device_list = str(hvd.local_rank())
-"""
-ALONE = DDP.replace("model = DDP(model)\n", "")
-KERAS = """
-import os
-import tensorflow as tf
-model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-model.fit(data)
-model.save("/opt/ml/output/last")
-where = os.environ["SM_MODEL_DIR"]
-"""
-HALF = "import torch\nmodel = torch.nn.Linear(1, 1)\nmodel.half()\n"
-SCALED = "for x in data:\n    scaler.scale(model(x)).backward()\n    scaler.step(optimizer)\n    scaler.update()\n"
-RANKED = (
-    "import argparse, torch\nimport torch.distributed as dist\np = argparse.ArgumentParser()\n"
-    "p.add_argument('--local_rank', type=int, default=0)\nargs = p.parse_args()\n"
-    "dist.init_process_group('nccl')\nmodel = torch.nn.parallel.DistributedDataParallel(model)\n"
-)
-MIRRORED = """
-import tensorflow as tf
-strategy = tf.distribute.MirroredStrategy()
-def make():
-    model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-    model.compile(optimizer=tf.keras.optimizers.Adam(), loss="mse")
-    model.fit(data)
-"""
-BUILT = """
-import tensorflow as tf
-strategy = tf.distribute.MirroredStrategy()
-def build():
-    return tf.keras.Sequential([tf.keras.layers.Dense(1)])
-"""
-MADE = "    opt = tf.keras.optimizers.Adam(); model = build()\n"
-COMPILED = "model.compile(optimizer=opt, loss='mse')\nmodel.fit(data)\n"
-HVD_LOOP = (
-    HVD
-    + """
-model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
-opt = tf.keras.optimizers.Adam(0.1 * hvd.size())
-"""
-)
-TAPE = """
-with tf.GradientTape() as tape:
-    loss = model(data)
-tape = hvd.DistributedGradientTape(tape)
-opt.apply_gradients(zip(tape.gradient(loss, model.trainable_variables), model.trainable_variables))
-"""
-ADDRESS = 'import os\nos.environ["MASTER_PORT"] = "12345"\n'
-REQUIRED = 'p.add_argument("--local_rank", type=int, required=True)\n'
-VERSIONED = "import torch\nif torch.__version__[0] == '1':\n    "
-PARSER = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', type=float)\n"
 
 NEIGHBOURS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     # Lightning's fabric example of meta learning: cherry.optim.Distributed averages the gradients.
@@ -189,6 +148,78 @@ NEIGHBOURS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         + LOOP,
         TWO,
     ),
+    # aws/deep-learning-containers, the test of TensorFlow: a branch for each strategy, and one for none.
+    "compiled without a strategy": (
+        "TW189",
+        MIRRORED + "make()\n",
+        MIRRORED + "if args.mirrored:\n    with strategy.scope():\n        make()\n"
+        "else:\n    model = tf.keras.Sequential([])\n    model.compile(optimizer='adam', loss='mse')\n",
+        {"instance_type": P4D, "plan": {"framework": "tensorflow"}},
+    ),
+    # rentainhe/pytorch-distributed-training: the sum of one step's pieces.
+    "a sum that each step starts anew": (
+        "TW149",
+        "import torch\ntotal = 0\n" + LOOP + "    total += loss\n",
+        "import torch\n" + LOOP + "    total = 0\n    for part in x:\n        total = 0\n        total += loss\n",
+        {"instance_type": P4D},
+    ),
+    # aws-samples/sagemaker-distributed-training-pytorch-kr: a folder that the script makes.
+    "a folder that is made": (
+        "TW180",
+        "import os\nconfig = open('/root/.aws/config')\n",
+        "import os\nos.makedirs('/root/.aws/', exist_ok=True)\nconfig = open('/root/.aws/config', 'w')\n",
+        {"instance_type": P4D},
+    ),
+    # tom5610/sagemaker-training-job-wandb-samples: /opt/ml/checkpoint is not the folder that is kept.
+    "checkpoints of Lightning": (
+        "TW142",
+        KEEPS.format("/opt/ml/checkpoint"),
+        KEEPS.format("/opt/ml/checkpoints"),
+        {"instance_type": P4D},
+    ),
+    # LambdaLabsML/distributed-training-guide: the rank within a dimension of a mesh.
+    "the rank of a mesh": (
+        "TW175",
+        DDP + SHARES.format(rank="int(os.environ['LOCAL_RANK'])"),
+        DDP
+        + "mesh = dist.device_mesh.init_device_mesh('cuda', (2, 8), mesh_dim_names=('dp', 'tp'))\n"
+        + SHARES.format(rank="mesh['dp'].get_local_rank()"),
+        TWO,
+    ),
+    # nreimers/se-pytorch-xla: the weights are loaded in each process.
+    "weights that are loaded": (
+        "TW173",
+        "import torch.distributed as dist\ndist.init_process_group('nccl')\n" + LOOP,
+        "import torch.distributed as dist\ndist.init_process_group('nccl')\n"
+        "from transformers import AutoModel\nmodel = AutoModel.from_pretrained('bert-base-uncased')\n" + LOOP,
+        TWO,
+    ),
+    # daekeun-ml/sagemaker-distributed-training: a file for each rank, a part for each rank, and an upload.
+    "a file for each rank": (
+        "TW171",
+        DDP + FILES.format(file="files[0]") + LOOP,
+        DDP + FILES.format(file="files[dist.get_rank()]") + LOOP,
+        TWO,
+    ),
+    "a part for each rank": (
+        "TW171",
+        DDP + "data = Parts()\nloader = DataLoader(data)\n" + LOOP,
+        DDP + "data = Parts()\ndata.select(f'{dist.get_rank()}')\nloader = DataLoader(data)\n" + LOOP,
+        TWO,
+    ),
+    "a folder that is uploaded": (
+        "TW142",
+        "import torch\ntorch.save(model.state_dict(), 'out/model.pt')\n",
+        "import torch\ntorch.save(model.state_dict(), 'out/model.pt')\nsync_checkpoints_to_s3('out')\n",
+        {"instance_type": P4D},
+    ),
+    # eljandoubi/distributed-training-framework: a checkpointer that shards.
+    "a checkpointer of its own": (
+        "TW141",
+        DDP + "torch.save(model.state_dict(), '/opt/ml/model/m.pt')\n" + LOOP,
+        DDP + "from training import CheckpointManager\nkeep = CheckpointManager(model)\nkeep.save(step)\n" + LOOP,
+        TWO,
+    ),
     # NVIDIA/DeepLearningExamples, ELECTRA: a schedule that is made elsewhere.
     "a schedule as the rate": (
         "TW125",
@@ -240,3 +271,8 @@ def test_a_tuner_passes_its_hyperparameters():
     assert "TW193" in codes(text, {**TWO, "tuner": tuner})
     choice = {**tuner, "ranges": {"lr": {"values": ["a", "b"]}}}
     assert "TW198" in codes(parser('"--lr", type=float'), {**TWO, "tuner": choice})
+
+
+def test_a_missing_argument_is_named_by_its_long_name():
+    text = parser('"-d", "--dataset-name", required=True')
+    assert [f.message for f in findings(text, TWO) if f.code == "TW194"] == ["--dataset-name is required"]

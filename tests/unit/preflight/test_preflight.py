@@ -163,6 +163,14 @@ def test_a_number_with_an_exponent_without_a_sign_is_a_number(tmp_path: Path) ->
         load_job(job_file(tmp_path, "model: {parameters: many}"))
 
 
+@pytest.mark.parametrize("table", ["checkpoint", "tensorboard", "debugger"])
+def test_an_empty_local_path_is_refused(tmp_path: Path, table: str) -> None:
+    """SDK 2 leaves it out of the request and SDK 3 sends it, so it would not mean one thing."""
+    load_job(job_file(tmp_path, f'{table}: {{s3_uri: "s3://b/k", local_path: /x}}\n'))
+    with pytest.raises(RequestError, match=rf"{table}\.local_path"):
+        load_job(job_file(tmp_path, f'{table}: {{s3_uri: "s3://b/k", local_path: ""}}\n'))
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [

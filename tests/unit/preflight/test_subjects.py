@@ -177,9 +177,33 @@ REQUIRED = {"id", "name", "entry", "language"}
 OPTIONAL = {"files", "exclude", "types", "types_or", "args", "description", "require_serial", "pass_filenames"}
 
 
+HOOKS = yaml.safe_load((Path(__file__).resolve().parents[3] / ".pre-commit-hooks.yaml").read_text())
+
+
+def test_every_hook_has_the_keys_of_one():
+    assert [hook["id"] for hook in HOOKS] == ["trainwright-preflight", "trainwright-estimator"]
+    for hook in HOOKS:
+        assert REQUIRED <= set(hook) <= REQUIRED | OPTIONAL
+
+
+def test_the_hook_of_jobs_checks_the_job_file(tmp_path):
+    hook = HOOKS[1]
+    assert re.search(hook["files"], "jobs/train.yml") and not re.search(hook["files"], "train.py")
+    assert hook["pass_filenames"] is False  # --job takes one file
+    program, *words = [*hook["entry"].split(), *hook["args"]]
+    assert program == "trainwright"
+    job = {"plan": {"framework": "pytorch", "cuda": "cu124"}, "entry_point": "train.py"}
+    job |= {"instance_type": "ml.g5.12xlarge", "role": "arn:aws:iam::123456789012:role/training"}
+    for name, count, code in (("good", 4, 0), ("bad", 16, 1)):
+        mpi = {"distribution": {"mpi": {"enabled": True, "processes_per_host": count}}}
+        write(tmp_path / name, train=TRAINS)
+        (tmp_path / name / "job.yaml").write_text(yaml.safe_dump(job | mpi))
+        done = call(*words, cwd=tmp_path / name)
+        assert (done.returncode, "TW230" in done.stdout + done.stderr) == (code, bool(code)), done.stderr
+
+
 def test_the_hook_runs_over_what_a_commit_changes(tmp_path):
-    (hook,) = yaml.safe_load((Path(__file__).resolve().parents[3] / ".pre-commit-hooks.yaml").read_text())
-    assert REQUIRED <= set(hook) <= REQUIRED | OPTIONAL
+    hook = HOOKS[0]
     program, *words = hook["entry"].split()
     assert program == "trainwright"
     package = {"lib/__init__": "", "lib/part": f"from . import x\n{TRAINS}"}

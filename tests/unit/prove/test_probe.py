@@ -311,6 +311,8 @@ def test_probe_feeds_the_program_and_removes_the_container(tmp_path: Path) -> No
     calls = (tmp_path / "calls").read_text()
     assert "--network none --entrypoint python3 img -" in calls
     assert "--label io.trainwright.session=" in calls
+    assert json.dumps(PLAN["probes"]) in calls, "the program is told what to look at"
+    assert "history --no-trunc --format {{json .CreatedBy}} img" in calls
     assert "rm -f trainwright-probe-" in calls
     assert " -v " not in calls
 
@@ -414,3 +416,37 @@ def test_a_user_a_volume_and_a_command_are_not_overlooked(tmp_path: Path) -> Non
     found = probe.probe(str(tmp_path / "docker"), "img", PLAN)["image"]
     assert (found["user"], found["volumes"], found["cmd"]) == ("nobody", ["/opt/ml/a", "/opt/ml/b"], ["train"])
     assert (found["working_dir"], found["layers"], found["labels"], found["size_bytes"]) == ("/root", [], {}, 0)
+
+
+@pytest.mark.parametrize(
+    ("head", "licence"),
+    [
+        ("License-Expression: MIT\nLicense: other\nClassifier: License :: OSI Approved :: BSD License", "MIT"),
+        ("Classifier: License :: OSI Approved :: BSD License\nLicense: long text", "BSD License"),
+        ("Classifier: License :: A\nClassifier: License :: OSI Approved :: B", "A OR B"),
+        ("License: LGPL-2.1", "LGPL-2.1"),
+        ("License-File: LICENSE.txt\nName: x", ""),
+        ("License: " + "x" * 9000, "x" * 200),
+    ],
+)
+def test_the_licence_of_a_distribution(program: ModuleType, head: str, licence: str) -> None:
+    assert program.licence(head) == licence
+
+
+def test_the_bytes_of_a_distribution_are_those_of_its_record(program: ModuleType, tmp_path: Path) -> None:
+    info = tmp_path / "x-1.dist-info"
+    info.mkdir()
+    for name, count in (("a.py", 100), ("b, c.py", 20), ("not of it.py", 7)):
+        (tmp_path / name).write_bytes(b"x" * count)
+    record = 'a.py,sha256=x,100\n"b, c.py",sha256=y,30\nstripped.so,sha256=z,900\na.pyc,,\nx-1.dist-info/RECORD,,\n'
+    (info / "RECORD").write_text(record)
+    assert program.recorded_bytes(str(info)) == 120 + len(record)
+    assert program.recorded_bytes(str(tmp_path / "none")) == 0
+
+
+def test_licences_of_a_debian_package(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    format_ = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/"
+    dep5 = f"{format_}\nLicense: GPL-2+\n\nLicense: Expat\n"
+    for text, expected in ((dep5, "Expat, GPL-2+"), ("License: see below\n", ""), ("", "")):
+        monkeypatch.setattr(program, "read", lambda _, text=text: text)
+        assert program.debian_licence("x") == expected

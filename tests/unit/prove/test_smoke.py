@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,8 @@ import pytest
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
 from trainwright.core.paths import templates_dir
 from trainwright.core.runner import run
-from trainwright.prove import probe, smoke
+from trainwright.prove import probe, smoke, smoke_view
+from trainwright.prove.smoke_view import read
 
 CONTRACT = """
 import pytest
@@ -117,6 +120,45 @@ def test_a_run(client: str, templates: Path, tmp_path: Path) -> None:
     assert failure.value.exit_code == 6
     assert "contract: test_fails: AssertionError: it said no" in failure.value.message
     assert (tmp_path / "report" / "smoke.xml").is_file()
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_run_is_shown_on_a_terminal(
+    client: str, templates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+    monkeypatch.setattr(smoke_view, "PAUSE", 0.01)
+    monkeypatch.setattr(smoke_view, "read", lambda path: seen.append(read(path)) or seen[-1])
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report")
+    totals, counts = {total for total, _ in seen}, [len(names) for _, names in seen]
+    assert totals <= {0, 8}
+    assert 8 in totals
+    assert counts == sorted(counts)
+    assert max(counts) > 1
+    assert "test_" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("term", ["dumb", "xterm"])
+def test_nothing_is_drawn_where_nobody_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, term: str) -> None:
+    monkeypatch.setenv("TERM", term)
+    out = Terminal() if term == "dumb" else io.StringIO()
+    with smoke_view.shown(tmp_path / "progress", out):
+        pass
+    assert out.getvalue() == ""
+
+
+@pytest.mark.parametrize(("text", "found"), [(None, (0, [])), ("", (0, [])), ("3\n", (3, [])), ("x\na\n", (0, ["a"]))])
+def test_how_far_a_run_is(tmp_path: Path, text: str | None, found: tuple[int, list[str]]) -> None:
+    if text is not None:
+        (tmp_path / "progress").write_text(text)
+    assert read(tmp_path / "progress") == found
 
 
 def test_the_container_is_removed(client: str, templates: Path, tmp_path: Path) -> None:

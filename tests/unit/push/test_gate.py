@@ -181,6 +181,18 @@ def test_a_bill_of_materials_is_cyclonedx_and_has_what_no_package_database_knows
     assert text == make_sbom(record.plan, record.probe, IMAGE, DAY)
 
 
+def test_licences_that_the_probe_found_are_in_the_bill_of_materials(record):
+    licences = {"torch": "BSD-3-Clause", "numpy": "BSD-3-Clause AND MIT", "sympy": "as is </script>"}
+    text = make_sbom(record.plan, {**record.probe, "distribution_licences": licences}, IMAGE, DAY)
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    found = {c["name"]: c["licenses"] for c in json.loads(text)["components"] if "licenses" in c}
+    assert found == {
+        "torch": [{"license": {"id": "BSD-3-Clause"}}],
+        "numpy": [{"expression": "BSD-3-Clause AND MIT"}],
+        "sympy": [{"license": {"name": "as is </script>"}}],
+    }
+
+
 def test_archives_of_a_bill_of_materials_have_their_checksums():
     plan = resolve(make_request(framework="pytorch", cuda="cu113", version="1.10.2"), load_catalog())
     text = make_sbom(plan, {"os": {}, "packages": {}, "distributions": {}}, IMAGE, DAY)

@@ -1,16 +1,27 @@
-"""Moving tags: which of them move to a pushed image, which stay, and what is said of it."""
+"""Moving tags: which of them move to a pushed image, which stay, and where they end whoever else moves them."""
 
 from __future__ import annotations
 
+import itertools
+import os
+import random
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 
+from tests.support.tag_race import Killed, Repository, image, race
 from trainwright.core.errors import RegistryRefused
-from trainwright.push.ecr import Ecr, ImageManifest
-from trainwright.push.moving import Move, hindrance, move, set_own
-from trainwright.push.registry import Published, Registry
+from trainwright.push.moving import Move, decide, move, set_own
+from trainwright.push.registry import Published
+from trainwright.push.tag_log import Decision, TagLog, hindrance, standing
+
+TAG = "pytorch-2.6-cu124"
+OLD, NEW, NEWEST = image("2.6.0", 1), image("2.6.0", 2), image("2.6.1", 1)
+UNPROVEN = image("2.6.2", 9, unproven=True)
+THEIRS = image("1.0", 1, plan="")
+ORDERS = 10_000 if os.environ.get("TRAINWRIGHT_THOROUGH") else 1000
 
 
 def published(version: str = "2.6.0", day: int = 1, **more: Any) -> Published:
@@ -18,100 +29,237 @@ def published(version: str = "2.6.0", day: int = 1, **more: Any) -> Published:
     return Published(built=datetime(2026, 11, day, tzinfo=UTC), version=version, **(known | more))
 
 
-def manifest(name: str) -> ImageManifest:
-    return ImageManifest(f"sha256:{name}", "{}", "application/vnd.oci.image.manifest.v1+json")
+def repository(now: Any = None, *, mutability: str = "MUTABLE", tag: str = TAG) -> Repository:
+    """A repository with all images; ``now`` is what the tag points to, set by something that keeps no log."""
+    made = Repository(mutability=mutability)
+    for manifest, _ in (OLD, NEW, NEWEST, UNPROVEN, THEIRS):
+        made.add(manifest)
+    if now is not None:
+        made.add(now[0], tag)
+    return made
 
 
-class Repository:
-    """Tags and images of a repository. As ECR's ``PutImage``, it refuses to move an immutable tag."""
-
-    def __init__(self, *, immutable: tuple[str, ...] = (), **tags: str) -> None:
-        self.tags, self.immutable, self.images = tags, immutable, {}
-        self.place = self
-
-    def tagged(self, tag: str) -> str:
-        return f"registry/images:{tag}"
-
-    def digested(self, digest: str) -> str:
-        return f"registry/images@{digest}"
-
-    def digest(self, tag: str) -> str | None:
-        return f"sha256:{self.tags[tag]}" if tag in self.tags else None
-
-    def manifest(self, *, tag: str) -> ImageManifest | None:
-        return manifest(self.tags[tag]) if tag in self.tags else None
-
-    def put_tag(self, new: ImageManifest, tag: str) -> bool:
-        if tag in self.immutable and self.digest(tag) not in (None, new.digest):
-            return False
-        self.tags[tag] = new.digest.removeprefix("sha256:")
-        return True
-
-    def published(self, current: ImageManifest) -> Published | None:
-        return self.images.get(current.digest)
+def push(here: Repository, what: Any, tag: str = TAG) -> Move:
+    return move(cast(Any, here), cast(Any, here), *what, tag)
 
 
-def moved(repository: Repository, new: Published, tag: str = "2.6") -> Move:
-    return move(cast(Ecr, repository), cast(Registry, repository), manifest("new"), new, tag)
+def log(here: Repository, tag: str = TAG) -> TagLog:
+    return TagLog(cast(Any, here), cast(Any, here), tag)
 
 
-def test_a_new_tag_is_made() -> None:
-    repository = Repository()
-    assert moved(repository, published()) == Move("2.6", "made")
-    assert repository.tags == {"2.6": "new"}
-
-
-def test_a_tag_moves_forward() -> None:
-    repository = Repository(**{"2.6": "old"})
-    repository.images["sha256:old"] = published(day=1)
-    assert moved(repository, published(day=2)) == Move("2.6", "moved")
-    assert repository.tags == {"2.6": "new"}
-
-
-def test_a_tag_does_not_move_back() -> None:
-    repository = Repository(**{"2.6": "old"})
-    repository.images["sha256:old"] = published(day=3)
-    kept = moved(repository, published(day=2))
-    assert (kept.state, kept.says) == ("kept", "it points to a newer image: 2.6.0, built 2026-11-03 00:00 UTC")
-    assert repository.tags == {"2.6": "old"}
-
-
-def test_a_tag_of_somebody_else_stays() -> None:
-    repository = Repository(**{"2.6": "theirs"})
-    assert moved(repository, published()).state == "kept"
-    assert repository.tags == {"2.6": "theirs"}
-
-
-def test_the_same_image_again_changes_nothing() -> None:
-    repository = Repository(immutable=("2.6",), **{"2.6": "new"})
-    assert moved(repository, published()) == Move("2.6", "there already")
-
-
-def test_an_immutable_tag_is_kept_and_says_so() -> None:
-    repository = Repository(immutable=("2.6",), **{"2.6": "old"})
-    repository.images["sha256:old"] = published(day=1)
-    kept = moved(repository, published(day=2))
-    assert kept.state == "kept"
-    assert "tag mutability" in kept.says
-    assert repository.tags == {"2.6": "old"}
+# --- one pusher -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("tags", "state"), [({}, "made"), ({"mine": "old"}, "moved"), ({"mine": "new"}, "there already")]
+    ("now", "new", "state", "says"),
+    [
+        (None, NEW, "made", ""),
+        (OLD, NEW, "moved", ""),
+        (NEW, NEW, "there already", ""),
+        (NEW, OLD, "kept", "it points to a newer image: 2.6.0, built 2026-11-02 00:00 UTC"),
+        (THEIRS, NEW, "kept", "it points to an image that was not built by Trainwright"),
+        (OLD, UNPROVEN, "kept", "it points to an image that passed its smoke tests, and this one did not"),
+        (UNPROVEN, OLD, "moved", ""),
+    ],
 )
-def test_a_tag_that_the_user_named_moves_wherever_it_points(tags: dict[str, str], state: str) -> None:
-    repository = Repository(**tags)
-    assert set_own(cast(Ecr, repository), manifest("new"), "mine") == Move("mine", cast(Any, state))
-    assert repository.tags == {"mine": "new"}
+def test_a_tag_moves_forward_and_never_back(now: Any, new: Any, state: str, says: str) -> None:
+    here = repository(now)
+    assert push(here, new) == Move(TAG, cast(Any, state), says)
+    assert here.points_to(TAG) == (now if state == "kept" else new)[0].digest
+
+
+def test_the_same_push_again_changes_nothing() -> None:
+    here = repository()
+    push(here, NEW)
+    calls: list[str] = []
+    here.turn = calls.append
+    assert push(here, NEW).state == "there already"
+    assert not {"put_tag", "attach", "store"} & {*calls}
+
+
+def test_what_would_not_move_the_tag_is_not_in_its_log() -> None:
+    here = repository()
+    push(here, NEW)
+    push(here, OLD)
+    assert [one.what for one in log(here).read()] == ["pushed"]
+
+
+def test_an_immutable_tag_is_kept_and_says_so() -> None:
+    here = repository(OLD, mutability="IMMUTABLE")
+    kept = push(here, NEW)
+    assert kept.state == "kept"
+    assert "tag mutability" in kept.says
+    assert here.points_to(TAG) == OLD[0].digest
+
+
+def test_what_something_else_set_is_where_the_next_push_goes_on_from() -> None:
+    here = repository()
+    push(here, NEW)
+    here.add(OLD[0], TAG)  # by hand, after the push
+    assert push(here, NEW).state == "moved"
+    here.add(NEWEST[0], TAG)
+    assert push(here, NEW).state == "kept"
+    here.add(THEIRS[0], TAG)
+    assert push(here, NEWEST).state == "kept"
+    assert here.points_to(TAG) == THEIRS[0].digest
+
+
+def test_a_tag_whose_image_was_deleted_goes_to_the_one_before() -> None:
+    here = repository()
+    push(here, OLD)
+    push(here, NEWEST)
+    here.remove(NEWEST[0].digest)
+    assert push(here, NEW).state == "made"
+    assert here.points_to(TAG) == NEW[0].digest
+
+
+# --- tags that people set ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("now", "state"), [(None, "made"), (OLD, "moved"), (NEW, "there already")])
+def test_a_tag_that_the_user_named_moves_wherever_it_points(now: Any, state: str) -> None:
+    here = repository(now, tag="mine")
+    assert set_own(cast(Any, here), cast(Any, here), NEW[0], "mine") == Move("mine", cast(Any, state))
+    assert here.points_to("mine") == NEW[0].digest
+    assert log(here, "mine").read() == []
 
 
 def test_an_immutable_tag_that_the_user_named_is_a_failure() -> None:
-    repository = Repository(immutable=("mine",), mine="old")
+    here = repository(OLD, mutability="IMMUTABLE", tag="mine")
     with pytest.raises(RegistryRefused) as refused:
-        set_own(cast(Ecr, repository), manifest("new"), "mine")
-    assert refused.value.message == "registry/images:mine: immutable, and it points to sha256:old"
+        set_own(cast(Any, here), cast(Any, here), NEW[0], "mine")
+    assert refused.value.message == f"registry/team/x:mine: immutable, and it points to {OLD[0].digest}"
     assert refused.value.details["cause"] == "immutable"
-    assert repository.tags == {"mine": "old"}
+    assert here.points_to("mine") == OLD[0].digest
+
+
+def test_a_moving_tag_that_the_user_sets_is_in_its_log() -> None:
+    here = repository()
+    push(here, NEW)
+    assert set_own(cast(Any, here), cast(Any, here), OLD[0], TAG).state == "moved"
+    assert [one.what for one in log(here).read()] == ["pushed", "moved"]
+    assert here.points_to(TAG) == OLD[0].digest
+    assert push(here, NEW).state == "moved"
+
+
+def test_a_held_tag_stays_until_it_is_released() -> None:
+    here = repository()
+    push(here, OLD)
+    assert decide(log(here), "held", OLD[0], "NEW diverges").says.endswith(": NEW diverges")
+    assert push(here, NEW).state == "kept"
+    assert "NEW diverges" in push(here, NEW).says
+    with pytest.raises(RegistryRefused) as refused:
+        set_own(cast(Any, here), cast(Any, here), NEW[0], TAG)
+    assert refused.value.details["cause"] == "held"
+    assert here.points_to(TAG) == OLD[0].digest
+    decide(log(here), "released")
+    assert here.points_to(TAG) == OLD[0].digest
+    assert push(here, NEW).state == "moved"
+
+
+def test_a_tag_that_somebody_moves_meanwhile_stays_there() -> None:
+    here, moved = repository(), list[str]()
+    push(here, OLD)
+
+    def turn(call: str) -> None:
+        if call == "put_tag" and not moved:
+            moved.append(call)
+            decide(log(here), "moved", OLD[0])
+
+    here.turn = turn
+    assert push(here, NEW) == Move(TAG, "kept", "another push moved it")
+    assert here.points_to(TAG) == OLD[0].digest
+
+
+def test_a_tag_that_cannot_move_is_a_failure_of_who_decides() -> None:
+    here = repository(OLD, mutability="IMMUTABLE")
+    with pytest.raises(RegistryRefused) as refused:
+        decide(log(here), "moved", NEW[0])
+    assert refused.value.details["cause"] == "immutable"
+    assert here.points_to(TAG) == OLD[0].digest
+
+
+def test_a_tag_of_somebody_else_can_be_held_and_moved() -> None:
+    here = repository(THEIRS)
+    assert decide(log(here), "held").state == "there already"
+    decide(log(here), "released")
+    assert decide(log(here), "moved", OLD[0]).state == "moved"
+    assert push(here, NEW).state == "moved"
+
+
+# --- several pushers --------------------------------------------------------------------------------------------------
+
+
+def orders(count: int, seed: int) -> list[random.Random]:
+    return [random.Random(f"{seed} {number}") for number in range(count)]
+
+
+def ended(here: Repository, pushers: list[Callable[[], Any]], chance: random.Random) -> list[Any]:
+    # Long runs of one pusher as well as turns: both hide mistakes.
+    stay, last = chance.choice([0.0, 0.5, 0.9]), [0]
+
+    def schedule(running: list[int]) -> int:
+        if last[0] not in running or chance.random() >= stay:
+            last[0] = chance.choice(running)
+        return last[0]
+
+    return race(here, pushers, schedule)
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("now", [None, OLD], ids=["new", "older"])
+def test_a_tag_never_goes_back_in_any_order_of_two_pushers(now: Any, seed: int) -> None:
+    for chance in orders(ORDERS // 4, seed):
+        here = repository(now)
+        moves = ended(here, [lambda here=here: push(here, NEW), lambda here=here: push(here, NEWEST)], chance)
+        assert here.points_to(TAG) == NEWEST[0].digest
+        assert moves[1].state in ("made", "moved")
+
+
+def test_a_tag_is_where_the_whole_log_says_for_three_pushers_and_one_who_holds_it() -> None:
+    for chance in orders(ORDERS // 5, 2):
+        here = repository()
+        pushers: list[Callable[[], Any]] = [lambda here=here, one=one: push(here, one) for one in (OLD, NEWEST, NEW)]
+        ended(here, [*pushers, lambda here=here: decide(log(here), "held", OLD[0])], chance)
+        assert here.points_to(TAG) == standing(log(here).read()).digest == OLD[0].digest
+        decide(log(here), "released")
+        assert push(here, NEWEST).state == "moved"
+
+
+def test_what_a_killed_pusher_left_is_repaired_by_the_next() -> None:
+    """It is killed at the worst of moments: it has set the tag back, and not looked at the log again."""
+    here = repository()
+    late: list[int] = []
+
+    def schedule(running: list[int]) -> int:
+        if not late and here.next_call.get(0) != "put_tag":
+            return 0
+        if 1 in running:
+            late.append(0)
+            return 1
+        late.append(0)
+        return 0 if here.next_call[0] == "put_tag" else -1
+
+    moves = race(here, [lambda: push(here, NEW), lambda: push(here, NEWEST)], schedule)
+    assert moves[0] is Killed
+    assert here.points_to(TAG) == NEW[0].digest
+    push(here, NEW)
+    assert here.points_to(TAG) == NEWEST[0].digest
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+def test_where_a_tag_belongs_does_not_depend_on_the_order_in_which_it_is_read() -> None:
+    said = [
+        Decision(what=cast(Any, what), number=number, at=new.built, digest=manifest.digest, image=new)
+        for number, (what, (manifest, new)) in enumerate(
+            [("pushed", OLD), ("pushed", NEWEST), ("moved", OLD), ("pushed", NEW), ("held", NEW)], 1
+        )
+    ]
+    assert {standing(order).digest for order in itertools.permutations(said)} == {NEW[0].digest}
+    assert standing(said[:2]).digest == NEWEST[0].digest
+    assert standing(said[:3]).digest == OLD[0].digest
 
 
 NEWER = "it points to a newer image"

@@ -5,19 +5,22 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta, timezone
 from fnmatch import fnmatchcase
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.catalog.catalog import Catalog, load_catalog
+from trainwright.catalog.image_line import cuda_tag
 from trainwright.core.errors import RequestError
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
+from trainwright.push import tags
 from trainwright.push.references import check_repository, find_target, parse_host, registry_host
 from trainwright.push.repository import load_policy
-from trainwright.push.tags import Tags, check_tag, order, tags_of
+from trainwright.push.tags import Tags, check_tag, order
 from trainwright.sagemaker.dlc import load_dlc
 from trainwright.site.site import Aws
 
@@ -25,9 +28,16 @@ DAY = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
 GRAMMAR = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")  # distribution/reference
 
 
+CATALOG = load_catalog()
+
+
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return resolve(make_request(framework="pytorch", cuda="cu124", version="2.6.0"), load_catalog())
+    return resolve(make_request(framework="pytorch", cuda="cu124", version="2.6.0"), CATALOG)
+
+
+def tags_of(plan: Plan, built: datetime, **more: Any) -> Tags:
+    return tags.tags_of(plan, built, CATALOG, **more)
 
 
 def variation(plan: Plan, **fields: object) -> Plan:
@@ -61,8 +71,8 @@ def test_a_local_version_says_nothing_that_the_cuda_part_does_not(plan):
 
 
 def test_a_revision_and_a_missing_proof_make_another_tag(plan):
-    tags = {tags_of(plan, DAY, revision=n, untested=u).immutable for n in (1, 2, 11) for u in (True, False)}
-    assert len(tags) == 6
+    found = {tags_of(plan, DAY, revision=n, untested=u).immutable for n in (1, 2, 11) for u in (True, False)}
+    assert len(found) == 6
     with pytest.raises(RequestError):
         tags_of(plan, DAY, revision=0)
 
@@ -79,34 +89,65 @@ def test_a_revision_and_a_missing_proof_make_another_tag(plan):
 )
 def test_tags_of_any_plan(plan, framework, version, cuda, flavour, built, digest, revision, untested):
     some = variation(plan, framework=framework, version=version, cuda=cuda, flavour=flavour, id=digest)
-    tags = tags_of(some, built, revision=revision, untested=untested)
-    for tag in (tags.immutable, *tags.moving):
+    found = tags_of(some, built, revision=revision, untested=untested)
+    for tag in (found.immutable, *found.moving):
         assert GRAMMAR.fullmatch(tag)
     # The immutable tag says which plan and day, cannot move, and nobody may give it by hand.
-    assert digest[:12] in tags.immutable
-    assert f"{built:%Y%m%d}" in tags.immutable
+    assert digest[:12] in found.immutable
+    assert f"{built:%Y%m%d}" in found.immutable
     [protected] = load_policy().immutable_tags
-    assert fnmatchcase(tags.immutable, protected)
-    assert not any(fnmatchcase(tag, protected) for tag in tags.moving)
-    assert not fnmatchcase(tags.immutable, tags.filter)
-    assert all(fnmatchcase(tag, tags.filter) for tag in tags.moving)
+    assert fnmatchcase(found.immutable, protected)
+    assert not any(fnmatchcase(tag, protected) for tag in found.moving)
+    assert not fnmatchcase(found.immutable, found.filter)
+    assert all(fnmatchcase(tag, found.filter) for tag in found.moving)
     with pytest.raises(RequestError):
-        check_tag(tags.immutable)
-    for tag in tags.moving:
+        check_tag(found.immutable)
+    for tag in found.moving:
         assert check_tag(tag) == tag
 
 
-def test_no_two_lines_of_the_catalog_share_an_immutable_tag_and_none_is_cut():
-    catalog = load_catalog()
-    seen = set()
-    for entry in catalog.lines:
+@pytest.fixture(scope="module")
+def every_line() -> dict[str, tuple[Plan, Tags]]:
+    """The plan and the tags of each line of the catalog, by its framework and folder."""
+    found = {}
+    for entry in CATALOG.lines:
         line = entry.line
         request = make_request(framework=line.framework, cuda=line.cuda, version=line.version)
-        tags = tags_of(resolve(request, Catalog([entry], catalog.components, catalog.rules)), DAY)
-        assert tags.immutable not in seen
-        assert len(tags.moving) == 2
-        assert tags.immutable.startswith(f"{line.framework}-{line.version}-")
-        seen.add(tags.immutable)
+        plan = resolve(request, Catalog([entry], CATALOG.components, CATALOG.rules))
+        found[f"{line.framework}/{entry.name}"] = plan, tags_of(plan, DAY)
+    return found
+
+
+def test_no_two_lines_of_the_catalog_share_a_tag_and_none_is_cut(every_line):
+    owners: dict[str, str] = {}
+    for name, (plan, its) in every_line.items():
+        assert its.moving, name
+        assert its.immutable.startswith(f"{plan.framework}-{plan.version.partition('+')[0]}-")
+        for tag in (its.immutable, *its.moving):
+            assert owners.setdefault(tag, name) == name, tag
+
+
+def test_only_the_line_that_a_bare_request_takes_has_the_short_tag(every_line):
+    moving = {name: its.moving for name, (_, its) in every_line.items()}
+    pairs = (("1.8.0-cu111", "1.8.1-cu111", "1.8"), ("1.10.0-cu113", "1.10.2-cu113", "1.10"))
+    for older, newer, minor in pairs:
+        assert moving[f"pytorch/{older}"] == (f"pytorch-{older}",)
+        assert moving[f"pytorch/{newer}"] == (f"pytorch-{newer}", f"pytorch-{minor}-{newer.partition('-')[2]}")
+    for name, (plan, _) in every_line.items():
+        version = plan.version.partition("+")[0]
+        taken = resolve(make_request(framework=plan.framework, cuda=plan.cuda, version=version), CATALOG)
+        short = f"{plan.framework}-{version}-{cuda_tag(plan.cuda)}"
+        # What has a flavour has it in its tags, and owns these.
+        assert (short in moving[name]) == (taken.id == plan.id and not plan.flavour), name
+
+
+def test_a_line_that_a_request_takes_by_its_base_alone_names_it(every_line):
+    named = [its.moving for plan, its in every_line.values() if plan.base.os.replace("-", "") in its.moving[0]]
+    assert named == [("pytorch-2.13.0-amazonlinux2023-cu130",)]
+
+
+def test_a_version_that_no_line_has_takes_no_lines_tag(plan):
+    assert tags_of(variation(plan, version="2.6.99"), DAY).moving == ("pytorch-2.6.99-cu124",)
 
 
 def test_order_is_by_version_first():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
@@ -12,9 +12,10 @@ from docker.errors import APIError, ImageNotFound
 from urllib3.exceptions import ProtocolError, ReadTimeoutError
 
 from trainwright.core.errors import EngineError, RegistryRefused
+from trainwright.push import patience
 from trainwright.push.ecr import Token
 from trainwright.push.references import PushPlace
-from trainwright.push.upload import TRIES, Uploaded, upload
+from trainwright.push.upload import Uploaded, upload
 
 IMAGE = "sha256:" + "1" * 64
 DIGEST = "sha256:" + "2" * 64
@@ -47,14 +48,20 @@ class Engine:
             raise ImageNotFound(f"no {name}")
         return Image(self)
 
-    def tag(self, _: str, repository: str, tag: str, **__: Any) -> None:
+    def tag(self, image: str, repository: str, tag: str) -> None:
+        assert image == IMAGE
         self.names.add(f"{repository}:{tag}")
 
     def remove_image(self, name: str, **_: Any) -> None:
         self.names.discard(name)
 
-    def push(self, name: str, *, tag: str, auth_config: dict[str, str], **_: Any) -> Iterator[Any]:
+    def push(
+        self, name: str, *, tag: str, auth_config: dict[str, str], stream: bool = False, decode: bool = False
+    ) -> Iterator[Any]:
         assert f"{name}:{tag}" in self.names
+        assert stream and decode, "without them the SDK returns one text"
+        assert auth_config.keys() == {"username", "password"}
+        assert auth_config["username"] == "AWS"
         self.passwords.append(auth_config["password"])
         script = self.scripts.pop(0)
         return self._events(script)
@@ -100,12 +107,13 @@ def test_a_push():
     assert pushed(Engine(GOOD)) == Uploaded(DIGEST, 10, 1, 1)
 
 
-def test_what_may_pass_is_tried_again_with_growing_pauses():
+def test_what_may_pass_is_tried_again_after_pauses():
     pauses: list[float] = []
     engine = Engine(error("received unexpected HTTP status: 503"), error("toomanyrequests: Rate exceeded"), GOOD)
     assert pushed(engine, pauses).digest == DIGEST
     assert len(pauses) == 2
-    assert 0 < pauses[0] < pauses[1]
+    assert 0 < pauses[0] <= 1
+    assert 0 < pauses[1] <= 2
 
 
 def test_tries_are_bounded():
@@ -113,14 +121,15 @@ def test_tries_are_bounded():
     with pytest.raises(RegistryRefused) as refused:
         pushed(engine)
     assert refused.value.details["cause"] == "network"
-    assert len(engine.passwords) == TRIES
+    assert len(engine.passwords) == patience.TRIES
 
 
 def test_a_token_is_renewed_once_in_a_row():
     expired = error("denied: Your authorization token has expired. Reauthenticate and try again.")
-    engine = Engine(expired, GOOD)
-    assert pushed(engine).digest == DIGEST
+    engine, pauses = Engine(expired, GOOD), list[float]()
+    assert pushed(engine, pauses).digest == DIGEST
     assert engine.passwords == ["password 1", "password 2"]
+    assert pauses == [0.0], "a new token need not wait"
     engine = Engine(*[expired] * 9)
     with pytest.raises(RegistryRefused):
         pushed(engine)
@@ -146,13 +155,29 @@ def test_what_will_not_pass_is_not_tried_again(text):
 
 
 def test_an_end_without_a_digest_is_no_success():
-    engine = Engine(*[[{"status": "Pushed", "id": "b"}]] * TRIES)
+    engine = Engine(*[[{"status": "Pushed", "id": "b"}]] * patience.TRIES)
     with pytest.raises(RegistryRefused, match="digest"):
         pushed(engine)
 
 
-def test_a_registry_that_is_silent_ends_it():
-    silent = requests.exceptions.ConnectionError(ReadTimeoutError(None, "/", "Read timed out."))
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        # As requests wraps urllib3's while it reads a stream; by its text, its type, its cause alone.
+        requests.exceptions.ConnectionError(ReadTimeoutError(cast(Any, None), "/", "Read timed out.")),
+        requests.exceptions.ConnectionError("UnixHTTPConnectionPool(host='localhost', port=None): Read timed out."),
+        requests.exceptions.ReadTimeout("no answer"),
+        TimeoutError("no answer"),
+        caused(requests.exceptions.ConnectionError("no answer"), TimeoutError()),
+    ],
+    ids=["wrapped", "text", "type", "own", "cause"],
+)
+def test_a_registry_that_is_silent_ends_it(silent):
     engine = Engine([{"status": "Pushing", "id": "b"}, silent], GOOD)
     with pytest.raises(RegistryRefused, match="7 s") as refused:
         pushed(engine)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainwright.rehearse.causes import before_start, explain, failed
+from trainwright.rehearse.causes import before_start, explain, failed, module_of
 from trainwright.rehearse.observed import HostFacts, JobFacts, Process
 from trainwright.rehearse.rehearsed_job import RehearsedJob
-from trainwright.sagemaker.diagnosis import load_book
+from trainwright.sagemaker.causes import load_book
 
 INVOKED = "2026-11-21 12:11:55,664 sagemaker-training-toolkit INFO     Invoking script with the following command:"
 IMPORTED = "sagemaker-training-toolkit INFO     Imported framework sagemaker_pytorch_container.training"
@@ -178,6 +178,24 @@ def test_one_process_where_a_launcher_was_asked_for(launcher):
     assert "sagemaker-pytorch-training" in cause.remedy
     assert explain(facts(good(text=f"{IMPORTED}\n{INVOKED}"), launcher=launcher, count=2)) is None
     assert explain(facts(good(text=INVOKED), launcher="mpi", count=2)) is None
+    ranks = (rank(0, 2), rank(1, 2))
+    assert explain(facts(good(text=INVOKED, processes=ranks), launcher=launcher, count=2)) is None
+    alone = explain(facts(good(text=INVOKED), launcher=launcher, count=2))
+    assert alone is not None
+    assert alone.id == "plain-toolkit"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "framework", "module"),
+    [
+        ("torchrun", "pytorch", "sagemaker-pytorch-training"),
+        ("mpi", "tensorflow", "sagemaker-tensorflow-training"),
+        ("mwms", "", "sagemaker-tensorflow-training"),
+        ("parameter-server", "", "sagemaker-tensorflow-training"),
+    ],
+)
+def test_the_module_that_knows_a_launcher(launcher: Any, framework: str, module: str) -> None:
+    assert module in module_of(launcher, framework)
 
 
 def test_tensorflow_without_its_module():
@@ -216,7 +234,9 @@ def test_code_in_the_image_is_a_failure_of_a_job_that_succeeds():
     ],
 )
 def test_a_process_that_was_killed(seen, id):
-    processes = (rank(0, 2, ended=True), rank(1, 2))
+    # A data loader's worker is a fork with the environment of its rank, and ends without a word.
+    fork = Process(99, 100, ("(fork)",), environment=rank(0, 2).environment)
+    processes = (rank(0, 2, ended=True), fork, rank(1, 2))
     cause = explain(facts(host(**seen, processes=processes), launcher="mpi", count=2, memory="1g"))
     assert cause is not None
     assert (cause.id, cause.rank) == (id, 1)
@@ -249,7 +269,8 @@ def test_the_first_rank_that_raised():
 
 
 def test_a_module_that_a_script_lacks():
-    script = Process(9, 1, ("python3", "--", "src/train.py"), error="ModuleNotFoundError: No module named 'pandas'")
+    missing = "ModuleNotFoundError: No module named 'pandas'"
+    script = Process(9, 1, ("python3", "--", "src/train.py"), error=missing, error_at=2.0)
     toolkit = Process(8, 1, ("python3", "train"), error="ExecuteUserScriptError", error_at=1.0)
     cause = explain(facts(host(processes=(toolkit, script))))
     assert cause is not None
@@ -301,3 +322,4 @@ def test_a_stop_that_had_nothing_to_stop():
 def test_more_processes_than_devices(instance_type, count, device):
     cause = before_start(RehearsedJob("image", "train.py", instance_type=instance_type), count)
     assert (cause.rank if cause else None) == device
+    assert cause is None or cause.id == "too-many-processes"

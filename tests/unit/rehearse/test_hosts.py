@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.rehearsal_jobs import GROUPED, JOB, MIXED, job
 from trainwright.core.errors import EngineError, RehearsalFailed
+from trainwright.core.processes import lives
 from trainwright.rehearse import artifacts, leftovers, network, opt_ml, owner
 from trainwright.rehearse.hosts import Host, JobImage, command
 from trainwright.rehearse.indexes import HostIndexes
@@ -190,18 +191,18 @@ def test_an_unknown_kind_of_network_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_this_process_lives_and_a_dead_one_does_not() -> None:
     me = owner.this_process()
-    assert owner.lives(me) is True
+    assert lives(me) is True
     ended = subprocess.run([sys.executable, "-c", ""], check=True)
     assert ended.returncode == 0
     boot, namespace, _, start = me.split(":")
-    assert owner.lives(f"{boot}:{namespace}:{2**22 + 1}:{start}") is False
+    assert lives(f"{boot}:{namespace}:{2**22 + 1}:{start}") is False
     # The same pid, given out anew.
-    assert owner.lives(f"{boot}:{namespace}:{os.getpid()}:{int(start) + 1}") is False
+    assert lives(f"{boot}:{namespace}:{os.getpid()}:{int(start) + 1}") is False
 
 
 @pytest.mark.parametrize("text", ["", "x", "a:b:c:d", "other-boot:1:1:1"])
 def test_another_machines_owner_cannot_be_asked(text: str) -> None:
-    assert owner.lives(text) is None
+    assert lives(text) is None
 
 
 def test_folders_of_dead_owners_are_left_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,10 @@ def test_a_worker_that_ends_too_early_takes_its_parameter_server_along() -> None
     # The same line ends every job that is well.
     done = host(1, script(config(SERVERS, "master", 0)))
     assert explain(facts("parameter-server", done, early)) is None
+    # Nor did it keep a coordinator waiting that has ended, whatever happened to a third host.
+    cause = explain(facts("parameter-server", done, early, host(3, exit_code=137, success=False)))
+    assert cause is not None
+    assert (cause.id, cause.host) == ("killed", "algo-3")
 
 
 def test_the_first_line_of_a_long_message_is_what_is_shown() -> None:

@@ -238,3 +238,8 @@ def test_the_first_host_that_failed_is_the_cause() -> None:
     cause = judge(replace(TWO, hosts=hosts)).cause
     assert cause is not None
     assert cause.text == "algo-2 failed: exit code 2"
+    # One that was taken down with it may seem to have ended first.
+    hosts = (hosts[0], replace(hosts[1], end="taken down"))
+    cause = judge(replace(TWO, hosts=hosts)).cause
+    assert cause is not None
+    assert cause.host == "algo-1"

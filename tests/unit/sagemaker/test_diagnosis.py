@@ -17,13 +17,9 @@ from tests.support.in_process import call
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
 from trainwright.sagemaker import diagnosis
-from trainwright.sagemaker.diagnosis import (
-    DiagnosisDocument,
-    KnownCause,
-    diagnose,
-    diagnosis_text,
-    load_causes,
-)
+from trainwright.sagemaker.causes import KnownCause, load_causes
+from trainwright.sagemaker.diagnosis import DiagnosisDocument, diagnose
+from trainwright.sagemaker.diagnosis_output import diagnosis_text
 from trainwright.sagemaker.log_lines import bare, clean
 
 ROOT = Path(__file__).resolve().parents[3]

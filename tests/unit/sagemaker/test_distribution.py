@@ -294,6 +294,8 @@ def test_ranks_of_a_host(launcher: Any, asked: int | None, count: int) -> None:
         ({"parameter_server": ON}, "parameter-server"),
         ({"multi_worker_mirrored_strategy": ON}, "mwms"),
         ({"mpi": ON, "nonsense": 3}, "mpi"),
+        # Only what is enabled selects a framework.
+        ({"parameter_server": {"enabled": False}, "torch_distributed": ON}, "torchrun"),
     ],
 )
 def test_a_launcher_is_named_also_where_the_rest_is_wrong(distribution, launcher):

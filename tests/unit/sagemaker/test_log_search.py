@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.regex_steps import parse
-from trainwright.sagemaker.diagnosis import _MATTERS, diagnose, diagnose_logs, load_book
+from trainwright.sagemaker.causes import load_book
+from trainwright.sagemaker.diagnosis import _MATTERS, diagnose, diagnose_logs
 from trainwright.sagemaker.log_lines import Log
 from trainwright.sagemaker.log_search import Finder, Search, certain, word_of
 

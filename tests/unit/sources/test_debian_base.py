@@ -278,6 +278,7 @@ def test_what_varies_or_tells_of_the_machine_is_left_out() -> None:
         "./dev",
         "./run/lock",
         "./etc/hostname",
+        "./etc/hosts",
         "./etc/machine-id",
         "./etc/resolv.conf",
     }

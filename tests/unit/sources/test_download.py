@@ -5,18 +5,23 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from tests.support.loopback import dead_url, status, truncated
+from tests.support.loopback import Loopback, dead_url, status, truncated
 from trainwright.core.errors import SourceError
 from trainwright.site.site import Proxies, Site
-from trainwright.sources.download import Fetched, Store, Wanted, fetch_all
+from trainwright.sources.download import Clock, Fetched, Store, Wanted, fetch_all
 
 ROOT = Path(__file__).resolve().parents[3]
 GOOD = b"the right bytes" * 5000
@@ -127,6 +132,120 @@ def test_a_part_of_another_file_is_not_gone_on_with(server, store):
     (store.parts / f"{SHA[:16]}.{FILE}").write_bytes(b"x" * 100)
     server.pages = {"/t": ranged}
     assert fetch(store, f"{server.url}/t").path.read_bytes() == GOOD
+
+
+def part_of(store: Store, content: bytes, sha256: str | None = SHA, *urls: str) -> Path:
+    """What an earlier run left of the file."""
+    name = sha256 or hashlib.sha256("\n".join([FILE, *urls]).encode()).hexdigest()
+    store.parts.mkdir(parents=True, exist_ok=True)
+    part = store.parts / f"{name[:16]}.{FILE}"
+    part.write_bytes(content)
+    return part
+
+
+def of_size(store: Store, size: int | None, *urls: str, clock: Clock | None = None) -> Fetched:
+    wanted = Wanted("thing", FILE, urls, SHA, size)
+    (one,) = fetch_all([wanted], Site(), store, say=lambda _: None, clock=clock)
+    return one
+
+
+def chunked(content: bytes) -> Callable[[BaseHTTPRequestHandler], None]:
+    """An answer that does not say how long it is."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        handler.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(content), content))
+
+    return answer
+
+
+@pytest.mark.parametrize("page", [GOOD, chunked(GOOD)], ids=["length", "chunked"])
+def test_a_file_of_exactly_its_size_is_taken(server: Loopback, store: Store, page: Any) -> None:
+    server.pages = {"/t": page}
+    assert of_size(store, len(GOOD), f"{server.url}/t").size == len(GOOD)
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        (GOOD, f"has {len(GOOD)} bytes, expected {len(GOOD) - 1}"),
+        (chunked(GOOD), f"sends more than {len(GOOD) - 1} bytes"),
+    ],
+    ids=["length", "chunked"],
+)
+def test_a_file_of_another_size_is_not_read(server: Loopback, store: Store, page: Any, says: str) -> None:
+    server.pages = {"/t": page}
+    with pytest.raises(SourceError, match=says):
+        of_size(store, len(GOOD) - 1, f"{server.url}/t")
+    assert kept(store) == []
+
+
+def test_a_part_that_is_whole_needs_no_more_bytes(server: Loopback, store: Store) -> None:
+    """Killed between the last byte and the good name; RFC 9110, 14.4: nothing after the end is a 416."""
+    part_of(store, GOOD)
+    server.pages = {"/t": status(416)}
+    assert fetch(store, f"{server.url}/t").size == len(GOOD)
+    assert [each["Range"] for each in server.headers] == [f"bytes={len(GOOD)}-"]
+
+
+def test_a_416_for_a_whole_file_is_a_failure(server: Loopback, store: Store) -> None:
+    server.pages = {"/t": status(416)}
+    assert "status 416" in refused(store, f"{server.url}/t").message
+
+
+def test_a_part_that_is_too_long_is_begun_anew(server: Loopback, store: Store) -> None:
+    part_of(store, b"x" * (len(GOOD) + 1))
+    server.pages = {"/t": ranged}
+    assert of_size(store, len(GOOD), f"{server.url}/t").size == len(GOOD)
+    assert [each.get("Range") for each in server.headers] == [None]
+
+
+def test_without_a_checksum_a_part_may_be_of_another_file(server: Loopback, store: Store) -> None:
+    url = f"{server.url}/t"
+    part_of(store, b"else", None, url)
+    server.pages = {"/t": ranged}
+    assert fetch(store, url, sha256=None).sha256 == SHA
+    assert [each.get("Range") for each in server.headers] == [None]
+
+
+def test_a_server_that_ignores_ranges_sends_all_of_it(server: Loopback, store: Store) -> None:
+    part_of(store, GOOD[:100])
+    server.pages = {"/t": GOOD}
+    assert fetch(store, f"{server.url}/t").size == len(GOOD)
+    assert [each.get("Range") for each in server.headers] == ["bytes=100-"]
+
+
+@pytest.mark.parametrize("header", [None, f"bytes 10-{len(GOOD) - 1}/{len(GOOD)}"])
+def test_another_part_than_asked_for_is_refused(server: Loopback, store: Store, header: str | None) -> None:
+    part_of(store, GOOD[:100])
+    server.pages = {"/t": status(206, **({"Content_Range": header} if header else {}))}
+    assert "a different part of the file" in refused(store, f"{server.url}/t").message
+
+
+def test_only_a_broken_connection_is_tried_again(server: Loopback, store: Store) -> None:
+    sleeps: list[float] = []
+    server.pages = {"/cut": truncated(GOOD), "/none": status(503)}
+    for page, asked in (("/cut", 3), ("/none", 1)):
+        server.asked.clear()
+        with pytest.raises(SourceError):
+            of_size(store, None, f"{server.url}{page}", clock=Clock(sleep=sleeps.append))
+        assert server.asked == [page] * asked
+    assert sleeps == [0.0, 0.5]
+
+
+@pytest.mark.parametrize("page", [GOOD, chunked(GOOD)], ids=["length", "chunked"])
+def test_a_disk_without_room_ends_it_before_it_is_full(
+    server: Loopback, store: Store, monkeypatch: pytest.MonkeyPatch, page: Any
+) -> None:
+    part_of(store, GOOD[:10])  # it goes, too, so that the disk has its room again
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=len(GOOD) - 20))
+    server.pages = {"/t": page}
+    with pytest.raises(OSError, match=f"{len(GOOD) - 10}") as full:
+        fetch(store, f"{server.url}/t")
+    assert full.value.errno == errno.ENOSPC
+    assert not list(store.folder.rglob(f"*{FILE}"))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=len(GOOD)))
+    assert fetch(store, f"{server.url}/t").size == len(GOOD)
 
 
 def test_a_download_that_was_killed_leaves_no_file_and_goes_on(server, store):

@@ -330,7 +330,7 @@ def test_gdrcopy_is_the_library_alone(rendered):
 @pytest.mark.parametrize(("version", "name"), [("7.6", ""), ("8.2", "sagemaker.conf")])
 def test_ssh_without_folders_of_settings(rendered, version, name):
     final = rendered(ssh={"provider": "ubuntu", "version": version})["final"]
-    assert re.search(r"sh /mnt/install\.sh *(\S*)\n", final)[1] == name
+    assert re.search(r"sh /mnt/install\.sh (\S*) ?&& ", final)[1] == name
 
 
 @pytest.mark.parametrize("name", ["", "sagemaker.conf"])

@@ -177,19 +177,6 @@ def test_wheels_with_headers_are_mounted_from_the_component_that_has_them():
     assert set(re.findall(r"source=requirements/([a-z-]+)\.txt", step)) == {"cuda", "cuda-compiler"}
 
 
-def test_open_mpi_s_stage_is_the_same_for_every_image_on_the_base():
-    """So it is compiled once; decision 44."""
-    texts = [
-        render_dockerfile(
-            resolve(make_request(framework="pytorch", cuda=cuda, version=version, with_=more), CATALOG), CATALOG
-        )
-        for cuda, version, more in (("cu132", "2.15.0", "compiler"), ("cu128", "2.9.1", None))
-    ]
-    first, second = (text.partition("FROM base AS openmpi\n")[2].partition("\n\n")[0] for text in texts)
-    assert first == second
-    assert "apt-fetch openmpi_4.1.4.orig.tar.xz" in first and "source openmpi bookworm main" in first
-
-
 # ---- the twin ------------------------------------------------------------------------------------------------------
 
 

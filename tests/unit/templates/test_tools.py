@@ -22,12 +22,14 @@ Program = Callable[..., "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def program(tmp_path: Path) -> Program:
     """``program("apt/apt-run", ...)``: run a copy whose folders lie under ``tmp_path``, in ``tmp_path/src``."""
-    for folder in ("mnt", "etc", "opt/tools/bin", "run/secrets", "src", "var", "bin"):
+    for folder in ("mnt", "etc", "opt/tools/bin", "run/secrets", "src", "var", "bin", "proc"):
         (tmp_path / folder).mkdir(parents=True)
+    mounted(tmp_path, "", "mnt", "mnt/settle-step")
 
     def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
         for path in tool_files():
             text = re.sub(r"(?<![\w.!}])/(mnt|etc|opt|out|run|var)\b", rf"{tmp_path}/\1", path.read_text())
+            text = text.replace("find / ", f"find {tmp_path} ").replace("/proc/self/", f"{tmp_path}/proc/")
             copy = tmp_path / ("mnt" if path.parent.name != "python" else "opt") / path.name
             copy.write_text(text)
             copy.chmod(0o755)
@@ -42,6 +44,14 @@ def fake(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
+
+
+def mounted(root: Path, *places: str) -> None:
+    """What proc(5) calls mountinfo: number, parent, device, root, mount point, options, -, type, source, options."""
+    rows = [
+        f"{n} 1 0:{n} / {root / place if place else '/'} rw - overlay overlay rw\n" for n, place in enumerate(places)
+    ]
+    (root / "proc" / "mountinfo").write_text("".join(rows))
 
 
 def archive(path: Path, *names: str) -> None:
@@ -160,12 +170,18 @@ def test_uv_reads_the_site_s_settings_where_there_are_any(program, tmp_path):
     for note in notes:
         note.parent.mkdir(parents=True)
         note.touch()
+        # As uv 0.13 writes it: the note's digest differs with the time of the wheel.
+        (note.parent / "RECORD").write_text(
+            "six-1.dist-info/RECORD,,\nsix-1.dist-info/uv_cache.json,sha256=ukqKBMbTFSvcAdQJ,127\nsix.py,,\n"
+        )
     done = program("python/uv", "pip", "install", "six")
     assert done.stdout.startswith("pip install six\n")
     assert "UV_CONFIG_FILE" not in done.stdout
     assert f"SSL_CERT_FILE={tmp_path}/etc/ssl/certs/ca-certificates.crt\n" in done.stdout
     assert f"UV_CACHE_DIR={tmp_path}/mnt/cache\n" in done.stdout
     assert not any(note.exists() for note in notes)
+    records = {note.with_name("RECORD").read_text() for note in notes}
+    assert records == {"six-1.dist-info/RECORD,,\nsix.py,,\n"}, "nothing in the layer depends on when it is made"
     for name in ("ca", "uv.toml"):
         (tmp_path / "mnt" / name).write_text("x")
     said = program("python/uv", "venv").stdout
@@ -216,6 +232,42 @@ def test_a_layer_has_set_times(program, tmp_path):
     assert program("build/settle").returncode == 0
     assert set(times(tmp_path / "out").values()) == {EPOCH}
     assert (layer / "libmetis.so").stat().st_ctime_ns == before
+
+
+@pytest.fixture
+def step(tmp_path: Path) -> Path:
+    """A root file system in which a step added a user, a file and a link, and wrote into a mount."""
+    old = tmp_path / "opt" / "old"
+    old.touch()
+    os.utime(old, (1_000_000_000, 1_000_000_000))
+    (tmp_path / "opt" / "new").touch()
+    (tmp_path / "opt" / "link").symlink_to("nowhere")
+    (tmp_path / "etc" / "shadow").write_text("root:*:20780:0:99999:7:::\nsshd:!:20780::::::\nold::::::::\n")
+    (tmp_path / "mnt" / "apt").mkdir()
+    (tmp_path / "mnt" / "apt" / "pins").touch()
+    return tmp_path
+
+
+def test_a_step_of_the_image_leaves_set_times(program, step):
+    done = program("build/settle-step")
+    assert done.returncode == 0, done.stderr
+    # shadow(5): the third field is the date of the last password change, in days.
+    assert (step / "etc/shadow").read_text() == "root:*:19675:0:99999:7:::\nsshd:!:19675::::::\nold::::::::\n"
+    found = times(step)
+    assert {found[name] for name in ("etc", "etc/shadow", "opt", "opt/new", "opt/link")} == {EPOCH}
+    assert found["opt/old"] == 1_000_000_000
+    assert found["mnt/apt/pins"] > EPOCH, "a mount is not in the layer"
+
+
+def test_the_times_of_a_machine_stay(program, step):
+    mounted(step, "", "mnt")
+    before = times(step)
+    done = program("build/settle-step")
+    assert done.returncode == 1
+    assert "this is no build step" in done.stderr
+    assert {name: found for name, found in times(step).items() if name in before and "mnt" not in name} == {
+        name: found for name, found in before.items() if "mnt" not in name
+    }
 
 
 def test_wheels_go_into_the_layer_with_the_interpreter_of_the_image(program, tmp_path):

@@ -23,7 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trainwright.core.paths import templates_dir
-from trainwright.sagemaker.diagnosis import load_book
+from trainwright.sagemaker.causes import load_book
 
 PROGRAM = templates_dir() / "components/sagemaker-toolkit/training-init"
 # A script that tells of its SIGTERM, after so many seconds of saving.

@@ -128,9 +128,17 @@ LINES: dict[str, tuple[str, ...]] = {
     "smoke": ("--image", "a:1"),
     "rehearse": ("--image", "a:1", "--entry-point", "train.py"),
     "push": ("--image", "a:1", "--repository", "a"),
+    "promote": (
+        f"123456789012.dkr.ecr.us-west-2.amazonaws.com/a@sha256:{'0' * 64}",
+        *("--to", "123456789012/eu-west-1/a"),
+    ),
+    "tags": ("list", "--repository", "a"),
+    "gc": ("--repository", "a"),
     "estimator": ("--job", "job.yaml"),
     "preflight": ("train.py",),
     "diagnose": ("job.log",),
+    "report": ("--catalog",),
+    "diff": ("pytorch:cu124", "pytorch:cu126"),
 }
 
 

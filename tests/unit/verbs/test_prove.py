@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from tests.support.documents import validated
 from tests.support.in_process import call
 from tests.support.proofs import IMAGE, proof_of, recorded, rehearsed
 from trainwright.build import store
@@ -95,7 +96,7 @@ def prove(tmp_path: Path, house: House) -> Callable[..., Any]:
 
     def run(*words: str) -> tuple[int, Any]:
         done = call("prove", *words, "--output", str(tmp_path / "proofs"), "--json", cwd=tmp_path)
-        document = json.loads(done.stdout)
+        document = validated(done.stdout)
         return done.returncode, document.get("lines", document)
 
     return run

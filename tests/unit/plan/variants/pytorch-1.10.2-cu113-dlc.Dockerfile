@@ -38,16 +38,18 @@ FROM os AS final
 # The container contains a key pair of root that everybody who can pull it has, and trusts it. The key stays, as the hosts
 # of a job log in with it, but from now on only from the addresses of the job's own hosts.
 COPY --chmod=755 components/ssh/job-hosts /usr/lib/openssh/
-RUN --mount=type=bind,source=components/ssh,target=/mnt,rw \
+RUN --mount=type=bind,source=components/ssh,target=/mnt,rw --mount=type=bind,source=tools/build/settle-step,target=/mnt/settle-step \
     rm -f /root/.ssh/authorized_keys /root/.ssh/authorized_keys2 \
-    && cat /etc/ssh/sshd_config >> /mnt/sshd_config && cat /mnt/sshd_config > /etc/ssh/sshd_config
+    && cat /etc/ssh/sshd_config >> /mnt/sshd_config && cat /mnt/sshd_config > /etc/ssh/sshd_config \
+    && /mnt/settle-step
 
 # The loader gets to know all library directories added above. What a job installs when it starts may add to the
 # packages of the image, but not change them; docs/images.md has the way out.
-RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw \
+RUN --mount=type=bind,from=tools,source=/opt/tools,target=/mnt,rw --mount=type=bind,source=tools/build/settle-step,target=/mnt/settle-step \
     ldconfig && rm -f /var/cache/ldconfig/aux-cache && mkdir -p /etc/trainwright \
     && /mnt/uv pip list --python "$(command -v python3)" --format freeze > /mnt/packages \
-    && sed -E '/^(pip|setuptools|wheel)==/d' /mnt/packages > /etc/trainwright/constraints.txt
+    && sed -E '/^(pip|setuptools|wheel)==/d' /mnt/packages > /etc/trainwright/constraints.txt \
+    && /mnt/settle-step
 ENV PIP_CONSTRAINT=/etc/trainwright/constraints.txt \
     UV_CONSTRAINT=/etc/trainwright/constraints.txt
 

@@ -1,0 +1,124 @@
+"""Three small lines in one run, killed while the second is built, and resumed: each is built once, and proven."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.finished import Finished
+from trainwright.core.paths import images_dir
+from trainwright.core.processes import lives
+
+ROOT = Path(__file__).resolve().parents[2]
+LINE = """\
+framework: pytorch
+version: {version}
+cuda: cpu
+python: "3.11"
+base: debian-12
+status: supported
+components:
+  python: {{provider: debian, version: "3.11"}}
+{more}
+evidence: [{{source: this test, date: "2026-11-23", says: small}}]
+"""
+SSH, METIS = '  ssh: {provider: debian, version: "9.2"}', "  metis: {provider: debian, version: 5.1.0}"
+# Versions that no shipped line has; the first and the third share stages.
+LINES = {"0.1.0": SSH, "0.2.0": METIS, "0.3.0": f"{SSH}\n{METIS}"}
+NAMES = [f"pytorch-{version}-cpu-debian" for version in LINES]
+
+
+@pytest.fixture
+def catalog(tmp_path: Path, docker: Callable[..., str]) -> Iterator[Path]:
+    """A catalog of the test's own; what was built of it is removed from the engine."""
+    for version, more in LINES.items():
+        folder = tmp_path / "catalog/images/pytorch" / f"{version}-cpu"
+        folder.mkdir(parents=True)
+        (folder / "line.yaml").write_text(LINE.format(version=version, more=more))
+        shutil.copy(images_dir() / "pytorch/cpu/lock.json", folder)
+    yield tmp_path / "catalog"
+    tags = docker("image", "ls", "--format", "{{.Repository}}:{{.Tag}}", "trainwright/pytorch").splitlines()
+    for tag in tags:
+        if tag.startswith("trainwright/pytorch:0."):
+            docker("rmi", tag)
+
+
+def units(folder: Path) -> dict[str, Any]:
+    found = [json.loads(path.read_text()) for path in folder.glob("lines/*.json")]
+    return {unit["name"]: unit for unit in found}
+
+
+def killed_midway(words: tuple[str, ...], environment: dict[str, str], state: Path, log: Path) -> tuple[Path, Any]:
+    """Begin a run, and kill its process, and no other, when one line is built and the next one begun."""
+    argv = [str(Path(sys.executable).with_name("invoke")), "build", *words]
+    with log.open("wb") as out:
+        process = subprocess.Popen(argv, cwd=ROOT, env=environment, stdout=out, stderr=out)
+    try:
+        limit = time.monotonic() + 900
+        while True:
+            assert process.poll() is None and time.monotonic() < limit, log.read_text()[-4000:]
+            found = [(path, units(path)) for path in (state / "fleet").glob("*")]
+            if found and {"built", "running"} <= {unit["state"] for unit in found[0][1].values()}:
+                break
+            time.sleep(0.02)
+    finally:
+        process.kill()
+        process.wait()
+    ((folder, _),) = found
+    return folder, units(folder)
+
+
+def test_a_killed_run_goes_on_where_it_was(
+    program: Callable[..., Finished],
+    docker: Callable[..., str],
+    environment: dict[str, str],
+    catalog: Path,
+    tmp_path: Path,
+) -> None:
+    state = tmp_path / "state"
+    words = ("--images", "pytorch-0.*", "--catalog", str(catalog), "--jobs", "1")
+    own = {"TRAINWRIGHT_STATE": str(state)}
+    folder, before = killed_midway(words, environment | own, state, tmp_path / "log")
+    (done,) = [unit for unit in before.values() if unit["state"] == "built"]
+    (left,) = [unit for unit in before.values() if unit["state"] == "running"]
+    assert lives(left["process"])  # it was the run that was killed, not the build
+
+    resumed = program("build", "--resume", folder.name, "--json", **own)
+    assert resumed.code == 0, resumed.err[-4000:]
+    assert not lives(left["process"])
+    document = resumed.json
+    assert [(line["name"], line["state"]) for line in document["lines"]] == [(name, "built") for name in sorted(NAMES)]
+    after = units(folder)
+    assert after[done["name"]] == done  # not touched again
+    assert after[left["name"]]["process"] != left["process"]
+    for line in document["lines"]:
+        label = '{{index .Config.Labels "io.trainwright.plan"}}'
+        assert docker("image", "inspect", "--format", label, line["image"]) == line["plan"]
+        assert line["tags"][0] in docker("image", "inspect", "--format", "{{.RepoTags}}", line["image"])
+        record = json.loads((state / "images" / line["image"][7:23] / "record.json").read_text())
+        assert record["probe"]["facts"]["python"]["version"].startswith("3.11")
+    suite = ET.parse(folder / "junit.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "0")
+
+    again = program("build", "--resume", folder.name, "--json", **own)
+    assert again.code == 0, again.err[-4000:]
+    assert units(folder) == after  # nothing is left to build
+
+    # An image that is gone is built again, from the builder's cache.
+    gone = next(line for line in document["lines"] if line["name"] == done["name"])
+    for tag in gone["tags"]:
+        docker("rmi", tag)
+    third = program("build", "--resume", folder.name, "--json", **own)
+    assert third.code == 0, third.err[-4000:]
+    assert docker("image", "inspect", "--format", "{{.Id}}", gone["tags"][0])
+    changed = {name for name, unit in units(folder).items() if unit != after[name]}
+    assert changed == {done["name"]}

@@ -1,0 +1,138 @@
+"""The build context: all that a Dockerfile takes from it is in it, and wheels and packages of a site's folders."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from trainwright.build.context import write_context
+from trainwright.catalog.catalog import load_catalog
+from trainwright.core.errors import RequestError
+from trainwright.plan.plan import Plan, PlannedSource
+from trainwright.plan.plan_lock import LockedSystemPackage
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.site.site import Site
+from trainwright.sources import apt_repository
+from trainwright.sources.fetch import new_lock
+from trainwright.sources.gather import gather
+
+CATALOG = load_catalog()
+GOOD = b"the right bytes"
+SHA = hashlib.sha256(GOOD).hexdigest()
+# A source in the context of a bind mount or of COPY, not one of another stage.
+MOUNT = re.compile(r"--mount=type=bind,(?P<words>\S+)")
+COPY = re.compile(r"^(?:COPY|ADD) (?:--chmod=\S+ )?(?P<names>(?!--from)\S.*) \S+$", re.MULTILINE)
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+
+def plan_of(**words: str) -> Plan:
+    """A plan on an image, as contexts with a root file system take half a minute."""
+    plan = resolve(make_request(framework="pytorch", **words), CATALOG)
+    return plan.replace(base=plan.base.replace(image=plan.base.image or "debian:12"))
+
+
+def with_python(plan: Plan, name: str, *sources: PlannedSource) -> Plan:
+    """The plan, the component's Python packages being these."""
+    return plan.replace(components=tuple(c.replace(sources=sources) if c.name == name else c for c in plan.components))
+
+
+def context(plan: Plan, folder: Path, site: Site | None = None) -> Path:
+    write_context(gather(plan, CATALOG, site or Site()), folder, say=lambda _: None)
+    return folder
+
+
+def names_of(dockerfile: str) -> set[str]:
+    """What a Dockerfile takes from its context."""
+    found: set[str] = set()
+    for mount in MOUNT.finditer(dockerfile):
+        words = dict(word.partition("=")[::2] for word in mount["words"].split(","))
+        found |= {words["source"]} if "from" not in words else set()
+    return found | {name for copy in COPY.finditer(dockerfile) for name in copy["names"].split()}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [{"cuda": "cpu"}, {"cuda": "cu124"}, {"cuda": "cu113", "version": "1.10.2"}, {"cuda": "cu126", "version": "2.6.0"}],
+    ids=str,
+)
+def test_all_that_the_dockerfile_takes_is_there(tmp_path: Path, words: dict[str, str]) -> None:
+    folder = context(plan_of(**words), tmp_path / "context")
+    wanted = names_of((folder / "Dockerfile").read_text())
+    assert {"apt", "tools/apt", "requirements/tools.txt", "wheels/tools"} <= wanted
+    assert len([name for name in wanted if name.startswith("archives/")]) >= 1
+    assert sorted(name for name in wanted if not (folder / name).exists()) == []
+
+
+def wheel(name: str = "thing", version: str = "1.0", sha256: str = SHA) -> PlannedSource:
+    return PlannedSource(package=f"{name}=={version}", file=f"{name}-{version}-py3-none-any.whl", sha256=sha256)
+
+
+def test_wheels_and_what_is_built_from_source_are_listed_apart_with_their_hashes(tmp_path: Path) -> None:
+    source = PlannedSource(package="other==2", file="other-2.tar.gz", sha256="b" * 64)
+    folder = context(with_python(plan_of(cuda="cpu"), "mpi4py", wheel(), source), tmp_path / "context")
+    assert (folder / "requirements/mpi4py.txt").read_text() == f"thing===1.0 --hash=sha256:{SHA}\n"
+    assert (folder / "requirements/mpi4py.source.txt").read_text() == f"other===2 --hash=sha256:{'b' * 64}\n"
+    constraints = (folder / "requirements/constraints.txt").read_text().splitlines()
+    assert {"thing===1.0", "other===2"} <= {*constraints}
+    assert constraints == sorted(constraints)
+    assert not [line for line in constraints if line.startswith("uv=")], "tools are not in the image"
+    assert not (folder / "requirements/python.source.txt").exists()
+
+
+def test_the_frameworks_own_index_is_asked_for_its_local_versions_unless_they_are_here(tmp_path: Path) -> None:
+    plan = plan_of(cuda="cpu")
+    own = plan.component("pytorch")
+    assert own is not None and own.index
+    local = wheel("torch", "2.13.0+cpu")
+    head = f"--extra-index-url {own.index}\n"
+
+    def listed(*sources: PlannedSource, site: Site | None = None) -> str:
+        context(with_python(plan, "pytorch", *sources), tmp_path / "context", site)
+        return (tmp_path / "context/requirements/pytorch.txt").read_text()
+
+    assert listed(local, wheel()).startswith(head)
+    assert not listed(wheel()).startswith("--"), "no local version"
+    here = tmp_path / "wheels"
+    here.mkdir()
+    (here / str(local.file)).write_bytes(GOOD)
+    assert not listed(local, wheel(), site=Site(find_links=(here,))).startswith("--")
+    assert (tmp_path / "context/wheels/pytorch" / str(local.file)).read_bytes() == GOOD
+    more = wheel("vision", "1.0+cpu", "c" * 64)
+    assert listed(local, more, site=Site(find_links=(here,))).startswith(head), "one of two is here"
+
+
+def test_packages_of_the_sites_folder_are_a_repository_of_the_context(tmp_path: Path) -> None:
+    pool = tmp_path / "site/pool"
+    pool.mkdir(parents=True)
+    (pool / "gcc_1-2_amd64.deb").write_bytes(GOOD)
+    row = f"Package: gcc\nVersion: 1-2\nArchitecture: amd64\nSHA256: {SHA}"
+    apt_repository.write_index(tmp_path / "site", "debian-12", [row])
+    package = LockedSystemPackage(
+        name="gcc", version="1-2", architecture="amd64", sha256=SHA, size=len(GOOD), stages=("toolchain",)
+    )
+    plan = plan_of(cuda="cpu")
+    lock = new_lock(plan, "").replace(system=(package,))
+    site = Site(apt_folder=tmp_path / "site")
+    write_context(gather(plan, CATALOG, site, lock), tmp_path / "context", say=lambda _: None)
+    repository = tmp_path / "context/apt/repository"
+    assert (repository / "pool/gcc_1-2_amd64.deb").read_bytes() == GOOD
+    index = (repository / "dists/debian-12/main/binary-amd64/Packages").read_bytes()
+    assert b"Package: gcc\nVersion: 1-2\n" in index
+    assert hashlib.sha256(index).hexdigest() in (repository / "dists/debian-12/Release").read_text()
+
+
+def test_a_folder_of_the_user_is_left_alone_and_named_as_on_the_command_line(tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "diary").write_text("dear diary")
+    inputs = gather(plan_of(cuda="cpu"), CATALOG, Site())
+    for named, shown in (("", str(mine)), ("--output here", "--output here")):
+        with pytest.raises(RequestError) as refused:
+            write_context(inputs, mine, say=lambda _: None, named=named)
+        assert refused.value.message.startswith(shown)
+    assert [path.name for path in mine.iterdir()] == ["diary"]

@@ -1,0 +1,51 @@
+"""The room that the tests with an engine need on its disk."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from devtools.checks import ROOM, make_room
+from trainwright.core.errors import EngineError
+from trainwright.engine.engine import Client, Engine
+
+LEFT_BY_A_RUN = 3_000_000_000
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """An engine on a full disk, whose client writes down how it is called and frees the disk."""
+    client = tmp_path / "docker"
+    client.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n')
+    client.chmod(0o755)
+    free = LEFT_BY_A_RUN
+    monkeypatch.delenv("TRAINWRIGHT_TEST_PRUNE", raising=False)
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda _: SimpleNamespace(free=ROOM if (tmp_path / "calls").is_file() else free)
+    )
+    return Engine(
+        client=Client(str(client), "buildx", "28.2.2", "plain"), server_version="28.2.2", data_root=str(tmp_path)
+    )
+
+
+def test_a_full_disk_ends_the_run_before_its_first_build(engine: Engine, tmp_path: Path) -> None:
+    with pytest.raises(EngineError, match="has 3 GB") as lacking:
+        make_room(engine)
+    assert "system prune" in lacking.value.remedy
+    assert not (tmp_path / "calls").exists(), "nobody's images were deleted"
+
+
+def test_a_machine_made_for_the_run_is_emptied(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_TEST_PRUNE", "1")
+    make_room(engine)
+    assert (tmp_path / "calls").read_text() == "system prune --all --force --volumes\n"
+
+
+def test_an_engine_with_room_is_left_alone(engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TRAINWRIGHT_TEST_PRUNE", "1")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=ROOM))
+    make_room(engine)
+    assert not (tmp_path / "calls").exists()

@@ -1,0 +1,246 @@
+"""``build --images`` from command line to summary, interrupted and killed, with processes that build nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fleet_program import stand_in
+from tests.support.fleet_units import Yard
+from tests.support.in_process import call
+from trainwright.core.processes import lives
+from trainwright.fleet.run_folder import find, runs
+from trainwright.verbs import build_images
+
+ROOT = Path(__file__).parents[3]
+# Two that share stages, and one that shares none with them.
+IMAGES = "pytorch-2.13.0-cpu,pytorch-2.6.0-cu124-debian,tensorflow-2.21.0-cpu-debian"
+CPU, CUDA, TENSORFLOW = "pytorch-2.13.0-cpu-debian", "pytorch-2.6.0-cu124-debian", "tensorflow-2.21.0-cpu-debian"
+# The worker knows a line by its version.
+VERSIONS = {CPU: "2.13.0", CUDA: "2.6.0", TENSORFLOW: "2.21.0"}
+
+
+@pytest.fixture
+def worked(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Yard:
+    stand_in(monkeypatch.setattr)
+    return yard
+
+
+def build(*words: str, code: int = 0) -> Any:
+    done = call("build", *words, "--json")
+    assert done.returncode == code, done.stderr
+    return json.loads(done.stdout)
+
+
+def states(document: Any) -> dict[str, str]:
+    return {line["name"]: line["state"] for line in document["lines"]}
+
+
+def commands(yard: Yard) -> list[list[str]]:
+    return [shlex.split(line) for line in (yard.folder / "argv").read_text().splitlines()]
+
+
+def test_shared_stages_are_built_once_and_then_every_line(worked):
+    document = build("--images", IMAGES, "--jobs", "3", "--smoke", "--cache", "a.b/c")
+    assert states(document) == {CPU: "built", CUDA: "built", TENSORFLOW: "built"}
+    (stages,) = document["stages"]
+    assert "metis" in stages["stages"] and stages["state"] == "built"
+    given = {tuple(sorted(argv[1:])) for argv in commands(worked)}
+    plain = ("--progress", "plain", "--json")
+    shared = ("--framework", "pytorch", "--cuda", "cu124", "--version", "2.6.0", "--base", "debian")
+    cpu = ("--framework", "pytorch", "--cuda", "cpu", "--version", "2.13.0", "--base", "debian")
+    tensorflow = ("--framework", "tensorflow", "--cuda", "cpu", "--version", "2.21.0", "--base", "debian")
+    options = ("--cache", "a.b/c", "--smoke")
+    expected = [(*line, *options, *plain) for line in (shared, cpu, tensorflow)]
+    expected.append((*shared, "--stages", ",".join(stages["stages"]), "--cache", "a.b/c", *plain))
+    assert given == {tuple(sorted(argv)) for argv in expected}
+    assert {argv[0] for argv in commands(worked)} == {"build"}
+    end = worked.events.index(f"end {','.join(stages['stages'])}")
+    assert end < worked.events.index("start 2.6.0") and end < worked.events.index("start 2.13.0")
+    folder = Path(document["folder"])
+    assert json.loads((folder / "summary.json").read_text()) == document
+    assert f"| {CPU} | built |" in (folder / "summary.md").read_text().replace("\\", "")
+    suite = ET.parse(folder / "junit.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "0", "0")
+
+
+def test_a_build_without_the_cache_shares_nothing(worked):
+    document = build("--images", IMAGES, "--no-cache")
+    assert document["stages"] == []
+    assert len(commands(worked)) == 3
+
+
+def test_a_failed_line_is_said_with_its_reason_and_code(worked):
+    worked.tell("2.21.0", "fail 8 source")
+    done = call("build", "--images", IMAGES, "--keep-going")
+    assert done.returncode == 8
+    (run,) = runs()
+    assert f"{TENSORFLOW}  failed" in done.stdout
+    assert "    2.21.0 is wrong\n    fix 2.21.0" in done.stdout
+    assert "2 built, 1 failed" in done.stdout
+    assert f"next    ./invoke build --resume {run}" in done.stdout
+    assert f"{TENSORFLOW}: failed after" in done.stderr and "exit code 8: 2.21.0 is wrong" in done.stderr
+    folder = find(run).path
+    assert "2.21.0 is wrong" in (folder / "summary.md").read_text()
+    failure = ET.parse(folder / "junit.xml").getroot().find(".//failure")
+    assert failure is not None and failure.get("message") == "2.21.0 is wrong"
+
+
+def test_failures_of_two_kinds_have_the_code_of_a_failed_build(worked):
+    worked.tell("2.21.0", "fail 8 source")
+    worked.tell("2.6.0", "fail 6 proof")
+    document = build("--images", IMAGES, "--keep-going", code=5)
+    assert (document["outcome"], document["exit_code"]) == ("failed", 5)
+
+
+def test_without_keep_going_a_resumed_run_builds_what_is_left(worked):
+    worked.tell("2.6.0", "fail 6 proof")
+    first = build("--images", IMAGES, "--jobs", "1", "--smoke", code=6)
+    assert sorted(states(first).values()) == ["failed", "skipped", "skipped"]
+    suite = ET.parse(Path(first["folder"], "junit.xml")).getroot()[0]
+    assert (suite.get("failures"), suite.get("skipped")) == ("1", "2")
+    begun = len(commands(worked))
+    second = build("--resume", first["run"], "--jobs", "1")
+    assert set(states(second).values()) == {"built"}
+    assert second["images"] == IMAGES
+    lines = [argv for argv in commands(worked)[begun:] if "--stages" not in argv]
+    assert sorted(argv[argv.index("--version") + 1] for argv in lines) == ["2.13.0", "2.21.0", "2.6.0"]
+    assert all("--smoke" in argv for argv in lines)  # as the run was begun
+    assert list(Path(first["folder"], "stages").glob("*.json"))
+    third = build("--resume", first["run"])
+    assert not list(Path(first["folder"], "stages").glob("*.json"))  # nothing is left to share
+    assert states(third) == states(second)
+    assert len(commands(worked)) == begun + 4
+
+
+def test_what_is_gone_or_has_another_plan_is_built_again(worked):
+    first = build("--images", IMAGES)
+    folder = find(first["run"])
+    (worked.folder / "gone").write_text("sha256:2.6.0")
+    of_cpu = folder.progress("line", CPU)
+    folder.keep(of_cpu.replace(plan="0" * 64))
+    begun = len(commands(worked))
+    second = build("--resume", first["run"])
+    built = [argv[argv.index("--version") + 1] for argv in commands(worked)[begun:] if "--stages" not in argv]
+    assert sorted(built) == ["2.13.0", "2.6.0"]
+    assert [line["plan"] for line in second["lines"]] == [line["plan"] for line in first["lines"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--images", "pytorh-*"), "--images pytorh-*: no image line matches. Did you mean pytorch"),
+        (("--images", ","), "--images: no line is named"),
+        (("--images", "pytorch", "--cuda", "cu124"), "--cuda: not with --images"),
+        (("--images", "pytorch", "--tag", "a:b"), "--tag: not with --images"),
+        (("--images", "pytorch", "--with-requirements", "x"), "--with-requirements: not with --images"),
+        (("--images", "pytorch", "--stages", "os"), "--stages: not with --images"),
+        (("pytorch:cu124", "--jobs", "3"), "--jobs: only with --images"),
+        (("pytorch:cu124", "--keep-going"), "--keep-going: only with --images"),
+        (("--resume", "x"), "--resume x: no such run, and this project has none"),
+    ],
+)
+def test_words_that_do_not_go_together_are_refused_before_a_run_begins(worked, words, says):
+    document = build(*words, code=2)
+    assert says in document["message"]
+    assert runs() == []
+
+
+@pytest.mark.parametrize("words", [("--images", "pytorch"), ("--smoke",), ("--builder", "farm")])
+def test_a_run_goes_on_as_it_was_begun(worked, words):
+    run = build("--images", "tensorflow:cpu", "--no-cache")["run"]
+    document = build("--resume", run, *words, code=2)
+    assert "the run was begun with other flags: --images tensorflow:cpu --no-cache" in document["message"]
+    assert states(build("--resume", run, "--no-cache", "--images", "tensorflow:cpu")) == {TENSORFLOW: "built"}
+
+
+@contextmanager
+def running(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """The program as a process of its own."""
+    argv = [sys.executable, "-m", "tests.support.fleet_program", "build", *words]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, cwd=ROOT, env=env, stdout=-1, stderr=-1, text=True, start_new_session=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(yard: Yard, process: subprocess.Popen[str], *events: str) -> None:
+    limit = time.monotonic() + 60
+    while not set(events) <= set(yard.events):
+        assert process.poll() is None and time.monotonic() < limit, (yard.events, process.returncode)
+        time.sleep(0.05)
+
+
+HUNG = ("start 2.6.0", "start 2.13.0")
+
+
+def hang(yard: Yard) -> None:
+    yard.tell("2.6.0", "hang", "built")
+    yard.tell("2.13.0", "hang", "built")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_its_builds_and_goes_on(worked, number):
+    hang(worked)
+    with running("--images", IMAGES, "--jobs", "3", "--json") as process:
+        wait_for(worked, process, *HUNG, "end 2.21.0")
+        time.sleep(0.5)  # until it has seen that the third line is built
+        os.killpg(process.pid, number)  # as a terminal does it: the builds have groups of their own
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 5, err
+    (run,) = runs()
+    failure = json.loads(out)
+    assert failure["message"] == "interrupted: 1 of 3 lines are built; no other has a tag"
+    assert failure["remedy"] == f"./invoke build --resume {run}"
+    assert {"told 2.6.0", "told 2.13.0"} <= set(worked.events)
+    left = {unit.name: unit.state for unit in find(run).units() if unit.kind == "line"}
+    assert left == {CPU: "pending", CUDA: "pending", TENSORFLOW: "built"}
+    assert json.loads((find(run).path / "summary.json").read_text())["outcome"] == "interrupted"
+    document = build("--resume", run)
+    assert set(states(document).values()) == {"built"}
+    assert worked.events.count("start 2.21.0") == 1
+
+
+def test_a_killed_run_goes_on_and_what_it_left_running_is_ended(worked):
+    hang(worked)
+    with running("--images", IMAGES, "--jobs", "3") as process:
+        wait_for(worked, process, *HUNG, "end 2.21.0")
+        time.sleep(0.5)
+        (run,) = runs()
+        refused = build("--resume", run, code=2)
+        assert f"process {process.pid} works on this run" in refused["message"]
+        process.kill()
+        process.wait(20)
+    left = [unit for unit in find(run).units() if unit.state == "running"]
+    assert sorted(unit.name for unit in left) == [CPU, CUDA]
+    assert all(lives(unit.process) for unit in left)
+    document = build("--resume", run)
+    assert set(states(document).values()) == {"built"}
+    assert not any(lives(unit.process) for unit in left)
+    assert {"told 2.6.0", "told 2.13.0"} <= set(worked.events)
+    assert worked.events.count("start 2.21.0") == 1
+
+
+def test_a_build_is_a_process_of_this_program_wherever_it_is_called(tmp_path):
+    (tmp_path / "trainwright").mkdir()  # not ours
+    for name in ("trainwright/__init__.py", "json.py"):
+        (tmp_path / name).write_text("raise SystemExit(99)")
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    argv = [*build_images.program(), "build", "--framework", "pytorh"]
+    done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    assert "pytorh" in done.stderr

@@ -1,0 +1,103 @@
+"""``list``: current lines first, filters, and tables that fit a terminal."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+
+from tests.support.in_process import call
+from trainwright.catalog import listing
+from trainwright.catalog.catalog import open_catalog
+from trainwright.catalog.image_line import version_key
+from trainwright.catalog.listing import CURRENT, LineRow
+from trainwright.core.errors import RequestError
+from trainwright.verbs.list_ import lines_text
+
+
+@cache
+def rows() -> tuple[LineRow, ...]:
+    catalog = open_catalog()
+    return listing.lines(catalog, catalog.lines, {}).lines
+
+
+def document(lines: tuple[LineRow, ...]) -> listing.ListDocument:
+    return listing.ListDocument(schema="trainwright/list/1", lines=lines)
+
+
+def names(text: str) -> list[str]:
+    """The first word of each line that is one of an image line."""
+    known = {row.name for row in rows()}
+    return [line.split()[0] for line in text.splitlines() if line.strip() and line.split()[0] in known]
+
+
+def test_lines_past_their_support_are_counted_and_json_has_them():
+    text = call("list").stdout
+    current = [row for row in rows() if row.status in CURRENT]
+    assert sorted(names(text)) == sorted(row.name for row in current)
+    assert f"{len(rows()) - len(current)} older" in text
+    assert len(json.loads(call("list", "--json").stdout)["lines"]) == len(rows())
+    assert len(names(call("list", "--all").stdout)) == len(rows())
+
+
+def test_the_newest_comes_first_within_a_framework():
+    for own in listing.by_framework(rows()).values():
+        versions = [version_key(row.version) for row in own]
+        assert versions == sorted(versions, reverse=True)
+    first, *_ = listing.by_framework(rows()).values()
+    assert first[0].status == "supported"
+
+
+def test_a_framework_without_current_lines_shows_what_it_has():
+    old = next(name for name, own in listing.by_framework(rows()).items() if not {r.status for r in own} & {*CURRENT})
+    assert len(names(call("list", "--framework", old).stdout)) == len([r for r in rows() if r.framework == old])
+
+
+@pytest.mark.parametrize(
+    ("flags", "holds"),
+    [
+        (["--status", "end-of-support"], lambda row: row.status == "end-of-support"),
+        (["--needs", "packages"], lambda row: row.needs == "packages"),
+        (["--python", "3.11"], lambda row: row.python == "3.11"),
+        (["--base", "dlc"], lambda row: row.kind == "dlc"),
+        (["--with", "cuda-compiler"], lambda row: "cuda-compiler" in (*row.components, *row.options)),
+        (["--needs", "packages", "--with", "metis"], lambda row: row.needs == "packages" and "metis" in row.components),
+        (["--cuda", "cu124", "--base", "debian"], lambda row: (row.cuda, row.kind) == ("cu124", "debian")),
+    ],
+)
+def test_filters(flags, holds):
+    expected = [row.name for row in rows() if holds(row)]
+    assert expected
+    found = json.loads(call("list", "--json", *flags).stdout)["lines"]
+    assert sorted(row["name"] for row in found) == sorted(expected)
+    assert sorted(names(call("list", *flags).stdout)) == sorted(expected)
+
+
+def test_proven_lines():
+    never = tuple(row.replace(proof=row.proof.replace(state="never", date="")) for row in rows())
+    with pytest.raises(RequestError, match="proven") as refused:
+        listing.filtered(document(never), {"proof": "proven"})
+    assert "Known: never" in f"{refused.value.message} {refused.value.remedy}"
+    first = rows()[0].replace(proof=never[0].proof)
+    proven = first.replace(proof=first.proof.replace(state="proven", date="2026-11-21"))
+    kept = listing.filtered(document((proven, *never[1:])), {"proof": "proven"})
+    assert kept.lines == (proven,)
+
+
+def test_a_value_that_no_line_has_is_named():
+    done = call("list", "--python", "3.19")
+    assert done.returncode == 2
+    assert "Did you mean" in done.stderr
+
+
+@pytest.mark.parametrize("width", [60, 80, 110, 200, None])
+@pytest.mark.parametrize("every", [False, True])
+def test_a_table_fits_its_terminal(width, every):
+    lines = lines_text(document(rows()), every=every, width=width).splitlines()
+    assert width is None or max(map(len, lines)) <= width
+    head = lines[0].split()
+    assert {"name", "version", "cuda", "status", "proven"} <= {*head}
+    assert ("options" in head) is (width in (200, None))
+    for line in lines[1:]:
+        assert not line.startswith("  ") or any(row.version in line for row in rows())

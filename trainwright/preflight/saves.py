@@ -1,0 +1,102 @@
+"""The calls of a script that write a model or a checkpoint, and where to."""
+
+from __future__ import annotations
+
+import ast
+
+from trainwright.preflight.events import Event
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.values import Value
+
+# Functions that write: the name of the path's argument, and its position.
+FUNCTIONS: dict[str, tuple[str, int]] = {
+    "torch.save": ("f", 1),
+    "torch.jit.save": ("f", 1),
+    "torch.onnx.export": ("f", 2),
+    "torch_xla.core.xla_model.save": ("file_or_path", 1),
+    "torch_xla.utils.serialization.save": ("path", 1),
+    "smdistributed.modelparallel.torch.save": ("f", 1),
+    "smdistributed.modelparallel.torch.save_checkpoint": ("path", 0),
+    "torch.distributed.checkpoint.save": ("checkpoint_id", 1),
+    "torch.distributed.checkpoint.save_state_dict": ("storage_writer", 1),
+    "safetensors.torch.save_file": ("filename", 1),
+    "safetensors.torch.save_model": ("filename", 1),
+    "tensorflow.saved_model.save": ("export_dir", 1),
+    "tensorflow.keras.models.save_model": ("filepath", 1),
+    "joblib.dump": ("filename", 1),
+    "shutil.copy": ("dst", 1),
+    "shutil.copyfile": ("dst", 1),
+    "shutil.copytree": ("dst", 1),
+    "shutil.move": ("dst", 1),
+    "pickle.dump": ("file", 1),
+}
+_METHODS: dict[str, tuple[str, int]] = {
+    "save_pretrained": ("save_directory", 0),
+    "push_to_hub": ("repo_id", 0),
+    "save_model": ("output_dir", 0),
+    "save_checkpoint": ("save_dir", 0),
+    "save_state": ("output_dir", 0),
+    "save_weights": ("filepath", 0),
+    "save_trained_model": ("path", 0),
+    "export": ("filepath", 0),
+    "export_saved_model": ("export_dir_base", 0),
+    "save": ("filepath", 0),
+    "write_checkpoint": ("path", 0),
+}
+
+
+class Save:
+    """A call that writes a model: ``path`` is None where the call has none, ``whole`` if it writes a model."""
+
+    def __init__(self, event: Event, path: Value | None, *, whole: bool) -> None:
+        self.event = event
+        self.path = path
+        self.whole = whole
+
+
+def saves(code: ScriptFacts) -> list[Save]:
+    """Return the calls that write a model or a checkpoint, in order."""
+    found = []
+    for event in code.events:
+        if event.name in FUNCTIONS:
+            keyword, position = FUNCTIONS[event.name]
+            found.append(
+                Save(event, event.arg(keyword, position), whole=not event.name.startswith(("shutil", "pickle")))
+            )
+        elif event.last in _METHODS and event.receiver is not None and not event.receiver.name:
+            keyword, position = _METHODS[event.last]
+            receiver = event.receiver.tags
+            if event.name.startswith("script.") or (event.last in ("save", "export") and not _keras(code, event)):
+                continue
+            path = event.arg(keyword, position) or event.arg("path") or event.arg("checkpoint_dir")
+            if event.name.startswith("accelerate") and event.last in ("save", "save_model"):
+                path = event.arg("f" if event.last == "save" else "save_directory", 1)
+            tokenizer = not receiver and "tokenizer" in ast.unparse(event.node).lower()
+            found.append(Save(event, path, whole=not tokenizer))
+        elif event.last == "ModelCheckpoint" and code.tensorflow:
+            found.append(Save(event, event.arg("filepath", 0), whole=True))
+        elif event.last == "ModelCheckpoint" and code.imports("lightning", "pytorch_lightning") is not None:
+            uploaded = code.mentions("log_model")  # to Weights & Biases
+            found += [] if uploaded else [Save(event, event.arg("dirpath", 0), whole=True)]
+        elif event.last == "save_keras_model":
+            found.append(Save(event, event.arg("saved_model_path", 1), whole=True))
+        elif event.last in ("MonitoredTrainingSession", "Estimator") and code.imports("tensorflow") is not None:
+            path = event.arg("checkpoint_dir") or event.arg("model_dir")
+            chosen = " if " in ast.unparse(event.node) or _steps_by_rank(code)
+            found += [] if path is None or chosen else [Save(event, path, whole=True)]
+        elif event.last == "CheckpointManager":
+            found.append(Save(event, event.arg("directory", 1), whole=True))
+    return [save for save in found if save.path is None or not save.path.made_by("BytesIO", "StringIO")]
+
+
+def _steps_by_rank(code: ScriptFacts) -> bool:
+    """Return whether an Estimator's configuration lets one process write: ``save_checkpoints_steps=… if rank == 0``."""
+    keys = ("save_checkpoints_steps", "save_checkpoints_secs")
+    return any(isinstance(call.given(key), ast.IfExp) for call in code.calls for key in keys)
+
+
+def _keras(code: ScriptFacts, event: Event) -> bool:
+    """Return whether ``….save(…)`` writes a model: of Keras, or of something that is called a model."""
+    receiver = event.receiver
+    assert receiver is not None
+    return code.tensorflow or "model" in receiver.tags or receiver.made_by("Accelerator")

@@ -1,0 +1,207 @@
+"""The order of steps around a wrapped model: what is done before it is wrapped, after, and to its gradients."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.events import Event
+from trainwright.preflight.known import DDP, FSDP
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Value
+
+DOCS = "PyTorch's documentation of DistributedDataParallel, SyncBatchNorm and FullyShardedDataParallel"
+ORDER = Rule(
+    code="TW148",
+    severity="error",
+    title="a model is wrapped, or a strategy made, in the wrong order, or the wrapper is used as the model itself",
+    source=f"{DOCS}; AWS guide for SMP v2: tsm.transform, then FSDP; TensorFlow's guide for multi-worker training",
+    remedy="Move the model to its GPU, convert or transform it, then wrap it; methods of its own are those of .module.",
+)
+CLIPPED = Rule(
+    code="TW179",
+    severity="error",
+    title="gradients are clipped by the norm of a part of them",
+    source=f"{DOCS}: model.clip_grad_norm_ takes the norm over all shards; Horovod's documentation of gradient "
+    "clipping: optimizer.synchronize() first, then step within optimizer.skip_synchronize()",
+    remedy="FSDP: model.clip_grad_norm_(…). Horovod: optimizer.synchronize(); clip_grad_norm_(…); "
+    "with optimizer.skip_synchronize(): optimizer.step()",
+)
+LOADED = Rule(
+    code="TW178",
+    severity="warning",
+    title="every process loads the checkpoint onto the GPU that it was saved from",
+    source="PyTorch's documentation of torch.load: tensors go back to the device they were saved from; its ImageNet "
+    "example maps to the process's own GPU",
+    remedy='torch.load(path, map_location="cpu"), or map_location=f"cuda:{local_rank}"',
+)
+RULES = (ORDER, CLIPPED, LOADED)
+# Methods of Hugging Face's models, which DistributedDataParallel does not pass on.
+_OF_THE_MODEL = ("save_pretrained", "push_to_hub", "generate", "resize_token_embeddings", "get_input_embeddings")
+# Accelerate wraps in FSDP or DeepSpeed, which pass the model's methods on.
+_PLUGINS = ("FullyShardedDataParallelPlugin", "DeepSpeedPlugin", "deepspeed_plugin", "fsdp_plugin")
+_NO_SHARDS = ("NO_SHARD",)
+# A script that asks whether the model is wrapped: the branch for a single process may use the model itself.
+_ASKS = ("isinstance", "hasattr", "num_processes", "world_size", "WORLD_SIZE", "distributed_type", "n_gpu")
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete:
+        return
+    if code.tensorflow:
+        yield from _strategy(code)
+        return
+    wraps = [e for e in code.wrapped_events if not e.detached]
+    yield from _order(code, wraps)
+    yield from _as_model(code)
+    yield from _clipped(code, wraps)
+    yield from _loaded(code, wraps)
+
+
+def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
+    return at(rule, (event.module, event.node), message, severity=severity)
+
+
+def _text(event: Event) -> str:
+    return ast.unparse(event.node)[:60]
+
+
+def _model(event: Event) -> Value | None:
+    return event.args[0] if event.args else event.arg("module") or event.arg("model")
+
+
+def _order(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
+    for event in code.ran("convert_sync_batchnorm", live=True):
+        given = _model(event)
+        if given is not None and given.tags & {"ddp", "fsdp"}:
+            yield _at(ORDER, event, f"`{_text(event)}` after the model was wrapped: DDP reduces the layers it replaced")
+            return
+    for event in code.events:
+        given = _model(event) if event.name == "torch.sagemaker.transform" else None
+        if given is not None and "fsdp" in given.tags and not event.detached:
+            yield _at(ORDER, event, f"`{_text(event)}` after the model was sharded")
+            return
+    for event in wraps:
+        model = _model(event)
+        ids = event.arg("device_ids", 1)
+        if model is None or ids is None or not DDP.search(event.name) or not ids.items:
+            continue
+        if _on_cpu(code, model, event):
+            yield _at(ORDER, event, f"`{_text(event)}`: the model is still on the CPU")
+            return
+
+
+def _on_cpu(code: ScriptFacts, model: Value, wrap: Event) -> bool:
+    """Whether the script is seen to make a model, and nothing to move it or what it is made of to a GPU."""
+    made = [e for e in code.events if e.result is model and e.order < wrap.order]
+    if not made or model.tags & {"placed", "cuda", "out"} or "model" not in model.tags:
+        return False
+    words = ("set_default_device", "set_default_tensor_type", "device_map", "init_inference", "to_empty")
+    if code.mentions(*words) or any(e.arg("device") or e.arg("device_map") for e in made):
+        return False
+    if any("device" in name for e in made for name in e.contexts):
+        return False  # with torch.device("cuda"): …
+    # Its class may move its parts itself.
+    inside = [code_.name for code_ in (model.code,) if code_ is not None]
+    return not any(
+        e.last in ("cuda", "to") and any(each.name in ("__init__", *inside) for each in e.stack) for e in code.events
+    )
+
+
+def _as_model(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a method of the model that is called on DistributedDataParallel."""
+    if not code.several or code.mentions(*_PLUGINS) or (code.job and "ACCELERATE_USE" in str(code.job.environment)):
+        return
+    for event in code.ran(*_OF_THE_MODEL, live=True):
+        tags = event.receiver.tags if event.receiver is not None else frozenset()
+        prepared = "accelerate" in tags and code.job is not None and code.launch.launched
+        if "model" in tags and ("ddp" in tags or prepared) and not tags & {"fsdp", "deepspeed"}:
+            guards = [ast.unparse(guard.node) for guard in event.guards]
+            if any(word in text for text in guards for word in _ASKS):
+                continue
+            way = "accelerator.unwrap_model(model)" if prepared else "model.module"
+            yield _at(ORDER, event, f"`{_text(event)}`: DistributedDataParallel has no {event.last}; use {way}")
+            return
+
+
+def _clipped(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
+    sharded = [e for e in wraps if FSDP.search(e.name) and e.last != "fully_shard"]
+    clips = [e for e in code.ran("clip_grad_norm_", live=True) if e.name.startswith("torch.nn.utils")]
+    for event in clips:
+        given = event.args[0] if event.args else event.arg("parameters")
+        owner = given.of if given is not None and "params" in given.tags else given
+        if sharded and owner is not None and "fsdp" in owner.tags and not code.mentions(*_NO_SHARDS):
+            yield _at(CLIPPED, event, f"`{_text(event)}`: each rank takes the norm of its own shards")
+            return
+    if not code.horovod or not code.several:
+        return
+    optimizers = [e for e in code.ran("step", live=True) if e.receiver is not None and "hvd" in e.receiver.tags]
+    waits = [e for e in code.ran("synchronize", live=True) if e.receiver is not None and "hvd" in e.receiver.tags]
+    for event in clips:
+        steps = [e for e in optimizers if e.order > event.order and e.loops[-1:] == event.loops[-1:]]
+        waited = [e for e in waits if e.order < event.order and e.loops[-1:] == event.loops[-1:]]
+        begun = [e for e in code.ran("backward", live=True) if e.order < event.order]
+        if not steps or not begun:
+            continue
+        again = waited and not any("skip_synchronize" in name for name in steps[0].contexts)
+        if not waited:
+            yield _at(CLIPPED, event, f"`{_text(event)}` before the gradients are averaged: step does that")
+        elif again and not code.mentions("skip_synchronize"):
+            what = f"`{_text(steps[0])}` averages the gradients again after synchronize() in line {waited[-1].line}"
+            yield _at(CLIPPED, steps[0], what, "warning")
+        return
+
+
+def _loaded(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
+    """Report a checkpoint that was saved from a GPU and is loaded by all processes of a host without a place."""
+    if not code.several_per_host or not (wraps or code.horovod) or code.launch.gpus == 0:
+        return
+    for event in code.ran("load", live=True):
+        if event.name != "torch.load" or event.arg("map_location", 1) is not None or "**" in event.keywords:
+            continue
+        path = event.arg("f", 0)
+        own = path is not None and path.tags & {"rank", "local_rank", "host_rank"}
+        if event.by_rank or event.result.tags & {"dataset"} or own or "rank" in _text(event):
+            continue
+        states = [e for e in code.ran("load_state_dict", live=True) if e.order > event.order]
+        if _comes_from(event, states):
+            yield _at(LOADED, event, f"`{_text(event)}` without map_location in every process")
+            return
+
+
+def _comes_from(event: Event, states: list[Event]) -> bool:
+    """Whether a loaded thing, or a part of it, is the state of a model or an optimizer."""
+    for state in states:
+        value = state.args[0] if state.args else None
+        while value is not None:
+            if value is event.result:
+                return True
+            value = value.of
+    return False
+
+
+def _strategy(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a collective strategy that is made after TensorFlow's first operation."""
+    made = [e for e in code.ran("MultiWorkerMirroredStrategy", live=True) if not e.guards]
+    if not made or not code.several_hosts:
+        return
+    for event in code.events:
+        if event.order >= made[0].order or event.detached or event.guards:
+            continue
+        if event.name in _OPERATIONS:
+            what = f"`{_text(event)}` comes before the strategy in line {made[0].line}"
+            yield _at(ORDER, event, f"{what}: collectives are configured before TensorFlow's first operation")
+            return
+
+
+# These make a tensor, which starts TensorFlow's runtime.
+_OPERATIONS = frozenset(
+    f"tensorflow.{name}"
+    for name in (
+        *("constant", "Variable", "zeros", "ones", "range", "convert_to_tensor", "random.normal", "random.uniform"),
+        *("data.TFRecordDataset", "data.Dataset.from_tensor_slices", "data.Dataset.range"),
+    )
+)

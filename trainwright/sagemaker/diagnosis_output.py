@@ -1,0 +1,73 @@
+"""A diagnosis as people and other programs read it: text, and findings with the known causes as their rules."""
+
+from __future__ import annotations
+
+from trainwright.core import findings
+from trainwright.core.findings import Finding, FindingsDocument, Rule, Severity
+from trainwright.sagemaker.causes import filled, load_causes
+from trainwright.sagemaker.diagnosis import DiagnosisDocument, LogLine
+from trainwright.sagemaker.exceptions import raised_text
+
+_SEVERITIES: dict[str, Severity] = {"cause": "error", "likely": "warning", "consequence": "note"}
+
+
+def rules() -> dict[str, Rule]:
+    """Return the known causes as rules, by id: one record for scripts, job files and logs."""
+    return findings.table(
+        Rule(
+            code=cause.id,
+            severity=_SEVERITIES[cause.certainty],
+            title=filled(cause.cause, {}),
+            source=cause.source,
+            remedy=filled(cause.remedy, {}),
+        )
+        for cause in load_causes()
+    )
+
+
+def as_findings(found: DiagnosisDocument) -> FindingsDocument:
+    """Return the causes as findings in the log, for the formats of other programs."""
+    made = [
+        Finding(
+            code=each.id,
+            severity=_SEVERITIES[each.certainty],
+            path=_file(found, each.evidence[0]),
+            line=each.evidence[0].line,
+            message=each.cause,
+            source=each.source,
+            remedy=each.remedy,
+        )
+        for each in found.causes
+    ]
+    return findings.document(found.log, list(dict.fromkeys(each.path for each in made)), {}, made)
+
+
+def _file(found: DiagnosisDocument, line: LogLine) -> str:
+    """The file of a line: the log, or one of a folder's."""
+    return found.log if line.log is None else f"{found.log}/{line.log}"
+
+
+def diagnosis_text(found: DiagnosisDocument) -> str:
+    """Return the diagnosis as text."""
+    lines: list[str] = []
+    for number, each in enumerate(found.causes, 1):
+        lines.append(f"{number}. {each.cause} [{each.certainty}, {each.id}]")
+        lines += [f"   {_place(e)}: {e.text[:200]}" for e in each.evidence]
+        if each.count > len(each.evidence):
+            lines.append(f"   … and {each.count - len(each.evidence)} more lines")
+        lines.append(f"   fix: {each.remedy}")
+        lines.append(f"   why: {each.source}")
+    if found.first:
+        lines.append(f"failed first: {found.first}")
+    if found.unknown:
+        lines.append("unknown: no known cause found in this log")
+    if found.exception:
+        lines += raised_text(found.exception)
+    if found.matters:
+        lines.append("relevant lines:")
+        lines += [f"   {_place(e)}: {e.text[:200]}" for e in found.matters]
+    return "\n".join(lines)
+
+
+def _place(line: LogLine) -> str:
+    return str(line.line) if line.log is None else f"{line.log}:{line.line}"

@@ -1,0 +1,72 @@
+"""``diff``: what changed between two images, plans, lines or locks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from trainwright.cli.flags import CatalogFlag, JsonFlag, emit, verb
+from trainwright.cli.program import say, use_catalog
+from trainwright.core.layout import size, table
+from trainwright.core.records import Field
+
+if TYPE_CHECKING:
+    from trainwright.report.documents import Comparison
+
+_SIGNS = {"added": "+", "removed": "-", "changed": "~"}
+
+
+class DiffFlags(CatalogFlag, JsonFlag):
+    """The flags of ``diff``."""
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "diff pytorch:cu124 pytorch:cu126",
+        "diff images/pytorch/cu124/lock.json images/pytorch/cu126/lock.json",
+        "diff 33b06dfd4347 trainwright/pytorch:2.15.0-cu132-py313-debian13",
+    )
+
+    before: str = Field(
+        description="an image built here, a request, an image line, or the file of a lock or plan", values="requests"
+    )
+    after: str = Field(description="the same, to compare it with", values="requests")
+    files: bool = Field(default=False, description="of two images, every file as well; reads both from the engine")
+
+
+@verb
+def diff(flags: DiffFlags) -> None:
+    """Show what changed between two images, plans, image lines or locks.
+
+    The two need not be of one kind: a plan and an image of it can be compared, and a lock and an image line.
+    """
+    from trainwright.catalog.catalog import open_catalog
+    from trainwright.report.compare import compare
+    from trainwright.report.contents import read
+    from trainwright.report.files import with_files
+
+    use_catalog(flags.catalog)
+    catalog = open_catalog()
+    both = (read(flags.before, catalog), read(flags.after, catalog))
+    if flags.files:
+        both = with_files(*both, say=say)
+    emit(compare(*both), diff_text, as_json=flags.json_)
+
+
+def diff_text(found: Comparison) -> str:
+    """What changed, by part, and what a pull costs."""
+    lines: list[str] = []
+    for part in dict.fromkeys(change.part for change in found.changes):
+        own = [change for change in found.changes if change.part == part]
+        rows = [(_SIGNS[c.state], c.name, " → ".join(filter(None, (c.before, c.after)))) for c in own]
+        lines += [f"{part}: {len(own)} of {found.compared[part]}", table(rows, indent="  "), ""]
+    if not found.changes:
+        lines += [f"nothing differs in {', '.join(found.compared)}", ""]
+    if (pull := found.pull) is not None:
+        lines += [
+            f"a pull of {found.after} where {found.before} is, of {size(pull.bytes)} unpacked:",
+            f"  {size(pull.new_bytes)} in {pull.new_layers} of {pull.layers} layers by containerd",
+            f"  {size(pull.above_bytes)} in {pull.above_layers} layers by Docker's own store: "
+            "all above the first difference",
+            "",
+        ]
+    if found.skipped:
+        lines.append(f"not compared, as only one side has it: {', '.join(found.skipped)}")
+    return "\n".join(lines).rstrip()

@@ -1,0 +1,116 @@
+"""``report``: what there is to see of an image, or of the catalog, as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from trainwright.cli.flags import JsonFlag, verb
+from trainwright.cli.program import answer, artifact, json_text, say
+from trainwright.core.errors import RequestError
+from trainwright.core.records import Field
+
+FORMATS = ("html", "markdown", "json")
+_PAGE = "report.html"
+
+
+class ReportFlags(JsonFlag):
+    """The flags of ``report``."""
+
+    bare: ClassVar[str] = "image"
+    heading: ClassVar[str] = "What to show"
+    examples: ClassVar[tuple[str, ...]] = (
+        "report",
+        "report trainwright/pytorch:2.6.0-cu124-py311-debian12 --against 33b06dfd4347 --output report.html",
+        "report --catalog --format markdown",
+    )
+
+    image: str = Field(
+        default="",
+        description="tag or id of an image built here (default: the one of trainwright.toml, or the newest)",
+        values="built",
+    )
+    against: str | None = Field(
+        default=None,
+        description="compare it with another image, a request, an image line or a lock; with --catalog, with an "
+        "earlier report --catalog --format json",
+        values="built",
+    )
+    files: bool = Field(default=False, description="with --against: compare every file; reads both from the engine")
+    catalog: bool = Field(default=False, description="all image lines instead of an image")
+    format: str = Field(default="html", description="html, markdown or json", heading="Output", values=FORMATS)
+    output: str | None = Field(
+        default=None,
+        description=f"the file to write (default: {_PAGE} for html, otherwise standard output)",
+        heading="Output",
+        metavar="FILE",
+    )
+
+
+@verb
+def report(flags: ReportFlags) -> None:
+    """Show an image on one page: contents, size, build, tests, packages.
+
+    The page is one file that needs no network. --against compares it with another image, --catalog shows all lines.
+    """
+    form = "json" if flags.json_ else flags.format
+    if form not in FORMATS:
+        raise RequestError(f"--format {form}: unknown", remedy=f"One of {', '.join(FORMATS)}.")
+    output = flags.output or (_PAGE if form == "html" else None)
+    if output:
+        _check(output, form)
+    text = _catalog(flags, form) if flags.catalog else _image(flags, form)
+    if output is None:
+        artifact(text)
+        return
+    from trainwright.core.owned import write_atomically
+
+    write_atomically(Path(output).absolute(), text)
+    answer(str(Path(output).absolute()))
+
+
+def _check(output: str, form: str) -> None:
+    """Refuse to replace a file that is no report."""
+    from trainwright.core.owned import check_replaceable
+    from trainwright.report.markdown import MARK
+
+    marks = {"html": '<meta name="generator" content="Trainwright', "markdown": MARK, "json": '"schema": "trainwright/'}
+    check_replaceable(Path(output).absolute(), f"--output {output}", mark=marks[form])
+
+
+def _image(flags: ReportFlags, form: str) -> str:
+    from trainwright.report.image import report_on
+    from trainwright.verbs.request import image_in_hand
+
+    if flags.files and not flags.against:
+        raise RequestError("--files compares, and needs --against", remedy="--against IMAGE --files")
+    document = report_on(flags.image or image_in_hand(), flags.against, files=flags.files, say=say)
+    if form == "markdown":
+        from trainwright.report.markdown import image_markdown
+
+        return image_markdown(document)
+    if form == "html":
+        from trainwright.report.page import image_page
+
+        return image_page(document)
+    return json_text(document.as_json()) + "\n"
+
+
+def _catalog(flags: ReportFlags, form: str) -> str:
+    from trainwright.catalog.catalog import open_catalog
+    from trainwright.report.catalog import catalog_report
+
+    if flags.image or flags.files:
+        raise RequestError(
+            "--catalog is about all image lines, not about one image", remedy="./invoke report --catalog"
+        )
+    document = catalog_report(open_catalog(), Path(flags.against) if flags.against else None)
+    if form == "markdown":
+        from trainwright.report.markdown import catalog_markdown
+
+        return catalog_markdown(document)
+    if form == "html":
+        from trainwright.report.page import catalog_page
+
+        return catalog_page(document)
+    return json_text(document.as_json()) + "\n"
