@@ -1,4 +1,7 @@
-"""`diagnose` on a log of 30 MB, beside a search that holds each line against each pattern: seconds of the processor."""
+"""`diagnose` on large logs, beside a search that holds each line against each pattern: seconds of the processor.
+
+One log is that of a long job, the other one repeats a traceback in every step.
+"""
 
 from __future__ import annotations
 
@@ -26,12 +29,25 @@ def job_log(steps: int) -> list[str]:
     return [*lines, END]
 
 
-def main() -> None:
-    """Print the seconds of both for each 30 MB, and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--steps", type=int, default=85_000, help="of the job; 85,000 make 30 MB")
-    steps = parser.parse_args().steps
-    lines = job_log(steps)
+def tracebacks(steps: int) -> list[str]:
+    """The lines of a job whose every step prints the traceback of an exception that it handles, eight for each."""
+    lines = []
+    for step in range(steps):
+        lines += [
+            "Traceback (most recent call last):",
+            '  File "/opt/ml/code/train.py", line 40, in <module>',
+            "    main()",
+            '  File "/opt/ml/code/train.py", line 31, in main',
+            f"    batch = read({step})",
+            '  File "/opt/ml/code/data.py", line 7, in read',
+            "    return rows[at]",
+            f"IndexError: no row {step}",
+        ]
+    return [*lines, END]
+
+
+def measure(lines: list[str], patterns: list[re.Pattern[str]]) -> tuple[float, float, float, int]:
+    """Megabytes, seconds of `diagnose` and of each line against each pattern, and from how many lines the latter are."""
     content = [f"{line}\n".encode() for line in lines]
     blocks = [b"".join(content[at : at + 40_000]) for at in range(0, len(content), 40_000)]
     started = time.process_time()
@@ -39,16 +55,25 @@ def main() -> None:
     ours = time.process_time() - started
     if [cause.id for cause in found.causes] != ["gpu-memory"]:
         raise SystemExit(f"found {[cause.id for cause in found.causes]}")
-    patterns = [re.compile(pattern) for cause in load_causes() for pattern in cause.patterns]
     some = lines[:: max(1, len(lines) // 10_000)]
     started = time.process_time()
     for line in some:
         for pattern in patterns:
             pattern.search(line)
     plain = (time.process_time() - started) * len(lines) / len(some)
-    size = sum(map(len, content)) / 1e6
-    print("| megabytes | diagnose s | each line, each pattern s | ratio |\n| --- | --- | --- | --- |")
-    print(f"| {size:.0f} | {ours:.2f} | {plain:.1f} (from {len(some):,} lines) | {ours / plain:.3f} |")
+    return sum(map(len, content)) / 1e6, ours, plain, len(some)
+
+
+def main() -> None:
+    """Print the seconds of both for each log, and their ratio."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=85_000, help="of the long job; 85,000 make 30 MB")
+    steps = parser.parse_args().steps
+    patterns = [re.compile(pattern) for cause in load_causes() for pattern in cause.patterns]
+    print("| log | megabytes | diagnose s | each line, each pattern s | ratio |\n| --- | --- | --- | --- | --- |")
+    for name, lines in (("long job", job_log(steps)), ("tracebacks", tracebacks(steps))):
+        size, ours, plain, read = measure(lines, patterns)
+        print(f"| {name} | {size:.0f} | {ours:.2f} | {plain:.1f} (from {read:,} lines) | {ours / plain:.3f} |")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -101,8 +102,14 @@ class Sdk:
             check=False,
             timeout=seconds,
         )
-        assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+        assert done.returncode == 0, f"{_of_job(done.stdout + done.stderr)}\n{done.stderr[-4000:]}"
         return done.stdout
+
+
+def _of_job(said: str) -> str:
+    """What the containers of a job said at its end: SDK and Compose put the container's name before each line."""
+    lines = [line for line in said.splitlines() if re.match(r"\W*(?:\S+-)?algo-\d\S* +\|", line)]
+    return "\n".join(lines[-60:]) or said[-8000:]
 
 
 @contextmanager

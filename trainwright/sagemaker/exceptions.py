@@ -6,6 +6,7 @@ For logs without a known cause: what the log says itself, and nothing beyond.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated
@@ -128,8 +129,11 @@ def first_raised(collected: Sequence[Collector], names: Sequence[str]) -> Raised
     if not found:
         return None
 
+    lines = {id(each): sorted(each.times) for each in collected}
+
     def when(of: Collector, read: Read) -> tuple[int, str, int, int]:
-        time = of.times.get(read.line) or _nearest(of.times, read.line)
+        last = bisect_right(lines[id(of)], read.line)
+        time = of.times[lines[id(of)][last - 1]] if last else None
         return _class(read), (time or "~") if names else "", of.log, read.line
 
     collector, first = min(found, key=lambda each: when(*each))
@@ -177,10 +181,6 @@ def _class(read: Read) -> int:
 def _of_launcher(read: Read) -> bool:
     """Whether an exception only reports that another process failed."""
     return bool(_REPORTS.search(read.type)) or (read.frame is None and bool(_LAUNCHED.match(read.message)))
-
-
-def _nearest(times: dict[int, str | None], line: int) -> str | None:
-    return next((times[each] for each in sorted(times, reverse=True) if each <= line), None)
 
 
 def _places(block: bytes, trigger: bytes) -> Iterator[int]:

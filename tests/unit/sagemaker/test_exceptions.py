@@ -372,12 +372,3 @@ WORDS = st.sampled_from(
 @given(st.lists(st.tuples(st.sampled_from(["", "[rank1]: ", "[1,2]<stderr>:"]), WORDS), max_size=40))
 def test_any_order_of_lines_is_read(parts):
     diagnosis_text(diagnose([prefix + line for prefix, line in parts]))
-
-
-def test_many_tracebacks_do_not_take_long():
-    import time
-
-    content = (PLAIN * 20_000).encode()
-    started = time.process_time()
-    diagnose_logs([Log("x", [content])], "x")
-    assert time.process_time() - started < 10

@@ -26,13 +26,14 @@ def program(tmp_path: Path) -> Program:
         (tmp_path / folder).mkdir(parents=True)
     mounted(tmp_path, "", "mnt", "mnt/settle-step")
 
+    for path in tool_files():
+        text = re.sub(r"(?<![\w.!}])/(mnt|etc|opt|out|run|var)\b", rf"{tmp_path}/\1", path.read_text())
+        text = text.replace("find / ", f"find {tmp_path} ").replace("/proc/self/", f"{tmp_path}/proc/")
+        copy = tmp_path / ("mnt" if path.parent.name != "python" else "opt") / path.name
+        copy.write_text(text)
+        copy.chmod(0o755)
+
     def run(name: str, *words: str) -> subprocess.CompletedProcess[str]:
-        for path in tool_files():
-            text = re.sub(r"(?<![\w.!}])/(mnt|etc|opt|out|run|var)\b", rf"{tmp_path}/\1", path.read_text())
-            text = text.replace("find / ", f"find {tmp_path} ").replace("/proc/self/", f"{tmp_path}/proc/")
-            copy = tmp_path / ("mnt" if path.parent.name != "python" else "opt") / path.name
-            copy.write_text(text)
-            copy.chmod(0o755)
         own = tmp_path / ("opt" if name.startswith("python/") else "mnt") / Path(name).name
         env = {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
         return subprocess.run([own, *words], cwd=tmp_path / "src", env=env, capture_output=True, text=True, check=False)
