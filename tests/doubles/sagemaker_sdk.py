@@ -108,7 +108,7 @@ class Sdk:
 
 def _of_job(said: str) -> str:
     """What the containers of a job said at its end: SDK and Compose put the container's name before each line."""
-    lines = [line for line in said.splitlines() if re.match(r"\W*(?:\S+-)?algo-\d\S* +\|", line)]
+    lines = [line for line in said.splitlines() if re.search(r"\balgo-\d\S* +\|", line)]
     return "\n".join(lines[-60:]) or said[-8000:]
 
 
