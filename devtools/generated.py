@@ -50,6 +50,8 @@ from trainwright.report.documents import CatalogDocument, Comparison, ReportDocu
 from trainwright.sagemaker.causes import load_causes
 from trainwright.sagemaker.diagnosis import DiagnosisDocument
 from trainwright.sagemaker.job import Job
+from trainwright.scan.allow import AllowFile
+from trainwright.scan.documents import ScanDocument
 from trainwright.sources.survey import SourcesDocument
 from trainwright.verbs.documents import (
     BuildDocument,
@@ -85,6 +87,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "tags": TagsDocument,
     "promote": PromoteDocument,
     "gc": GcDocument,
+    "scan": ScanDocument,
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,
     "findings": FindingsDocument,
@@ -100,6 +103,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "line": LineFile,
     "component": Component,
     "rules": RuleBook,
+    "allow": AllowFile,
     "trainwright.toml": ProjectFile,
 }
 ROOT = Path(__file__).resolve().parent.parent

@@ -92,6 +92,7 @@ ELSEWHERE = {
     "tags": "tests/e2e/test_tags.py",
     "gc": "tests/e2e/test_gc.py",
     "prove": "tests/unit/verbs/test_prove.py",
+    "scan": "tests/unit/scan/test_scan.py",
 }
 
 pytestmark = pytest.mark.usefixtures("own_places")

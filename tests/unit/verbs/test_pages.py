@@ -134,6 +134,7 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "tags": ("list", "--repository", "a"),
     "gc": ("--repository", "a"),
+    "scan": ("pytorch/cpu", "--database", "."),
     "estimator": ("--job", "job.yaml"),
     "preflight": ("train.py",),
     "diagnose": ("job.log",),
