@@ -32,6 +32,7 @@ from trainwright.doctor.doctor import DoctorDocument
 from trainwright.estimator.check import RULES as JOB_RULES
 from trainwright.estimator.estimate import EstimatorDocument
 from trainwright.fleet.summary import FleetDocument
+from trainwright.fresh.documents import FreshDocument
 from trainwright.lock.documents import LockDocument, MirrorDocument
 from trainwright.pipeline.pipeline import PipelineDocument, default_files
 from trainwright.plan.explain import ExplainDocument
@@ -88,6 +89,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "promote": PromoteDocument,
     "gc": GcDocument,
     "scan": ScanDocument,
+    "fresh": FreshDocument,
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,
     "findings": FindingsDocument,

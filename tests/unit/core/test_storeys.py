@@ -15,7 +15,7 @@ ROOT = Path(trainwright.__file__).parent
 STOREYS = [
     *("core", "site", "user", "catalog", "sagemaker", "plan", "engine", "sources", "prove", "build", "lock"),
     *("push", "scan", "pipeline", "diagnose", "preflight", "estimator", "rehearse", "proofs", "report"),
-    *("fleet", "doctor", "cli", "verbs"),
+    *("fresh", "fleet", "doctor", "cli", "verbs"),
 ]
 # What holds no logic: the version, and the doors of ``python -m trainwright`` and of Python programs.
 OUTSIDE = {"__init__.py", "__main__.py", "api.py"}

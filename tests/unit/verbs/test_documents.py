@@ -93,6 +93,7 @@ ELSEWHERE = {
     "gc": "tests/e2e/test_gc.py",
     "prove": "tests/unit/verbs/test_prove.py",
     "scan": "tests/unit/scan/test_scan.py",
+    "fresh": "tests/unit/fresh/test_fresh.py",
 }
 
 pytestmark = pytest.mark.usefixtures("own_places")
