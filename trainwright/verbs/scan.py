@@ -30,6 +30,18 @@ class ScanWords(Words):
     )
 
 
+class ScanGateWords(Words):
+    """The level with which no image leaves."""
+
+    heading: ClassVar[str] = "The scan"
+
+    scan_fail_on: str | None = Field(
+        default=None,
+        description="refuse an image with a vulnerability of this level or a worse one (default: the site's)",
+        values=("critical", "high", "medium", "low"),
+    )
+
+
 class ScanFlags(ScanWords, CatalogFlag, SiteFlag, JsonFlag):
     """The flags of ``scan``."""
 
