@@ -70,6 +70,7 @@ def test_the_ranges_of_a_published_record_contain_every_version_that_it_lists(na
         ("PyPI/PYSEC-2022-43015", "1.13.1+cu117", False),
         ("PyPI/PYSEC-2022-43015", "2.6.0", False),
         ("PyPI/PYSEC-2022-42969", "1.11.0", True),  # the last one that is affected
+        ("PyPI/PYSEC-2022-42969", "1.11.0+cu124", True),  # a build of it is not newer than it
         ("PyPI/PYSEC-2022-42969", "1.11.1", False),
         ("PyPI/PYSEC-2023-192", "1.26.17", False),  # fixed in both series; the record's events are not in order
         ("PyPI/PYSEC-2023-192", "1.26.16", True),
@@ -120,6 +121,12 @@ def test_the_last_affected_example_of_the_specification(version, is_affected):
 def test_a_limit(limits, is_affected):
     events = [{"introduced": "0"}, *({"limit": limit} for limit in limits)]
     assert affected(PYTHON, "1.5", events) is is_affected
+
+
+def test_a_record_that_was_withdrawn_is_about_nothing():
+    events = [{"introduced": "0"}]
+    assert affected(PYTHON, "1.0", events)
+    assert not affected(PYTHON, "1.0", events, withdrawn="2022-02-22T16:15:07Z")
 
 
 def test_zero_sorts_before_every_version():
