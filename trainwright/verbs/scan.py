@@ -135,6 +135,7 @@ def _tally(document: ScanDocument) -> str:
         if levels
         else ""
     )
+    noun = "vulnerability counts" if len(counting) == 1 else "vulnerabilities count"
     below = sum(row.state == "below" for row in document.vulnerabilities)
     less = f", {below} below {document.fail_on}" if below else ""
-    return f"{document.subject}: {len(counting)} vulnerabilities count{told}{less}, in {document.packages} packages"
+    return f"{document.subject}: {len(counting)} {noun}{told}{less}, in {document.packages} packages"
