@@ -32,6 +32,7 @@ from trainwright.doctor.doctor import DoctorDocument
 from trainwright.estimator.check import RULES as JOB_RULES
 from trainwright.estimator.estimate import EstimatorDocument
 from trainwright.fleet.summary import FleetDocument
+from trainwright.fresh.documents import FreshDocument
 from trainwright.lock.documents import LockDocument, MirrorDocument
 from trainwright.pipeline.pipeline import PipelineDocument, default_files
 from trainwright.plan.explain import ExplainDocument
@@ -50,6 +51,8 @@ from trainwright.report.documents import CatalogDocument, Comparison, ReportDocu
 from trainwright.sagemaker.causes import load_causes
 from trainwright.sagemaker.diagnosis import DiagnosisDocument
 from trainwright.sagemaker.job import Job
+from trainwright.scan.allow import AllowFile
+from trainwright.scan.documents import ScanDocument
 from trainwright.sources.survey import SourcesDocument
 from trainwright.verbs.documents import (
     BuildDocument,
@@ -85,6 +88,8 @@ DOCUMENTS: dict[str, type[Record]] = {
     "tags": TagsDocument,
     "promote": PromoteDocument,
     "gc": GcDocument,
+    "scan": ScanDocument,
+    "fresh": FreshDocument,
     "rehearsal": RehearsalDocument,
     "doctor": DoctorDocument,
     "findings": FindingsDocument,
@@ -100,6 +105,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "line": LineFile,
     "component": Component,
     "rules": RuleBook,
+    "allow": AllowFile,
     "trainwright.toml": ProjectFile,
 }
 ROOT = Path(__file__).resolve().parent.parent

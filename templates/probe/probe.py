@@ -130,12 +130,16 @@ def debian_licence(package: str) -> str:
     return ", ".join(sorted(set(named)))[:LICENCE_CHARACTERS]
 
 
-def debian_packages() -> Dict[str, Tuple[str, int]]:
-    """The installed Debian packages: name to version and bytes (dpkg counts in KiB)."""
-    code, out, _ = command(["dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Abbrev} ${Installed-Size}\n"])
+def debian_packages() -> Dict[str, Tuple[str, int, str]]:
+    """The installed Debian packages: name to version, bytes (dpkg counts in KiB), and source package."""
+    fields = ("Package", "Version", "db:Status-Abbrev", "source:Package", "source:Version", "Installed-Size")
+    code, out, _ = command(["dpkg-query", "-W", "-f", " ".join("${" + field + "}" for field in fields) + "\n"])
     rows = (line.split() for line in out.splitlines()) if code == 0 else iter([])
-    installed = (row for row in rows if len(row) >= 3 and row[2].startswith("ii"))
-    return {row[0]: (row[1], int(row[3]) * 1024 if row[3:] and row[3].isdigit() else 0) for row in installed}
+    installed = (row for row in rows if len(row) >= 5 and row[2].startswith("ii"))
+    return {
+        row[0]: (row[1], int(row[5]) * 1024 if row[5:] and row[5].isdigit() else 0, row[3] + "@" + row[4])
+        for row in installed
+    }
 
 
 def loader_directories(conf: str = "/etc/ld.so.conf") -> List[str]:
@@ -355,8 +359,9 @@ def survey(request: Dict[str, Any]) -> Dict[str, Any]:
         "distribution_bytes": {name: recorded_bytes(folder) for name, (_, folder, _) in python.items()},
         "distribution_licences": {name: licence(head) for name, (_, _, head) in python.items()},
         "unmet": unmet(),
-        "packages": {name: version for name, (version, _) in debian.items()},
-        "package_bytes": {name: size for name, (_, size) in debian.items()},
+        "packages": {name: version for name, (version, _, _) in debian.items()},
+        "package_bytes": {name: size for name, (_, size, _) in debian.items()},
+        "package_sources": {name: source for name, (_, _, source) in debian.items()},
         "package_licences": {name: debian_licence(name) for name in debian},
         "libraries": found,
         "duplicates": duplicates(found),

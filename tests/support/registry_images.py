@@ -15,6 +15,7 @@ from trainwright.push.attest import statements
 from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.proof import BUILT_LABEL
 from trainwright.push.registry import MANIFEST, Registry
+from trainwright.push.sbom import make_sbom
 from trainwright.push.tags import tags_of
 
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -97,6 +98,7 @@ def push_proven(
     tag = tags_of(plan, built, catalog).immutable
     image = push_image(ecr, registry, *layers, tag=tag, built=built, labels=plan.labels)
     record = record_of(plan, json.loads(image.text)["config"]["digest"], smoke=smoke)
-    for one in statements(record, image.digest, b'{"bomFormat": "CycloneDX"}', built):
+    sbom = make_sbom(plan, record.probe, record.image_id, built).encode()
+    for one in statements(record, image.digest, sbom, built):
         one.attach(registry, image)
     return image

@@ -30,6 +30,7 @@ LACKING = (
     "not enough disk: ",
     "TRAINWRIGHT_TEST_CUDA=never",
     "no apt to get the package ",
+    "dpkg is not installed",
     "mmdebstrap is not installed",
     "gcc is not installed",
     "no gpg here to sign with",

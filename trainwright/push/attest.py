@@ -35,6 +35,7 @@ PROVENANCE = "https://slsa.dev/provenance/v1"
 TEST_RESULT = "https://in-toto.io/attestation/test-result/v0.1"
 # Our own: the whole build record, with the probe and the smoke run.
 RECORD = "urn:trainwright:build-record:1"
+SCAN = "urn:trainwright:scan:1"  # the document of `scan`: vulnerabilities, and the databases with checksum and date
 _BUILD_TYPE, _BUILDER = "urn:trainwright:build:1", "urn:trainwright:builder:"
 _REHEARSALS = 200  # of the newest, those of the image are attached
 
@@ -65,14 +66,17 @@ def subject_of(tag: str) -> str:
     return f"sha256:{match[1]}" if match else ""
 
 
-def statements(record: BuildRecord, digest: str, sbom: bytes, built: datetime) -> Iterator[Attestation]:
-    """What is known of an image: bill of materials, record, provenance, smoke run, its rehearsals on this machine.
+def statements(
+    record: BuildRecord, digest: str, sbom: bytes, built: datetime, *, scan: Mapping[str, Any] | None = None
+) -> Iterator[Attestation]:
+    """What is known of an image: bill of materials, record, provenance, smoke run, scan, its rehearsals here.
 
     Args:
         record: of the image. Its file paths stay here, and secrets are masked.
         digest: of the image's manifest, ``sha256:…``.
         sbom: the bill of materials (CycloneDX).
         built: time of the build.
+        scan: the document of a scan for vulnerabilities, if there was one.
     """
     found = [
         Attestation("sbom", SBOM, sbom, {}),
@@ -81,6 +85,8 @@ def statements(record: BuildRecord, digest: str, sbom: bytes, built: datetime) -
     ]
     if record.smoke is not None:
         found.append(_statement("smoke", TEST_RESULT, digest, _smoke(record)))
+    if scan is not None:
+        found.append(_statement("scan", SCAN, digest, scan))
     found += [
         _statement(f"rehearsal.{number}", TEST_RESULT, digest, _rehearsal(report))
         for number, report in enumerate(_rehearsals(record.image_id), 1)

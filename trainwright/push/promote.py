@@ -52,8 +52,8 @@ class _Source:
     documents: tuple[tuple[str, tuple[str, ...]], ...]
 
 
-def find_image(address: str) -> tuple[PushPlace, str]:
-    """The repository and the digest of an image's address.
+def find_image(address: str, verb: str = "promote") -> tuple[PushPlace, str]:
+    """The repository and the digest of an image's address, which a verb needs.
 
     Raises:
         RequestError: it is not an address in ECR, or has no digest.
@@ -63,14 +63,14 @@ def find_image(address: str) -> tuple[PushPlace, str]:
     place = parse_host(host)
     if place is None or not repository:
         raise RequestError(
-            f"promote {address}: not an image in Amazon ECR",
-            remedy="For example: ./invoke promote 123456789012.dkr.ecr.us-west-2.amazonaws.com/team/training@sha256:… "
-            "--to 210987654321/us-west-2/team/training   # push prints the address",
+            f"{verb} {address}: not an image in Amazon ECR",
+            remedy=f"For example: ./invoke {verb} 123456789012.dkr.ecr.us-west-2.amazonaws.com/team/training@sha256:…"
+            f"{' --to 210987654321/us-west-2/team/training' * (verb == 'promote')}   # push prints the address",
         )
     if not _DIGEST.fullmatch(digest):
         bare, _, tag = repository.partition(":")
         raise RequestError(
-            f"promote {address}: not named by digest; a tag may move between your test and this copy",
+            f"{verb} {address}: not named by digest; a tag may move between two commands",
             remedy=f"./invoke tags list {tag} --repository {host}/{bare}   # shows its digest".replace("  ", " "),
         )
     return PushPlace(*place, repository), digest

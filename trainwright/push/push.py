@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import chain, repeat
@@ -72,6 +72,7 @@ class _Run:
     policy: RepositoryPolicy
     say: Say
     client: docker.DockerClient
+    scans: Mapping[str, dict[str, Any] | None] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
@@ -82,7 +83,13 @@ class _Run:
 
 
 def push_images(
-    images: Sequence[str], target: PushTarget, site: Site, options: PushOptions, *, say: Say
+    images: Sequence[str],
+    target: PushTarget,
+    site: Site,
+    options: PushOptions,
+    *,
+    say: Say,
+    scan: Callable[[BuildRecord, str], dict[str, Any] | None] = lambda *_: None,
 ) -> PushDocument:
     """Push images into a repository of one or more regions.
 
@@ -92,6 +99,8 @@ def push_images(
         site: proxies and certificate authorities.
         options: how to push.
         say: progress callback.
+        scan: looks for vulnerabilities in an image of this record and name, and raises if it may not leave; returns
+            what is attached to the image.
 
     Raises:
         RequestError: an image is unknown, or an option is invalid.
@@ -112,7 +121,8 @@ def push_images(
     named = {record.image_id: (image, record) for image in reversed(images) for record in [built_record(image, engine)]}
     found = [*reversed(named.values())]
     proofs = [gate(record, image, unproven=options.unproven) for image, record in found]
-    run = _Run(site, options, policy, say, sdk(engine))
+    scans = {record.image_id: scan(record, image) for image, record in found}
+    run = _Run(site, options, policy, say, sdk(engine), scans)
     rows: list[PushedImage] = []
     try:
         parcels = [
@@ -232,7 +242,8 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
     try:
         # Before the tags, so that what they point to has its proof.
         sbom, built = parcel.sbom.read_bytes(), parcel.published.built
-        proof = [*statements(parcel.record, manifest.digest, sbom, built)]
+        scan = run.scans.get(parcel.record.image_id)
+        proof = [*statements(parcel.record, manifest.digest, sbom, built, scan=scan)]
         attached = {one.name: one.attach(shelf.registry, manifest) for one in proof}
         moves = [first, *(set_own(ecr, shelf.registry, manifest, each) for each in own)]
         moves += [

@@ -75,6 +75,9 @@ class Ingredient(Document):
     version: str
     licence: str = ""
     bytes: int | None = None
+    source: str = Field(
+        default="", description="name@version of the distribution's source package that it is made from"
+    )
 
 
 def ingredients(plan: Plan, probe: Mapping[str, Any]) -> Iterator[Ingredient]:
@@ -82,16 +85,16 @@ def ingredients(plan: Plan, probe: Mapping[str, Any]) -> Iterator[Ingredient]:
 
     Args:
         plan: of the image.
-        probe: what the probe found in it; earlier ones did not ask for sizes and licences.
+        probe: what the probe found in it; earlier ones did not ask for sizes, licences and source packages.
     """
     databases: tuple[tuple[Literal["system", "python"], str, str], ...] = (
         ("system", "packages", "package"),
         ("python", "distributions", "distribution"),
     )
     for kind, versions, of in databases:
-        sizes, licences = probe.get(f"{of}_bytes", {}), probe.get(f"{of}_licences", {})
+        sizes, licences, sources = (probe.get(f"{of}_{what}", {}) for what in ("bytes", "licences", "sources"))
         for name, version in sorted(probe.get(versions, {}).items()):
-            own = {"licence": licences.get(name, ""), "bytes": sizes.get(name) or None}
+            own = {"licence": licences.get(name, ""), "bytes": sizes.get(name) or None, "source": sources.get(name, "")}
             yield Ingredient(kind=kind, name=name, version=version, **own)
     for component in plan.components:
         # A source package of the distribution that was compiled is not an installed package either.
@@ -117,8 +120,10 @@ def _components(plan: Plan, probe: Mapping[str, Any]) -> Iterator[Component]:
         if each.kind == "built":
             yield _built(next(c for c in plan.components if c.name == each.name))
             continue
+        # Records of vulnerabilities name source packages; scanners read them from this qualifier (syft's, Grype's).
+        source = {"upstream": each.source} if each.source else {}
         purl = (
-            PackageURL("deb", name or "debian", each.name, each.version, distro)
+            PackageURL("deb", name or "debian", each.name, each.version, {**distro, **source})
             if each.kind == "system"
             else PackageURL("pypi", None, each.name, each.version)
         )

@@ -12,8 +12,8 @@ from trainwright.core.data_files import read_bytes
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import local_path
 
-FOLDERS = {"local_indexes", "find_links", "artifact_folder", "image_folder", "apt_folder", "locks"}
-FILES = {"ca_bundle", "netrc"}
+FOLDERS = {"local_indexes", "find_links", "artifact_folder", "image_folder", "apt_folder", "locks", "vulnerabilities"}
+FILES = {"ca_bundle", "netrc", "allowed_vulnerabilities"}
 
 
 def expanded(folder: Path, place: str) -> Path:

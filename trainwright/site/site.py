@@ -74,6 +74,9 @@ class Settings(Record):
         image_folder: base images as archives of ``docker save``, each named by its image id.
         apt_folder: a repository of the distribution's packages, in the layout of Debian's archive.
         locks: the folder of the locks of plans; by default ``locks`` in the working folder.
+        vulnerabilities: a folder with vulnerability records as OSV exports them (:mod:`trainwright.scan.database`).
+        allowed_vulnerabilities: a file with those that are accepted for a time.
+        scan_fail_on: the least level of a vulnerability with which no image is pushed or promoted.
         build_network: ``host`` to build in the machine's own network, ``none`` to build without any.
         builder: name of the buildx builder.
         aws: account and region.
@@ -97,6 +100,9 @@ class Settings(Record):
     image_folder: Path | None = None
     apt_folder: Path | None = None
     locks: Path | None = None
+    vulnerabilities: Path | None = None
+    allowed_vulnerabilities: Path | None = None
+    scan_fail_on: Literal["critical", "high", "medium", "low"] | None = None
     build_network: Literal["host", "none"] | None = None
     builder: Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] | None = None
     aws: Aws = Aws()

@@ -64,6 +64,11 @@ class BuildFlags(BuildOptions, RequestFlags):
         heading="Many images",
         metavar="PATTERN",
     )
+    stale: bool = Field(
+        default=False,
+        description="of these, only those that are stale by what this machine knows (./invoke fresh says why)",
+        heading="Many images",
+    )
     jobs: int = Field(default=JOBS, description=f"how many are built at once (default: {JOBS})", heading="Many images")
     keep_going: bool = Field(
         default=False, description="build the other lines, too, after one has failed", heading="Many images"
@@ -82,9 +87,10 @@ def build(flags: BuildFlags) -> None:
     if flags.images is not None or flags.resume is not None:
         build_images(flags)
         return
-    if flags.jobs != JOBS or flags.keep_going:
+    if flags.jobs != JOBS or flags.keep_going or flags.stale:
         raise RequestError(
-            f"--{'keep-going' if flags.keep_going else 'jobs'}: only with --images or --resume",
+            f"--{'keep-going' if flags.keep_going else 'stale' if flags.stale else 'jobs'}: only with --images"
+            f"{'' if flags.stale else ' or --resume'}",
             remedy="For example: ./invoke build --images 'pytorch-*-debian' --jobs 4",
         )
     state = begin(flags, options=flags, locked=flags.locked, smoke=flags.smoke)

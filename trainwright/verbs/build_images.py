@@ -58,6 +58,10 @@ def build_images(flags: BuildFlags) -> None:
     use_catalog(flags.catalog)
     site = load_site(Path(flags.site) if flags.site else None)
     images = choose(flags.images if folder is None else ",".join(folder.run.lines), open_catalog(), site)
+    if flags.stale:
+        from trainwright.verbs.fresh import stale_lines
+
+        images = stale_lines(images, site)
     if folder is None:
         folder = create(flags.images or "", tuple(image.name for image in images), _options(flags))
     with folder.held():
@@ -74,6 +78,11 @@ def _check(flags: BuildFlags) -> None:
             "--images: no line is named", remedy="For example: --images 'pytorch-*-debian'   (./invoke list shows all)"
         )
     defaults = type(flags)()
+    if flags.stale and flags.resume is not None:
+        raise RequestError(
+            f"--stale: not with --resume {flags.resume}, which has its lines",
+            remedy=f"./invoke build --resume {flags.resume}   builds what is left of it.",
+        )
     for name in _ALONE:
         if getattr(flags, name) != getattr(defaults, name):
             raise RequestError(

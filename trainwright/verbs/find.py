@@ -11,8 +11,8 @@ from trainwright.cli.flags import Family, Shelf, Verb
 FAMILIES = (
     Family("Every day", ("init", "plan", "build", "smoke", "rehearse", "push", "estimator", "report")),
     Family("In an image", ("shell", "run")),
-    Family("Catalog", ("list", "explain", "diff", "sources", "prove")),
-    Family("Registry", ("promote", "tags", "gc")),
+    Family("Catalog", ("list", "explain", "diff", "sources", "prove", "fresh")),
+    Family("Registry", ("scan", "promote", "tags", "gc")),
     Family("Files", ("render", "lock", "mirror", "pipeline")),
     Family("Jobs", ("preflight", "diagnose")),
     Family("This machine", ("doctor", "completion")),

@@ -10,12 +10,13 @@ from trainwright.cli.program import say
 from trainwright.core.layout import size, table
 from trainwright.core.records import Field
 from trainwright.push.options import PromoteOptions
+from trainwright.verbs.scan import ScanGateWords, ScanWords
 
 if TYPE_CHECKING:
     from trainwright.push.documents import PromotedImage, PromoteDocument
 
 
-class PromoteFlags(PromoteOptions, SiteFlag, JsonFlag):
+class PromoteFlags(PromoteOptions, ScanWords, ScanGateWords, SiteFlag, JsonFlag):
     """The flags of ``promote``: which image goes where."""
 
     heading: ClassVar[str] = "What goes where"
@@ -43,11 +44,16 @@ def promote(flags: PromoteFlags) -> None:
     From registry to registry, without an engine. The proof that push attached to the image decides whether it may.
     """
     from trainwright.push.promote import find_image, find_places, promote_image
+    from trainwright.scan.gate import ScanGate
+    from trainwright.scan.subject import find
     from trainwright.site.site import load_site
 
     find_image(flags.image)
     places = find_places(flags.to)
     site = load_site(Path(flags.site) if flags.site else None)
+    gate = ScanGate(flags.scan_fail_on, flags.database, flags.allow, site)
+    if gate.level is not None:
+        gate.check(find(flags.image, site, say=say))
     emit(promote_image(flags.image, places, site, flags, say=say), promote_text, as_json=flags.json_)
 
 

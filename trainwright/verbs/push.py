@@ -10,12 +10,13 @@ from trainwright.cli.program import say
 from trainwright.core.layout import size, table
 from trainwright.core.records import Field
 from trainwright.push.options import PlaceWords, PushOptions
+from trainwright.verbs.scan import ScanGateWords, ScanWords
 
 if TYPE_CHECKING:
     from trainwright.push.documents import PushDocument, PushedImage
 
 
-class PushFlags(PlaceWords, PushOptions, SiteFlag, JsonFlag):
+class PushFlags(PlaceWords, PushOptions, ScanWords, ScanGateWords, SiteFlag, JsonFlag):
     """The flags of ``push``: what goes where, and how."""
 
     heading: ClassVar[str] = "What goes where"
@@ -43,6 +44,7 @@ def push(flags: PushFlags) -> None:
     """
     from trainwright.plan.project import read_project
     from trainwright.push.push import push_images
+    from trainwright.scan.gate import ScanGate
     from trainwright.site.site import load_site
     from trainwright.verbs.request import image_in_hand, target_in_hand
 
@@ -50,7 +52,8 @@ def push(flags: PushFlags) -> None:
     target = target_in_hand(flags, site)
     # Never the newest: what leaves this machine has been named.
     images = flags.images or ((image_in_hand(),) if read_project(Path.cwd()) else ())
-    emit(push_images(images, target, site, flags, say=say), push_text, as_json=flags.json_)
+    gate = ScanGate(flags.scan_fail_on, flags.database, flags.allow, site)
+    emit(push_images(images, target, site, flags, say=say, scan=gate.of_push), push_text, as_json=flags.json_)
 
 
 def push_text(document: PushDocument) -> str:

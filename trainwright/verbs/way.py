@@ -272,10 +272,11 @@ def push(state: State) -> State:
         return state
     from trainwright.push.options import PushOptions
     from trainwright.push.push import push_images
+    from trainwright.scan.gate import ScanGate
 
     options = PushOptions(progress=known(state.options).progress)
-    image = known(state.record).image_id
-    return replace(state, pushed=push_images([image], state.target, state.site, options, say=state.say))
+    image, scan = known(state.record).image_id, ScanGate(None, None, None, state.site).of_push
+    return replace(state, pushed=push_images([image], state.target, state.site, options, say=state.say, scan=scan))
 
 
 STEPS: tuple[Step, ...] = (

@@ -14,8 +14,8 @@ ROOT = Path(trainwright.__file__).parent
 # From the ground up; docs/architecture.md says why in this order.
 STOREYS = [
     *("core", "site", "user", "catalog", "sagemaker", "plan", "engine", "sources", "prove", "build", "lock"),
-    *("push", "pipeline", "diagnose", "preflight", "estimator", "rehearse", "proofs", "report"),
-    *("fleet", "doctor", "cli", "verbs"),
+    *("push", "scan", "pipeline", "diagnose", "preflight", "estimator", "rehearse", "proofs", "report"),
+    *("fresh", "fleet", "doctor", "cli", "verbs"),
 ]
 # What holds no logic: the version, and the doors of ``python -m trainwright`` and of Python programs.
 OUTSIDE = {"__init__.py", "__main__.py", "api.py"}

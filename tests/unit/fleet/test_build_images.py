@@ -17,11 +17,16 @@ from typing import Any
 
 import pytest
 
+from tests.support.build_records import record_of
 from tests.support.fleet_program import stand_in
 from tests.support.fleet_units import Yard
 from tests.support.in_process import call
+from trainwright.build.store import save
+from trainwright.catalog.catalog import load_catalog
 from trainwright.core.processes import lives
 from trainwright.fleet.run_folder import find, runs
+from trainwright.pipeline.images import choose
+from trainwright.site.site import Site
 from trainwright.verbs import build_images
 
 ROOT = Path(__file__).parents[3]
@@ -244,3 +249,12 @@ def test_a_build_is_a_process_of_this_program_wherever_it_is_called(tmp_path):
     done = subprocess.run(argv, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     assert "pytorh" in done.stderr
+
+
+def test_only_stale_lines_are_built(worked):
+    images = {image.name: image for image in choose(IMAGES, load_catalog(), Site())}
+    for number, name in enumerate((CPU, TENSORFLOW), 1):
+        save(record_of(images[name].plan, f"sha256:{number:016x}{0:048x}"))
+    assert states(build("--images", IMAGES, "--stale")) == {CUDA: "built"}
+    save(record_of(images[CUDA].plan, f"sha256:{3:016x}{0:048x}"))
+    assert states(build("--images", IMAGES, "--stale")) == {}

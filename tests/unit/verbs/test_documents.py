@@ -92,6 +92,8 @@ ELSEWHERE = {
     "tags": "tests/e2e/test_tags.py",
     "gc": "tests/e2e/test_gc.py",
     "prove": "tests/unit/verbs/test_prove.py",
+    "scan": "tests/unit/scan/test_scan.py",
+    "fresh": "tests/unit/fresh/test_fresh.py",
 }
 
 pytestmark = pytest.mark.usefixtures("own_places")

@@ -134,6 +134,8 @@ LINES: dict[str, tuple[str, ...]] = {
     ),
     "tags": ("list", "--repository", "a"),
     "gc": ("--repository", "a"),
+    "fresh": ("pytorch:cpu", "--offline"),
+    "scan": ("pytorch/cpu", "--database", "."),
     "estimator": ("--job", "job.yaml"),
     "preflight": ("train.py",),
     "diagnose": ("job.log",),

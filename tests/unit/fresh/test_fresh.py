@@ -1,0 +1,238 @@
+"""Which lines are stale and why: each cause by itself, from records, locks, plans and a database."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.build_records import record_of
+from tests.support.documents import validated
+from tests.support.in_process import call
+from tests.support.osv import database
+from trainwright.build import store
+from trainwright.build.store import BuildRecord
+from trainwright.catalog.catalog import load_catalog
+from trainwright.core.errors import RequestError
+from trainwright.fresh.documents import FreshDocument
+from trainwright.fresh.fresh import Questions, look, read_age
+from trainwright.fresh.images import built_here
+from trainwright.lock.diff import row
+from trainwright.pipeline.images import ChosenImage, choose
+from trainwright.plan.plan_lock import LockedBase, LockedPython, LockedSystemPackage, PlanLock, lock_path, save_lock
+from trainwright.site.site import Site
+from trainwright.verbs.fresh import stale_lines
+
+pytestmark = pytest.mark.usefixtures("own_places")
+
+NAME = "pytorch-2.6.0-cu124-debian"
+EXTENDED = "pytorch-2.13.0-cu130-nvidia"  # starts from an image of a registry
+NOW = datetime(2026, 11, 24, 12, tzinfo=UTC)
+DIGESTS = [f"sha256:{letter * 64}" for letter in "ab"]
+
+
+def chosen(name: str = NAME) -> ChosenImage:
+    (image,) = choose(name, load_catalog(), Site())
+    return image
+
+
+def built(image: ChosenImage, number: int = 1, **changes: Any) -> BuildRecord:
+    """Keep the record of an image of a line, built a day ago."""
+    plan = changes.pop("plan", image.plan)
+    record = record_of(plan, f"sha256:{number:016x}{0:048x}")
+    day_ago = (NOW - timedelta(days=1)).isoformat()
+    record = record.replace(**({"built_at": day_ago} | changes))
+    store.save(record)
+    return record
+
+
+def locked(image: ChosenImage, site: Site, **changes: Any) -> None:
+    fields: dict[str, Any] = {
+        "plan": image.plan.id,
+        "request": image.request.flags(),
+        "python_version": image.plan.python,
+        "platform": "x86_64-manylinux_2_28",
+    }
+    save_lock(PlanLock(**fields | changes), lock_path(image.plan, site))
+
+
+def looked(image: ChosenImage, site: Site | None = None, **questions: Any) -> FreshDocument:
+    return look([image], built_here([image]), site or Site(), Questions(**questions), now=NOW)
+
+
+def causes(document: FreshDocument) -> dict[str, str]:
+    (line,) = document.lines
+    return {reason.cause: reason.says for reason in line.reasons}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(locks=tmp_path / "locks")
+
+
+def test_a_line_that_was_never_built(tmp_path):
+    document = looked(chosen())
+    assert causes(document) == {"never": "never built"}
+    assert (document.exit_code, document.next) == (1, f"./invoke build --images {NAME}")
+    assert document.lines[0].image is None
+
+
+def test_an_image_of_todays_plan_is_fresh():
+    record = built(chosen())
+    document = looked(chosen())
+    assert (document.exit_code, document.stale, document.next) == (0, 0, "")
+    assert document.lines[0].image == record.image_id
+
+
+def test_the_newest_image_of_a_line_counts():
+    image = chosen()
+    old = image.plan.replace(id="f" * 64)
+    built(image, 1, plan=old, built_at="2026-11-20T00:00:00+00:00")
+    assert set(causes(looked(image))) == {"plan"}
+    built(image, 2, built_at="2026-11-21T00:00:00+00:00")
+    assert not causes(looked(image))
+    built(image, 3, plan=old, built_at="2026-11-22T00:00:00+00:00")
+    assert set(causes(looked(image))) == {"plan"}
+
+
+def test_another_plan_names_what_changed():
+    image = chosen()
+    components = [c.replace(version="2.20.5") if c.name == "nccl" else c for c in image.plan.components]
+    built(image, plan=image.plan.replace(id="f" * 64, components=tuple(components)))
+    says = causes(looked(image))["plan"]
+    assert "nccl 2.20.5 (wheel) → 2.21.5 (wheel)" in says
+    assert "pytorch" not in says
+
+
+@pytest.mark.parametrize("name", ["pytorch-2.6.0-cu126-debian", EXTENDED])
+def test_images_of_other_lines_are_no_images_of_this_one(name):
+    other = choose("pytorch-*", load_catalog(), Site())
+    for number, image in enumerate(each for each in other if each.name != NAME):
+        built(image, number)
+    assert set(causes(looked(chosen()))) == {"never"}
+
+
+def test_images_with_files_of_a_user_or_other_components_do_not_count():
+    image = chosen()
+    built(image, 1, plan=image.plan.replace(user=image.plan.user.replace(code_sha256="a" * 64)))
+    built(image, 2, plan=image.plan.replace(flavour="compiler"))
+    assert set(causes(looked(image))) == {"never"}
+
+
+def test_a_base_image_that_has_moved(site):
+    image = chosen(EXTENDED)
+    record = built(image)
+    labels = {**image.plan.labels, "org.opencontainers.image.base.digest": DIGESTS[0]}
+    store.save(record.replace(probe={**record.probe, "image": {"id": record.image_id, "labels": labels}}))
+    base = {"kind": image.plan.base.kind, "os": image.plan.base.os, "image": image.plan.base.image}
+    locked(image, site, base=LockedBase(**base, digest=DIGESTS[0]))
+    assert not causes(looked(image, site))
+    locked(image, site, base=LockedBase(**base, digest=DIGESTS[1]))
+    assert causes(looked(image, site)) == {"base": "base image aaaaaaaaaaaa, now bbbbbbbbbbbb"}
+
+
+def test_a_lock_that_was_upgraded_after_the_build(site):
+    image = chosen()
+    record = built(image)
+    python = LockedPython(
+        name="torch",
+        version=record.probe["distributions"]["torch"],
+        file="torch-1-py3-none-any.whl",
+        sha256="a" * 64,
+        component="pytorch",
+    )
+    system = LockedSystemPackage(
+        name="libc6", version="2.36-9", architecture="amd64", sha256="a" * 64, size=1, stages=("os",)
+    )
+    # What only a build stage installs is not in the image, whatever is there under its name.
+    compiler = system.replace(name="libc6", version="9", stages=("toolchain",))
+    locked(image, site, python=(python,), system=(system, compiler))
+    assert not causes(looked(image, site))
+    locked(image, site, python=(python,), system=(system.replace(version="2.36-10"),))
+    assert causes(looked(image, site)) == {"lock": "its lock has since changed: libc6 2.36-9 → 2.36-10"}
+
+
+def test_upgrades_of_a_lock(site):
+    image = chosen()
+    built(image)
+    rows = [
+        row("python", "numpy", "1.0", "1.1", "newer"),
+        row("base", "debian", DIGESTS[0], DIGESTS[1], "newer"),
+        row("archive", "metis/x.tar.gz", "aa", None, "gone"),
+    ]
+    assert not causes(looked(image, site, upgrades=lambda *_: rows))  # there is no lock
+    locked(image, site)
+    says = causes(looked(image, site, upgrades=lambda *_: rows))["upgrade"]
+    assert "numpy 1.0 → 1.1" in says
+    assert "metis" not in says
+    assert not causes(looked(image, site, upgrades=lambda *_: rows[2:]))
+
+
+@pytest.mark.parametrize(("limit", "stale"), [("23h", True), ("1d", False), ("2d", False), ("1w", False)])
+def test_an_age(limit, stale):
+    built(chosen())  # 24 hours ago
+    assert ("age" in causes(looked(chosen(), max_age=read_age(limit)))) is stale
+
+
+@pytest.mark.parametrize("word", ["", "30", "d", "0d", "-1d", "30m", "1.5d", "999999d"])
+def test_what_is_not_an_age(word):
+    with pytest.raises(RequestError, match="not an age"):
+        read_age(word)
+
+
+def test_the_lines_that_build_takes_with_stale():
+    names = [NAME, "pytorch-2.13.0-cpu-debian"]
+    images = choose(",".join(names), load_catalog(), Site())
+    built(chosen(NAME))
+    assert [image.name for image in stale_lines(images, Site())] == names[1:]
+
+
+# ---- the verb --------------------------------------------------------------------------------------------------------
+
+
+def vulnerable(image: ChosenImage) -> None:
+    record = built(image)
+    store.save(record.replace(probe={**record.probe, "packages": {}, "distributions": {"requests": "2.30.0"}}))
+
+
+@pytest.mark.parametrize(
+    ("words", "stale"), [((), True), (("--fail-on", "medium"), True), (("--fail-on", "high"), False)]
+)
+def test_a_fixable_vulnerability(tmp_path, words, stale):
+    vulnerable(chosen())
+    root = str(database(tmp_path / "osv"))
+    done = call("fresh", NAME, "--offline", "--database", root, "--json", *words, cwd=tmp_path)
+    assert done.returncode == int(stale), done.stderr
+    (line,) = validated(done.stdout)["lines"]
+    assert [reason["cause"] for reason in line["reasons"]] == ["vulnerability"] * stale
+    assert all("CVE-2023-32681" in reason["says"] for reason in line["reasons"])
+
+
+def test_the_verb_says_what_it_did_not_look_at_and_what_is_next(tmp_path):
+    built(chosen())
+    done = call("fresh", NAME, "pytorch-2.13.0-cpu-debian", "--offline", cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "./invoke build --images pytorch-2.13.0-cpu-debian"
+    assert "--offline" in done.stdout
+    assert "no --database" in done.stdout
+    named = call("fresh", NAME, "pytorch-2.13.0-cpu-debian", "--offline", "--names", cwd=tmp_path)
+    assert (named.returncode, named.stdout) == (1, "pytorch-2.13.0-cpu-debian\n")
+    assert call("fresh", NAME, "--offline", "--names", cwd=tmp_path).stdout.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("fresh", "pytorhc"), "Did you mean pytorch"),
+        (("fresh", "--max-age", "soon"), "--max-age soon: not an age"),
+        (("fresh", "--fail-on", "hihg"), "Did you mean high"),
+        (("build", "--stale", "pytorch:cpu"), "--stale: only with --images"),
+        (("build", "--resume", "x", "--stale"), "--stale: not with --resume"),
+    ],
+)
+def test_a_mistake_is_named(tmp_path, words, says):
+    done = call(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr

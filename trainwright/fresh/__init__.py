@@ -1,0 +1,1 @@
+"""Which image lines are to be built again, and why."""

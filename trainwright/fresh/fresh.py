@@ -1,0 +1,180 @@
+"""``fresh``: what of an image line is newer than its newest image."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from trainwright.build.labels import OCI
+from trainwright.build.store import BuildRecord
+from trainwright.core.errors import RequestError
+from trainwright.core.findings import FOUND
+from trainwright.fresh.documents import FreshDocument, FreshRow, Stale
+from trainwright.fresh.images import NewestImage
+from trainwright.lock.documents import LockRow
+from trainwright.pipeline.images import ChosenImage
+from trainwright.plan.plan import Plan
+from trainwright.plan.plan_lock import PlanLock, find_lock
+from trainwright.scan.documents import ScanDocument
+from trainwright.site.site import Site
+
+_SHOWN = 3  # names of what differs; the document of `diff`, `lock --check` or `scan` has all
+_UNITS = {"h": 1, "d": 24, "w": 7 * 24}
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked beyond records, plans and locks; ``None`` is not asked.
+
+    Attributes:
+        vulnerabilities: scans an image.
+        upgrades: says how the lock of a plan differs from what its sources have today.
+        max_age: of an image.
+    """
+
+    vulnerabilities: Callable[[BuildRecord], ScanDocument] | None = None
+    upgrades: Callable[[ChosenImage, PlanLock], Sequence[LockRow]] | None = None
+    max_age: timedelta | None = None
+
+
+def read_age(word: str | None) -> timedelta | None:
+    """An age that a flag names: ``30d``, ``12h``, ``8w``.
+
+    Raises:
+        RequestError: it is something else.
+    """
+    if word is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,5})([hdw])", word)
+    if match is None or int(match[1]) == 0:
+        raise RequestError(f"--max-age {word}: not an age", remedy="For example: --max-age 30d   (h, d or w)")
+    return timedelta(hours=int(match[1]) * _UNITS[match[2]])
+
+
+def look(
+    images: Sequence[ChosenImage],
+    newest: Mapping[str, NewestImage],
+    site: Site,
+    questions: Questions,
+    *,
+    now: datetime,
+    notes: Sequence[str] = (),
+) -> FreshDocument:
+    """Which lines are stale, and why.
+
+    Args:
+        images: the lines, with the plans that they have today.
+        newest: the newest image of each, by name.
+        site: where locks are.
+        questions: what else is asked.
+        now: the moment at which ages end.
+        notes: what is not looked at.
+
+    Raises:
+        RequestError: a lock is broken.
+        Failure: as the questions raise.
+    """
+    rows = [_row(image, newest.get(image.name), site, questions, now) for image in images]
+    names = [row.name for row in rows if row.reasons]
+    return FreshDocument(
+        schema="trainwright/fresh/1",
+        lines=tuple(rows),
+        stale=len(names),
+        next=f"./invoke build --images {shlex.quote(','.join(names))}" if names else "",
+        notes=tuple(notes),
+        exit_code=FOUND if names else 0,
+    )
+
+
+def _row(image: ChosenImage, newest: NewestImage | None, site: Site, questions: Questions, now: datetime) -> FreshRow:
+    reasons = [Stale(cause="never", says="never built")]
+    if newest is not None:
+        reasons = [*_reasons(image, newest.record, find_lock(image.plan, site), questions, now)]
+    return FreshRow(
+        name=image.name,
+        plan=image.plan.id,
+        image=None if newest is None else newest.address,
+        built_at=None if newest is None else newest.record.built_at,
+        reasons=tuple(reasons),
+    )
+
+
+def _reasons(
+    image: ChosenImage, record: BuildRecord, lock: PlanLock | None, questions: Questions, now: datetime
+) -> Iterator[Stale]:
+    if record.plan.id != image.plan.id:
+        yield Stale(cause="plan", says=_plan_says(record.plan, image.plan))
+    before, after = _base_of(record), base_now(image.plan, lock)
+    if before and after and before != after:
+        yield Stale(cause="base", says=f"base image {before[7:19]}, now {after[7:19]}")
+    if lock is not None:
+        if differing := _unlike(record, lock):
+            yield Stale(cause="lock", says=f"its lock has since changed: {_few(differing)}")
+        if questions.upgrades is not None:
+            newer = [
+                f"{row.name} {_short(row.locked)} → {_short(row.now)}"
+                for row in questions.upgrades(image, lock)
+                if row.state == "newer"
+            ]
+            if newer:
+                yield Stale(cause="upgrade", says=f"its lock can be upgraded: {_few(newer)}")
+    if questions.vulnerabilities is not None:
+        found = [row for row in questions.vulnerabilities(record).vulnerabilities if row.counts and row.fixed]
+        if found:
+            says = _few([f"{row.id} ({row.level}, {row.package} {row.version} → {row.fixed})" for row in found])
+            yield Stale(cause="vulnerability", says=f"fixable: {says}")
+    age = now - datetime.fromisoformat(record.built_at)
+    if questions.max_age is not None and age > questions.max_age:
+        yield Stale(cause="age", says=f"{age.days} days old" if age.days else f"{age.seconds // 3600} hours old")
+
+
+def _plan_says(before: Plan, after: Plan) -> str:
+    """The ids, and which components have other versions or providers."""
+    was, now = ({c.name: f"{c.version} ({c.provider})" for c in plan.components} for plan in (before, after))
+    changed = [
+        f"{name} {was.get(name, 'none')} → {now.get(name, 'none')}"
+        for name in sorted(was.keys() | now.keys())
+        if was.get(name) != now.get(name)
+    ]
+    return f"plan {before.id[:12]}, now {after.id[:12]}" + (f": {_few(changed)}" if changed else "")
+
+
+def _base_of(record: BuildRecord) -> str:
+    """The digest of the base image that an image says of itself; empty if its base has none."""
+    labels: Mapping[str, str] = record.probe.get("image", {}).get("labels", {})
+    return labels.get(f"{OCI}.base.digest", "") or base_now(record.plan, None)
+
+
+def base_now(plan: Plan, lock: PlanLock | None) -> str:
+    """The digest of a plan's base image, by its lock, otherwise by its reference; empty if neither has one."""
+    locked = lock.base.digest if lock is not None and lock.base is not None else None
+    named = (plan.base.image or "").partition("@")[2]
+    return locked or plan.base.digest or named
+
+
+def _unlike(record: BuildRecord, lock: PlanLock) -> list[str]:
+    """The packages that an image has in another version than a lock."""
+    locked = [(each.name, each.version, "distributions") for each in (*(lock.python or ()), *(lock.user or ()))]
+    base = lock.base.packages if lock.base is not None and lock.base.image is None else ()
+    locked += [(each.name, each.version, "packages") for each in base]
+    # What a stage of the build alone installs is not in the image; what is there under its name may be the base's.
+    locked += [(each.name, each.version, "packages") for each in lock.system or () if "os" in each.stages]
+    found = []
+    for name, version, where in dict.fromkeys(locked):
+        held = record.probe.get(where, {}).get(name)
+        if held is not None and held != version:
+            found.append(f"{name} {held} → {version}")
+    return found
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more
+
+
+def _short(value: str | None) -> str:
+    """A version, or the beginning of a digest."""
+    return (value or "-").removeprefix("sha256:")[:20]
