@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -65,6 +66,23 @@ def read_requirements(path: Path, what: str, *, git: bool = False) -> list[str]:
         except _Refused as refused:
             why = _USER.sub("://…@", refused.why)
             raise RequestError(f"{what}:{number}: {why}", remedy=refused.remedy) from None
+    return found
+
+
+def required_names(lines: Iterable[str]) -> list[str]:
+    """The normalised names of packages that an index is asked for, in order: of requirements without an address.
+
+    Args:
+        lines: as :func:`read_requirements` returns them.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    found = []
+    for line in lines:
+        with suppress(InvalidRequirement):  # an option, or the URL of an archive
+            asked = Requirement(_HASH.sub("", line))
+            found += [canonicalize_name(asked.name)] if asked.url is None else []
     return found
 
 
