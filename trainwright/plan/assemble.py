@@ -208,6 +208,8 @@ def _user_notices(request: Request, line: ImageLine) -> list[str]:
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
     if request.user.allow_change:
         notices.append(_allowed(request, line))
+    if request.user.run:
+        notices.append(f"{request.user.run.name} runs last, as root (--with-run); what it changes is not in the plan")
     if request.user.secrets:
         notices.append(f"because of --allow-secrets, these enter the image: {', '.join(request.user.secrets)}")
     return notices

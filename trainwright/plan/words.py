@@ -58,6 +58,20 @@ class RequestWords(Words):
         heading="Your files",
         metavar="FILE",
     )
+    apt: tuple[str, ...] = Field(
+        default=(),
+        alias="with_apt",
+        description="Debian packages, comma-separated, NAME or NAME=VERSION: ffmpeg,libsndfile1 (may be repeated)",
+        heading="Your files",
+        metavar="PACKAGES",
+    )
+    run: str | None = Field(
+        default=None,
+        alias="with_run",
+        description="a script with a #! line that runs as root after everything else is in the image",
+        heading="Your files",
+        metavar="SCRIPT",
+    )
     code: str | None = Field(
         default=None,
         description="a folder that is baked into /opt/ml/code (an estimator's source_dir is then ignored)",

@@ -78,7 +78,7 @@ def required_names(lines: Iterable[str]) -> list[str]:
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
-    found = []
+    found: list[str] = []
     for line in lines:
         with suppress(InvalidRequirement):  # an option, or the URL of an archive
             asked = Requirement(_HASH.sub("", line))
