@@ -32,8 +32,7 @@ from trainwright.plan.plan import (
     finish,
 )
 from trainwright.plan.request import Request
-from trainwright.user.files import user_requirements
-from trainwright.user.requirements import required_names
+from trainwright.plan.required import check_required
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -89,7 +88,7 @@ def make_plan(
         # As AWS's guide to one's own containers sets them, also in front of a Deep Learning Container's PATH.
         environment = {**environment, "PATH": f"{CODE}:{environment.get('PATH', '${PATH}')}"}
         environment |= {"SAGEMAKER_PROGRAM": request.user.entry_point, "SAGEMAKER_SUBMIT_DIRECTORY": CODE}
-    _check_required(request, catalog, draft)
+    check_required(request, catalog, draft, parts.components)
     told += _user_notices(request, line)
     if line.status != "supported" and draft.version == line.version:
         status = line.status.replace("-", " ")
@@ -176,25 +175,6 @@ def _parts(
             notices = folder.component.notices
             parts.notices += [note.says for note in notices if note.applies(chosen.version, selections)]
     return parts
-
-
-def _check_required(request: Request, catalog: Catalog, draft: Draft) -> None:
-    """Refuse a package of ``--with-requirements`` that the image line has as an option, from elsewhere than the index.
-
-    Raises:
-        RequestError: the package of the index would be installed, and would not load beside the line's framework.
-    """
-    options = draft.line.options.items()
-    elsewhere = {n: s.provider for n, s in options if n not in draft.selections and s.provider not in ("wheel", BASE)}
-    asked = required_names(user_requirements(request.user)) if elsewhere else []
-    for name in (name for name in asked if name in elsewhere):
-        tied = catalog.components[name].component.providers[elsewhere[name]].tied
-        if tied is not None and tied.to in draft.selections:
-            raise RequestError(
-                f"--with-requirements {request.user.requirements}: {name} of the package index is not made for "
-                f"{tied.to} {draft.selections[tied.to].version}: {tied.why}",
-                remedy=f"Remove it from the file and add --with {name}, which takes the one that is.",
-            )
 
 
 def _user_notices(request: Request, line: ImageLine) -> list[str]:

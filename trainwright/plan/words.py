@@ -54,7 +54,8 @@ class RequestWords(Words):
     requirements: str | None = Field(
         default=None,
         alias="with_requirements",
-        description="a requirements file; its packages are installed last",
+        description="a requirements file, pyproject.toml, uv.lock, pylock.toml or environment.yml; its packages are "
+        "installed last",
         heading="Your files",
         metavar="FILE",
     )

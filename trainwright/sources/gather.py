@@ -61,7 +61,7 @@ def gather(
         lock=lock,
         strict=strict,
         flags=flags,
-        requirements=tuple(user_requirements(user)),
+        requirements=tuple(required.lines if (required := user_requirements(user)) else ()),
         script=user_script(user),
         images=images_of(whole.base, base.ids if base is not None else {}, site),
         rootfs=look.rootfs(base.sha256 if base is not None else None) if plan.base.image is None else None,

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -22,6 +22,9 @@ from trainwright.user.dockerignore import IgnoreRules, read_ignore
 from trainwright.user.script import read_script
 from trainwright.user.secret_files import is_secret
 from trainwright.user.system_packages import read_packages
+
+if TYPE_CHECKING:
+    from trainwright.user.required import Required
 
 # Caches, version control, environments: never needed by a job.
 _SKIPPED = {
@@ -97,7 +100,7 @@ def make_user_files(
     """Read and check the user's files of a request.
 
     Args:
-        requirements: a requirements file.
+        requirements: a requirements file, or another that :func:`trainwright.user.required.read_required` reads.
         code: a folder.
         entry_point: the script to run, relative to ``code``.
         apt: packages of the distribution, each a word of ``--with-apt``.
@@ -124,11 +127,13 @@ def make_user_files(
         read_script(path, f"--with-run {run}")
         fields |= {"run": path, "run_sha256": _sha256(path)}
     if requirements is not None:
-        from trainwright.user.requirements import read_requirements
+        from trainwright.user.required import read_required
 
         path = Path(requirements).absolute()
-        read_requirements(path, f"--with-requirements {requirements}", git=git)
-        fields |= {"requirements": path, "requirements_sha256": _sha256(path)}
+        required = read_required(path, f"--with-requirements {requirements}", git=git)
+        # Of other files, only what is taken from them enters an image.
+        digest = _sha256(path) if required.plain else hashlib.sha256("\n".join(required.lines).encode()).hexdigest()
+        fields |= {"requirements": path, "requirements_sha256": digest}
     if code is not None and entry_point is not None:
         folder = code_folder(code)
         found = code_files(folder, allow_secrets=allow_secrets)
@@ -144,17 +149,17 @@ def make_user_files(
     return UserFiles(**fields)
 
 
-def user_requirements(user: UserFiles) -> list[str]:
-    """The requirements of ``--with-requirements`` as a build reads them; empty if there is no such file.
+def user_requirements(user: UserFiles) -> Required | None:
+    """What the file of ``--with-requirements`` asks for; None if there is no such file.
 
     Raises:
-        RequestError: the file has changed, and one of its lines is not allowed in an image.
+        RequestError: the file has changed, and what it asks for is not allowed in an image.
     """
     if user.requirements is None:
-        return []
-    from trainwright.user.requirements import read_requirements
+        return None
+    from trainwright.user.required import read_required
 
-    return read_requirements(user.requirements, f"--with-requirements {user.requirements}", git=True)
+    return read_required(user.requirements, f"--with-requirements {user.requirements}", git=True)
 
 
 def user_script(user: UserFiles) -> str | None:
