@@ -11,6 +11,7 @@ from trainwright.build.context import write_context
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.lock.apt_packages import questions
+from trainwright.plan import identity
 from trainwright.plan.dockerfile import instructions, steps
 from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
@@ -49,6 +50,11 @@ def test_packages_and_script_are_in_the_plan_and_its_id(script):
     assert plan_of(apt=("jq", "ffmpeg"), run=str(moved)).id == plan.id
     moved.write_text(moved.read_text() + "echo more\n")
     assert plan_of(apt=("jq", "ffmpeg"), run=str(moved)).id != plan.id
+
+
+def test_what_is_not_there_is_no_part_of_an_id():
+    # The ids of all plans without them, and with them the proofs of lines, stay what they were.
+    assert set(identity._carried(plan_of())["user"]) == {"requirements_sha256", "code_sha256", "entry_point"}
 
 
 def test_each_is_a_step_of_its_own_after_all_others(script):

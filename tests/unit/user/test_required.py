@@ -133,6 +133,41 @@ def test_uv_locks_that_are_refused(tmp_path, text, said):
 
 
 WHEELS = f'wheels = [{{ url = "https://x.example/a-1-py3-none-any.whl", hashes = {{ sha256 = "{"a" * 64}" }} }}]\n'
+
+
+def package(name: str, *needs: str) -> str:
+    """A package of a uv.lock, whose dependencies are each a name or ``name if marker``."""
+    tables = []
+    for need in needs:
+        other, _, marker = need.partition(" if ")
+        tables.append(f'{{ name = "{other}"' + (f', marker = "{marker}"' if marker else "") + " }")
+    source = 'virtual = "."' if name == "x" else 'registry = "https://x.example/simple"'
+    return (
+        f'[[package]]\nname = "{name}"\nversion = "1"\nsource = {{ {source} }}\ndependencies = [{", ".join(tables)}]\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("needs", "on"),
+    [
+        (["a", "b"], {"linux", "darwin", "win32"}),
+        (["a if sys_platform == 'win32'", "b"], {"linux", "darwin", "win32"}),
+        (["b", "a if sys_platform == 'win32'"], {"linux", "darwin", "win32"}),
+        (["a if sys_platform == 'win32'", "b if sys_platform == 'linux'"], {"win32", "linux"}),
+        (["b if sys_platform == 'linux'", "a if sys_platform == 'win32'"], {"win32", "linux"}),
+        (["a if sys_platform != 'win32'"], {"linux", "darwin"}),
+        (["d if sys_platform != 'win32'"], {"linux"}),
+    ],
+)
+def test_a_package_is_for_all_the_ways_to_it(tmp_path, needs, on):
+    rows = [package("x", *needs), package("a", "c"), package("b", "c"), package("c", "a")]
+    text = HEAD + "".join([*rows, package("d", "c if sys_platform != 'darwin'")])
+    lines = {Requirement(line).name: Requirement(line).marker for line in written(tmp_path, "uv.lock", text).lines}
+    marker = lines["c"]
+    found = {each for each in ("linux", "darwin", "win32") if marker is None or marker.evaluate({"sys_platform": each})}
+    assert found == on
+
+
 PYLOCK = 'lock-version = "1.0"\ncreated-by = "x"\n[[packages]]\nname = "a"\n'
 
 
