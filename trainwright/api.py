@@ -51,6 +51,8 @@ def request(
     without: Iterable[str] = (),
     set_: Mapping[str, str] | None = None,
     requirements: Path | None = None,
+    apt: Iterable[str] = (),
+    run: Path | None = None,
     code: Path | None = None,
     entry_point: str | None = None,
     allow_unproven: bool = False,
@@ -62,6 +64,7 @@ def request(
         with_: components to add; ``without``: components to leave out.
         set_: component and version, or component and provider.
         requirements: the file of ``--with-requirements``.
+        apt: packages of the distribution; ``run``: the script of ``--with-run``.
 
     Raises:
         Failure: a value is invalid, or a file does not exist.
@@ -77,6 +80,8 @@ def request(
         without=",".join(without) or None,
         set_=tuple(f"{name}={value}" for name, value in (set_ or {}).items()),
         requirements=None if requirements is None else str(requirements),
+        apt=tuple(apt),
+        run=None if run is None else str(run),
         code=None if code is None else str(code),
         entry_point=entry_point,
         allow_unproven=allow_unproven,

@@ -3,6 +3,7 @@
 #
 # A question is a folder, with any of these files:
 #   install     names of packages: which packages would apt install for them?
+#   named       packages that a user named, as NAME or NAME=VERSION: are there such packages?
 #   also        "NAME VERSION" on a line each: those that the archive has, in that version or the newest
 #   download    name:architecture=version on a line each: fetch these packages
 #   pool        "PACKAGE FILE SHA256" on a line each: fetch these files of the archive's pool
@@ -12,6 +13,7 @@
 #   failed      what could not be had, and what apt said of it
 # And beside the answers:
 #   installed   what the image has: name, version, architecture
+#   names       every package that apt knows, if a user named some
 #   known       every version that apt knows of these packages, and of those of the answers
 set -eu
 questions=$1
@@ -70,6 +72,21 @@ for question in "$questions"/*; do
         [ ! -s /mnt/pins ] || apt-cache "$@" show $(cat /mnt/pins) >> "$answer/records"
         sed 's/[:=].*//' /mnt/pins >> /mnt/names
     fi
+    if [ -s "$question/named" ]; then
+        apt-cache "$@" pkgnames | sort > /answer/names
+        sed 's/ /\n/g' "$question/named" | sed 's/=.*//' >> /mnt/names
+        # apt-get takes a name that it does not know for a pattern, if there is a dot in it.
+        for package in $(cat "$question/named"); do
+            if ! grep -qxF "${package%%=*}" /answer/names; then
+                echo "$package" >> "$answer/failed"
+            else
+                apt-get "$@" --print-uris -y --no-install-recommends install "$package" > /mnt/said 2>&1 \
+                    || { echo "$package"; sed -n 's/^E:/ E:/p' /mnt/said; } >> "$answer/failed"
+            fi
+        done
+        # The questions of the stages would end with apt's first error, which names less.
+        if [ -e "$answer/failed" ]; then break; fi
+    fi
     if [ -s "$question/also" ]; then
         while read -r name version; do
             versions=$(versions_of "$name" "$@")
@@ -89,5 +106,5 @@ for question in "$questions"/*; do
     fi
     [ ! -s "$question/pool" ] || fetch_from_pool "$@"
 done
-apt-cache "$@" madison $(sort -u /mnt/names) > /answer/known
+apt-cache "$@" madison $(sort -u /mnt/names) > /answer/known 2> /dev/null
 chmod -R a+rX /answer

@@ -19,6 +19,7 @@ from trainwright.build.labels import build_labels, revision
 from trainwright.build.ledger import layers_of, make_ledger, owner_of, timeline_of
 from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord, EngineUsed
+from trainwright.build.user_step import SCRIPT, step_failure
 from trainwright.core.errors import (
     BuildFailed,
     EngineError,
@@ -303,6 +304,10 @@ def _failure(
     elif re.search(r"temporary failure|could not resolve|connection (timed out|refused|reset)|dns error", text, re.I):
         remedy = f"A source did not answer: run the command again, or see ./invoke doctor. {remedy}"
     step = failed.name if failed is not None else "before the first step"
+    if failed is not None and inputs.script is not None and component == "user" and SCRIPT in step:
+        script = inputs.plan.user.run or Path(SCRIPT)
+        code = failed.exit_code or code
+        return step_failure(script, inputs.script, step=step, exit_code=code, last=last, log=str(log_path))
     why = next((line for line in reversed(last) if _KEY_LINE.search(line)), "") or progress.problem
     if contradiction := _NO_SOLUTION.search("\n".join(last)):
         why = contradiction[1].replace("\n", " ")

@@ -53,6 +53,8 @@ def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "") ->
     if inputs.requirements and not packages["user"]:
         # Written anew from what was checked: comments stay out, and so does whatever they hold.
         files["requirements/user.txt"] = "".join(f"{line}\n" for line in inputs.requirements)
+    if inputs.script is not None:
+        files["user/run/script"] = inputs.script  # made executable, as it begins with #!
     files |= _apt_files(inputs)
     archives = dict.fromkeys(f"archives/{archive.owner}" for archive in inputs.archives)
     fill(

@@ -10,11 +10,11 @@ from __future__ import annotations
 import re
 import tempfile
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainwright.core.errors import SourceError
+from trainwright.core.errors import RequestError, SourceError, nearest
 from trainwright.core.heartbeat import heartbeat, waiting
 from trainwright.core.masking import mask
 from trainwright.core.owned import fill
@@ -34,8 +34,10 @@ SECONDS = 3600
 BASE = "base"
 # What a stage starts from -> the folder of the questions that are asked there.
 _FOLDERS = {BASE: "runtime", "${BUILD_IMAGE}": "build"}
-# As in the macro os_install of templates/macros.j2.
-_INSTALL = re.compile(r"/mnt/apt-install((?:\s+\\?\s*[a-z0-9][\w.+:-]*)+)")
+# As in the macro os_install of templates/macros.j2; a user's packages may have a version.
+_INSTALL = re.compile(r"/mnt/apt-install((?:\s+\\?\s*[a-z0-9][\w.+:=~-]*)+)")
+# The question about a user's packages; it sorts before those of the stages.
+_NAMED = "0-named"
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,7 @@ def ask_apt(
     engine: Engine,
     *,
     also: Mapping[str, str],
+    named: Sequence[str] = (),
     say: Say,
 ) -> Answer:
     """What apt would install today in the stages of a Dockerfile.
@@ -101,9 +104,11 @@ def ask_apt(
         engine: runs the build that asks.
         also: packages, with their versions, that an installer fetched with apt in an earlier build; those not in the
             archive came with the installer.
+        named: packages of ``--with-apt``.
         say: progress callback.
 
     Raises:
+        RequestError: the archive lacks a package of ``named``.
         SourceError: the archive does not answer, or has no such package.
     """
     asked = questions(dockerfile)
@@ -111,23 +116,88 @@ def ask_apt(
     files = {
         f"{_FOLDERS[question.start]}/{stage}/install": " ".join(question.packages) for stage, question in asked.items()
     }
+    files |= _about_named(named)
     if also:
         files[f"{_FOLDERS[BASE]}/os/also"] = "".join(f"{name} {version}\n" for name, version in sorted(also.items()))
     with tempfile.TemporaryDirectory(prefix="trainwright-apt-") as name:
         answer = Path(name)
         with heartbeat(say, waiting("asking apt")):
             _build(start, site, engine, files=files, target=answer)
+        _refuse_named(answer, start.base)
         records = {path.parent.name: path.read_text() for path in sorted(answer.glob("*/*/records"))}
-        known: dict[str, list[str]] = {}
-        for row in "".join(path.read_text() for path in sorted(answer.glob("*/known"))).splitlines():
-            package, version = (part.strip() for part in row.split("|")[:2])
-            known.setdefault(package, []).append(version)
+        known = _known(answer)
         rows = {line for path in answer.glob("*/installed") for line in path.read_text().splitlines()}
         installed = tuple(
             SystemPackage(name=name, version=version, architecture=architecture)
             for name, version, architecture in sorted(line.split() for line in rows)
         )
-    return Answer(locked_packages(records), installed, {k: tuple(dict.fromkeys(v)) for k, v in known.items()})
+    return Answer(locked_packages(records), installed, known)
+
+
+def _known(answer: Path) -> dict[str, tuple[str, ...]]:
+    """The versions that the archive has of each package (``apt-cache madison``), the newest first."""
+    known: dict[str, list[str]] = {}
+    for row in "".join(path.read_text() for path in sorted(answer.glob("*/known"))).splitlines():
+        package, version = (part.strip() for part in row.split("|")[:2])
+        known.setdefault(package, []).append(version)
+    return {package: tuple(dict.fromkeys(versions)) for package, versions in known.items()}
+
+
+def check_named(packages: Sequence[str], start: Start, site: Site, engine: Engine, *, say: Say) -> None:
+    """Check that the base's archive has the packages of ``--with-apt``, before anything is built on it.
+
+    Args:
+        packages: each ``NAME`` or ``NAME=VERSION``.
+        start: the base.
+        site: how the archive is reached.
+        engine: runs the build that asks.
+        say: progress callback.
+
+    Raises:
+        RequestError: it lacks one, or that version of it; with the nearest names, or the versions that it has.
+        SourceError: the archive does not answer.
+    """
+    say("asking apt for the packages of --with-apt")
+    with tempfile.TemporaryDirectory(prefix="trainwright-apt-") as name:
+        answer = Path(name)
+        with heartbeat(say, waiting("asking apt")):
+            _build(start, site, engine, files=_about_named(packages), target=answer)
+        _refuse_named(answer, start.base)
+
+
+def _about_named(packages: Sequence[str]) -> dict[str, str]:
+    return {f"{_FOLDERS[BASE]}/{_NAMED}/named": " ".join(packages)} if packages else {}
+
+
+def _refuse_named(answer: Path, base: Base) -> None:
+    """Refuse packages of ``--with-apt`` that apt cannot install, by its answer."""
+    failed = answer / _FOLDERS[BASE] / _NAMED / "failed"
+    if not failed.is_file():
+        return
+    names, known = (answer / _FOLDERS[BASE] / "names").read_text().split(), _known(answer)
+    said: dict[str, list[str]] = {}
+    for line in failed.read_text().splitlines():
+        if line.startswith(" "):
+            said[next(reversed(said))].append(mask(line.strip()))
+        else:
+            said[line] = []
+    rows, near = [], list[str]()
+    for package, errors in said.items():
+        name, _, version = package.partition("=")
+        if name not in names:
+            rows.append(f"{name}: {base.os} has no package of this name")
+            near += nearest(name, names, 2)
+        elif version and version not in known.get(name, ()):
+            rows.append(f"{package}: {base.os} has {name} {', '.join(known.get(name, ()))}")
+        else:
+            rows.append(f"{package}: {'; '.join(errors) or 'apt cannot install it'}")
+    hint = f"Did you mean {' or '.join(near)}? " if near else ""
+    raise RequestError(
+        "\n".join(["--with-apt: not all of these packages can be installed", *(f"  {row}" for row in rows)]),
+        remedy=f"{hint}`apt-cache search WORD` on {base.os} finds packages by what they are for.",
+        packages=sorted(said),
+        nearest=near,
+    )
 
 
 def fetch_packages(

@@ -141,7 +141,8 @@ def ask_today(lock: PlanLock, inputs: Inputs, engine: Engine, *, say: Say) -> An
     also = _fetched_by_installers(plan, lock) if OWN_APT in dockerfile else {}
     if OWN_APT in dockerfile and not also:
         say("an installer of this plan fetches packages with apt; build once, then lock again to pin those as well")
-    return ask_apt(dockerfile, start_of(lock, site, engine, say=say), site, engine, also=also, say=say)
+    start = start_of(lock, site, engine, say=say)
+    return ask_apt(dockerfile, start, site, engine, also=also, named=plan.user.apt, say=say)
 
 
 def _fetched_by_installers(plan: Plan, lock: PlanLock) -> dict[str, str]:

@@ -32,6 +32,7 @@ from trainwright.plan.plan import (
     finish,
 )
 from trainwright.plan.request import Request
+from trainwright.plan.required import check_required
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -87,6 +88,7 @@ def make_plan(
         # As AWS's guide to one's own containers sets them, also in front of a Deep Learning Container's PATH.
         environment = {**environment, "PATH": f"{CODE}:{environment.get('PATH', '${PATH}')}"}
         environment |= {"SAGEMAKER_PROGRAM": request.user.entry_point, "SAGEMAKER_SUBMIT_DIRECTORY": CODE}
+    check_required(request, catalog, draft, parts.components)
     told += _user_notices(request, line)
     if line.status != "supported" and draft.version == line.version:
         status = line.status.replace("-", " ")
@@ -186,6 +188,8 @@ def _user_notices(request: Request, line: ImageLine) -> list[str]:
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
     if request.user.allow_change:
         notices.append(_allowed(request, line))
+    if request.user.run:
+        notices.append(f"{request.user.run.name} runs last, as root (--with-run); what it changes is not in the plan")
     if request.user.secrets:
         notices.append(f"because of --allow-secrets, these enter the image: {', '.join(request.user.secrets)}")
     return notices

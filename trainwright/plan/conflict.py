@@ -9,7 +9,7 @@ from trainwright.catalog.image_line import Line, version_key
 from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
 from trainwright.plan.draft import Draft, can_move, make_draft
-from trainwright.plan.fit import Objection, Reason, keeps, objections, words_of
+from trainwright.plan.fit import WITH_APT, Objection, Reason, keeps, objections, words_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request
 
@@ -39,7 +39,7 @@ def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Reason] | N
 
 
 # If there is a choice, the least informative is left out first.
-_ORDER = ["--framework", "--with", "--without", "--set", "--base", "--python", "--cuda", "--version"]
+_ORDER = ["--framework", WITH_APT, "--with", "--without", "--set", "--base", "--python", "--cuda", "--version"]
 
 
 def _order(element: str | Reason) -> tuple[int, str]:
@@ -174,6 +174,7 @@ def _own(word: str, draft: Draft) -> str:
         "--version": line.version,
         "--python": f"Python {line.python}" if flag == "--python" else line.python,
         "--base": line.base.os,
+        WITH_APT: line.base.os,
     }[flag]
 
 

@@ -53,7 +53,8 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     if request.base == "dlc":  # the build looks whether the base image has it
         asked = (name for name in request.with_ if name not in chosen and name in catalog.components)
         chosen |= {name: Selection(provider=BASE) for name in asked}
-    if request.user.requirements or request.user.code or USER in request.with_:
+    user = request.user
+    if user.requirements or user.apt or user.run or user.code or USER in request.with_:
         chosen[USER] = Selection(provider="files", version="1")
     catalog.check_references(entry, chosen)
     unproven: list[str] = []

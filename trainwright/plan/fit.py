@@ -13,6 +13,7 @@ from trainwright.plan.draft import Draft, facts_of, same_version
 from trainwright.plan.request import Request
 
 Reason = tuple[str, str]  # constraint, evidence
+WITH_APT = "--with-apt"
 
 
 class Objection(Struct, frozen=True):
@@ -58,6 +59,8 @@ def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[O
             tied = has and catalog.components[name].component.providers[has.provider].tied
             if tied:
                 facts = frozenset({(f"{name} is tied to {tied.to}", tied.why)})
+        if flag == WITH_APT:
+            facts = frozenset({(f"{draft.line.base.os} has no apt", "its package manager is dnf, with other names")})
         yield Objection(frozenset({word}), facts, closed=True)
 
 
@@ -69,6 +72,7 @@ def words_of(request: Request) -> list[str]:
     for flag, value in (("--version", request.version), ("--python", request.python), ("--base", request.base)):
         if value is not None:
             words.append(f"{flag} {value}")
+    words += [f"{WITH_APT} {','.join(request.user.apt)}"] if request.user.apt else []
     words += [f"--with {name}" for name in request.with_]
     words += [f"--without {name}" for name in request.without]
     return words + [f"--set {name}={version}" for name, version in request.set_]
@@ -82,6 +86,8 @@ def keeps(word: str, draft: Draft) -> bool:
         return begins(draft.version, value)
     if flag == "--cuda":
         return line.goes_by_cuda(value)
+    if flag == WITH_APT:
+        return not line.base.os.startswith("amazonlinux")
     if flag == "--with":
         return value in draft.selections or value in line.components or value in line.options
     if flag == "--set":

@@ -27,7 +27,7 @@ from trainwright.plan.plan import Plan
 from trainwright.user.files import NOT_IDENTITY
 
 # The parts of a plan that templates do not see, or that contain the user's folders.
-_OPTIONAL = ("allow_change",)  # part of an id only if it is there
+_OPTIONAL = ("allow_change", "apt", "run_sha256")  # part of an id only if they are there
 _UNSEEN = ("id", "tags", "notices", "expect", "probes", "user")
 
 
@@ -71,7 +71,7 @@ def _carried(plan: Plan) -> dict[str, Any]:
 
     Instructions contain the checksums of the archives that they download, but wheels only by component.
     """
-    left_out = (*NOT_IDENTITY, *([] if plan.user.allow_change else _OPTIONAL))
+    left_out = (*NOT_IDENTITY, *(name for name in _OPTIONAL if not getattr(plan.user, name)))
     return {
         "base": plan.base.os,
         "tools": tool_files(),

@@ -27,13 +27,15 @@ class Project(Record):
     without: tuple[str, ...] = ()
     set_: dict[str, str] = Field(default={}, alias="set")
     requirements: str | None = None
+    apt: tuple[str, ...] = ()
+    run: str | None = None
     code: str | None = None
     entry_point: str | None = None
     repository: str | None = Field(default=None, description="where push sends the image")
 
     def words(self) -> dict[str, Any]:
         """What the command line would say, under the names of the fields of :class:`RequestWords`."""
-        plain = ("framework", "cuda", "version", "python", "base", "requirements", "code", "entry_point")
+        plain = ("framework", "cuda", "version", "python", "base", "requirements", "apt", "run", "code", "entry_point")
         said: dict[str, Any] = {name: getattr(self, name) for name in plain}
         said |= {"with_": ",".join(self.with_) or None, "without": ",".join(self.without) or None}
         return said | {"set_": tuple(f"{name}={version}" for name, version in self.set_.items())}

@@ -63,9 +63,10 @@ class Request(Record):
             words.append(f"--without {','.join(self.without)}")
         words += [f"--set {name}={version}" for name, version in self.set_]
         user = self.user
-        for flag, path in (("--with-requirements", user.requirements), ("--code", user.code)):
-            if path is not None:
-                words.append(f"{flag} {shlex.quote(str(path))}")
+        if user.apt:
+            words.append(f"--with-apt {','.join(user.apt)}")
+        files = (("--with-requirements", user.requirements), ("--with-run", user.run), ("--code", user.code))
+        words += [f"{flag} {shlex.quote(str(path))}" for flag, path in files if path is not None]
         if user.entry_point is not None:
             words.append(f"--entry-point {user.entry_point}")
         if user.allow_change:
@@ -112,6 +113,8 @@ def read_request(words: RequestWords) -> Request:
             words.requirements,
             words.code,
             words.entry_point,
+            apt=words.apt,
+            run=words.run,
             allow_secrets=words.allow_secrets,
             allow_change=_packages(words.allow_change),
             git=words.base is not None and words.base.strip() == "dlc",

@@ -54,9 +54,24 @@ class RequestWords(Words):
     requirements: str | None = Field(
         default=None,
         alias="with_requirements",
-        description="a requirements file; its packages are installed last",
+        description="a requirements file, pyproject.toml, uv.lock, pylock.toml or environment.yml; its packages are "
+        "installed last",
         heading="Your files",
         metavar="FILE",
+    )
+    apt: tuple[str, ...] = Field(
+        default=(),
+        alias="with_apt",
+        description="Debian packages, comma-separated, NAME or NAME=VERSION: ffmpeg,libsndfile1 (may be repeated)",
+        heading="Your files",
+        metavar="PACKAGES",
+    )
+    run: str | None = Field(
+        default=None,
+        alias="with_run",
+        description="a script with a #! line that runs as root after everything else is in the image",
+        heading="Your files",
+        metavar="SCRIPT",
     )
     code: str | None = Field(
         default=None,

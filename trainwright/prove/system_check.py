@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from trainwright.core.errors import ProofFailed, SourceError
@@ -18,7 +18,9 @@ _NAMED = re.compile(r"Package '?([\w.+-]+)'? has no|Depends: ([\w.+-]+) .*but it
 
 
 def check_system_packages(inputs: Inputs, found: Mapping[str, Any]) -> None:
-    """Check the packages of an image against its lock, if the build may use only the lock.
+    """Check the packages of ``--with-apt`` in an image, and all against its lock if the build may use only that.
+
+    A package of ``--with-apt`` has the version that it was asked for in, otherwise that of the lock, if there is one.
 
     Args:
         inputs: of the build.
@@ -27,20 +29,36 @@ def check_system_packages(inputs: Inputs, found: Mapping[str, Any]) -> None:
     Raises:
         ProofFailed: a package is missing or has another version.
     """
-    if not inputs.strict or inputs.lock is None:
-        return
     installed: Mapping[str, str] = found.get("packages", {})
+    lock = inputs.lock
+    locked = {p.name: p.version for p in (lock.system if lock else None) or () if set(IMAGE_STAGES) & set(p.stages)}
+    if wrong := list(_differing(inputs.plan.user.apt, locked, installed)):
+        raise ProofFailed(
+            "\n".join([f"{len(wrong)} packages of --with-apt are not in the image as planned", *wrong]),
+            remedy="A later step changed them, as --with-run can, or another repository of the base has them.",
+            packages=[row.strip() for row in wrong],
+        )
+    if not inputs.strict or lock is None:
+        return
     rows = [
-        f"  {package.name}: the lock has {package.version}, the image {installed.get(package.name, 'none')}"
-        for package in inputs.lock.system or ()
-        if set(IMAGE_STAGES) & set(package.stages) and installed.get(package.name) != package.version
+        f"  {name}: the lock has {version}, the image {installed.get(name, 'none')}"
+        for name, version in locked.items()
+        if installed.get(name) != version
     ]
     if rows:
         raise ProofFailed(
             "\n".join([f"{len(rows)} distribution packages differ from the lock", *rows]),
-            remedy=f"./invoke lock {inputs.lock.request} --upgrade apt",
+            remedy=f"./invoke lock {lock.request} --upgrade apt",
             packages=[row.strip() for row in rows],
         )
+
+
+def _differing(asked: Sequence[str], locked: Mapping[str, str], installed: Mapping[str, str]) -> Iterator[str]:
+    for package in asked:
+        name, _, version = package.partition("=")
+        wanted, seen = version or locked.get(name), installed.get(name)
+        if seen is None or wanted not in (None, seen):
+            yield f"  {name}: the plan has {wanted or 'it in any version'}, the image {seen or 'none'}"
 
 
 def gone_from_archive(inputs: Inputs, component: str | None, lines: Sequence[str], log: str) -> SourceError | None:

@@ -21,7 +21,7 @@ from trainwright.site.site import Site
 from trainwright.sources import apt_repository, locations, rootfs
 from trainwright.sources.base_image import images_of
 from trainwright.sources.inputs import Input, InputKind, Inputs, Materials, Place
-from trainwright.user.files import FoundFile, code_files, component_files, user_requirements
+from trainwright.user.files import FoundFile, code_files, component_files, user_requirements, user_script
 
 
 def gather(
@@ -61,7 +61,8 @@ def gather(
         lock=lock,
         strict=strict,
         flags=flags,
-        requirements=tuple(user_requirements(user)),
+        requirements=tuple(required.lines if (required := user_requirements(user)) else ()),
+        script=user_script(user),
         images=images_of(whole.base, base.ids if base is not None else {}, site),
         rootfs=look.rootfs(base.sha256 if base is not None else None) if plan.base.image is None else None,
         archives=tuple(look.archive(owner, s, kept=(owner, s.file) in kept) for owner, s in archives),

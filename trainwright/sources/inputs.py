@@ -162,6 +162,7 @@ class Inputs(Materials):
         strict: whether only locked inputs may be used (``--locked``).
         flags: the request as the command line spells it.
         requirements: the checked lines of ``--with-requirements``.
+        script: the text of ``--with-run``.
     """
 
     resolved: Plan
@@ -172,3 +173,4 @@ class Inputs(Materials):
     strict: bool = False
     flags: str = ""
     requirements: tuple[str, ...] = ()
+    script: str | None = None

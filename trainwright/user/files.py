@@ -7,38 +7,41 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from trainwright.core.errors import RequestError, did_you_mean
+from trainwright.core.errors import RequestError
 from trainwright.core.owned import MANIFEST
 from trainwright.core.paths import home_dir, setting
 from trainwright.core.records import Record
-from trainwright.core.text import fits, hidden, printable
+from trainwright.core.text import hidden, printable
+from trainwright.user.code import check_entry_point, code_folder
 from trainwright.user.dockerignore import NAME as IGNORE_FILE
 from trainwright.user.dockerignore import IgnoreRules, read_ignore
+from trainwright.user.script import read_script
 from trainwright.user.secret_files import is_secret
+from trainwright.user.system_packages import read_packages
+
+if TYPE_CHECKING:
+    from trainwright.user.required import Required
 
 # Caches, version control, environments: never needed by a job.
 _SKIPPED = {
     *("__pycache__", ".git", ".hg", ".svn", ".venv", ".tox", ".nox", ".trainwright"),
     *(".pytest_cache", ".mypy_cache", ".ruff_cache", ".ipynb_checkpoints"),
 }
-# Folders of the system (Filesystem Hierarchy Standard 3.0): not a user's code, and far too many files.
-_SYSTEM = {"/", "/bin", "/boot", "/dev", "/etc", "/lib", "/lib64", "/proc", "/run", "/sbin", "/sys", "/usr", "/var"}
-_ENDLESS = ("/dev/", "/proc/", "/sys/")
 # Joiners that Persian, Hindi and emoji need; terminals do not interpret them.
 _JOINERS = "\u200c\u200d"
 _LISTED = 10  # files that a message names
-# The toolkit accepts only names of this form (sagemaker-training 5.1.4); it would refuse the job later.
-_ENTRY_POINT = r"[A-Za-z0-9._+][A-Za-z0-9._+/-]*"
 
 
 class UserFiles(Record):
     """The user's files in the image; their digests are part of the plan's identity.
 
     Attributes:
+        apt: packages of the distribution, ``NAME`` or ``NAME=VERSION``.
+        run: the script of the last step.
         code: the folder; if ``--code`` names a link, its target.
         code_files: how many files of the folder are baked in.
         code_bytes: their size.
@@ -49,6 +52,9 @@ class UserFiles(Record):
 
     requirements: Path | None = None
     requirements_sha256: str | None = None
+    apt: tuple[str, ...] = ()
+    run: Path | None = None
+    run_sha256: str | None = None
     code: Path | None = None
     code_sha256: str | None = None
     entry_point: str | None = None
@@ -60,7 +66,7 @@ class UserFiles(Record):
 
 
 # Derived from the digests, or specific to this machine: not part of a plan's identity.
-NOT_IDENTITY = ("requirements", "code", "code_files", "code_bytes", "secrets", "allow_secrets")
+NOT_IDENTITY = ("requirements", "run", "code", "code_files", "code_bytes", "secrets", "allow_secrets")
 
 
 class FoundFile(Struct, frozen=True):
@@ -85,6 +91,8 @@ def make_user_files(
     code: str | None,
     entry_point: str | None,
     *,
+    apt: tuple[str, ...] = (),
+    run: str | None = None,
     allow_secrets: bool = False,
     allow_change: tuple[str, ...] = (),
     git: bool = False,
@@ -92,9 +100,11 @@ def make_user_files(
     """Read and check the user's files of a request.
 
     Args:
-        requirements: a requirements file.
+        requirements: a requirements file, or another that :func:`trainwright.user.required.read_required` reads.
         code: a folder.
         entry_point: the script to run, relative to ``code``.
+        apt: packages of the distribution, each a word of ``--with-apt``.
+        run: a script that the build runs last.
         allow_secrets: also bake files that look like credentials.
         allow_change: Python packages of an extended image that the requirements may change.
         git: whether the image has git to fetch a requirement with.
@@ -111,17 +121,23 @@ def make_user_files(
         raise RequestError(
             f"--allow-change {','.join(allow_change)}: nothing changes packages without --with-requirements"
         )
-    fields: dict[str, Any] = {"allow_secrets": allow_secrets, "allow_change": allow_change}
+    fields: dict[str, Any] = {"allow_secrets": allow_secrets, "allow_change": allow_change, "apt": read_packages(apt)}
+    if run is not None:
+        path = Path(run).absolute()
+        read_script(path, f"--with-run {run}")
+        fields |= {"run": path, "run_sha256": _sha256(path)}
     if requirements is not None:
-        from trainwright.user.requirements import read_requirements
+        from trainwright.user.required import read_required
 
         path = Path(requirements).absolute()
-        read_requirements(path, f"--with-requirements {requirements}", git=git)
-        fields |= {"requirements": path, "requirements_sha256": _sha256(path)}
+        required = read_required(path, f"--with-requirements {requirements}", git=git)
+        # Of other files, only what is taken from them enters an image.
+        digest = _sha256(path) if required.plain else hashlib.sha256("\n".join(required.lines).encode()).hexdigest()
+        fields |= {"requirements": path, "requirements_sha256": digest}
     if code is not None and entry_point is not None:
-        folder = _code_folder(code)
+        folder = code_folder(code)
         found = code_files(folder, allow_secrets=allow_secrets)
-        _check_entry_point(entry_point, folder, found, code)
+        check_entry_point(entry_point, folder, {file.name for file in found}, code)
         fields |= {
             "code": folder,
             "code_sha256": digest_of(found),
@@ -133,17 +149,33 @@ def make_user_files(
     return UserFiles(**fields)
 
 
-def user_requirements(user: UserFiles) -> list[str]:
-    """The requirements of ``--with-requirements`` as a build reads them; empty if there is no such file.
+def user_requirements(user: UserFiles) -> Required | None:
+    """What the file of ``--with-requirements`` asks for; None if there is no such file.
 
     Raises:
-        RequestError: the file has changed, and one of its lines is not allowed in an image.
+        RequestError: the file has changed, and what it asks for is not allowed in an image.
     """
     if user.requirements is None:
-        return []
-    from trainwright.user.requirements import read_requirements
+        return None
+    from trainwright.user.required import read_required
 
-    return read_requirements(user.requirements, f"--with-requirements {user.requirements}", git=True)
+    return read_required(user.requirements, f"--with-requirements {user.requirements}", git=True)
+
+
+def user_script(user: UserFiles) -> str | None:
+    """The text of ``--with-run`` as a build runs it; None if there is no such script.
+
+    Raises:
+        RequestError: the file has changed since it was planned.
+    """
+    if user.run is None:
+        return None
+    text = read_script(user.run, f"--with-run {user.run}")
+    if hashlib.sha256(text.encode()).hexdigest() != user.run_sha256:
+        raise RequestError(
+            f"--with-run {user.run}: has changed since the plan was made", remedy="Run the command again."
+        )
+    return text
 
 
 def code_files(folder: Path, *, allow_secrets: bool = False) -> list[FoundFile]:
@@ -340,46 +372,3 @@ def _own_folders() -> set[Path]:
     named = (setting("TRAINWRIGHT_STATE"), setting("TRAINWRIGHT_CACHE"))
     cache = home / ".cache" / "trainwright" if home is not None else None
     return {Path(each).resolve() for each in (".trainwright", *named, cache) if each}
-
-
-# ---- --code and --entry-point --------------------------------------------------------------------------------------
-
-
-def _code_folder(code: str) -> Path:
-    if not code:
-        raise RequestError("--code is empty", remedy="For example: --code src --entry-point train.py")
-    try:
-        folder = Path(code).resolve()
-        there, is_folder = folder.exists(), folder.is_dir()
-    except (OSError, RuntimeError) as refused:
-        why = refused.strerror if isinstance(refused, OSError) else "a link loop"
-        raise RequestError(f"--code {code}: cannot be opened: {why}") from None
-    if not is_folder:
-        wrong = "is not a directory" if there else "no such folder"
-        raise RequestError(f"--code {code}: {wrong}", remedy="Use the folder that contains your script.")
-    if {str(folder), str(Path(code).absolute())} & _SYSTEM or str(folder).startswith(_ENDLESS):
-        raise RequestError(
-            f"--code {code}: is a system folder, and all of it would be baked into the image",
-            remedy="Use a folder that contains your script and little else.",
-        )
-    return folder
-
-
-def _check_entry_point(entry_point: str, folder: Path, found: Sequence[FoundFile], code: str) -> None:
-    if not fits(_ENTRY_POINT, entry_point, limit=1024) or ".." in Path(entry_point).parts:
-        raise RequestError(
-            f"--entry-point {entry_point}: must be a plain path inside --code (letters, digits and . _ + - /)"
-        )
-    names = {file.name for file in found}
-    if PurePosixPath(entry_point).as_posix() in names:
-        return
-    if (folder / entry_point).is_file():
-        raise RequestError(
-            f"--entry-point {entry_point}: is in {code}, but would not be baked",
-            remedy=f"{IGNORE_FILE} leaves it out, or it belongs to a cache, an environment or version control.",
-        )
-    scripts = sorted(name for name in names if name.endswith(".py"))
-    near = f"It contains {', '.join(scripts)}" if len(scripts) <= 5 else did_you_mean(entry_point, scripts[:1000])
-    raise RequestError(
-        f"--entry-point {entry_point}: not in {code}", remedy=near if scripts else f"{code} contains no Python file."
-    )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
@@ -57,14 +58,62 @@ def read_requirements(path: Path, what: str, *, git: bool = False) -> list[str]:
     Raises:
         RequestError: the file cannot be read, or a line is not allowed in an image; the message has its number.
     """
-    text = _text(path, what)
+    text = requirements_text(path, what)
     found = []
     for number, line in _logical_lines(text):
-        try:
-            found += _requirement(line, git=git)
-        except _Refused as refused:
-            why = _USER.sub("://…@", refused.why)
-            raise RequestError(f"{what}:{number}: {why}", remedy=refused.remedy) from None
+        found += read_line(line, f"{what}:{number}", git=git)
+    return found
+
+
+def read_line(line: str, where: str, *, git: bool) -> list[str]:
+    """The requirements of one line; ``where`` is what an error names.
+
+    Raises:
+        RequestError: it is not allowed in an image.
+    """
+    try:
+        return _requirement(line, git=git)
+    except _Refused as refused:
+        raise RequestError(f"{where}: {_USER.sub('://…@', refused.why)}", remedy=refused.remedy) from None
+
+
+def required_names(lines: Iterable[str]) -> list[str]:
+    """The normalised names of packages that an index is asked for, in order: of requirements without an address.
+
+    Args:
+        lines: as :func:`read_requirements` returns them.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    found: list[str] = []
+    for line in lines:
+        with suppress(InvalidRequirement):  # an option, or the URL of an archive
+            asked = Requirement(_HASH.sub("", line))
+            found += [canonicalize_name(asked.name)] if asked.url is None else []
+    return found
+
+
+def required_pins(lines: Iterable[str], python: str) -> dict[str, str]:
+    """The versions that lines pin for an image, by normalised name.
+
+    Args:
+        lines: as :func:`read_requirements` returns them.
+        python: the image's version, such as 3.11: markers are evaluated for it, on Linux and x86_64.
+    """
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    platform = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"}
+    runs = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
+    environment = {**platform, **runs, "python_version": python, "python_full_version": f"{python}.99"}
+    found: dict[str, str] = {}
+    for line in lines:
+        with suppress(InvalidRequirement):
+            asked = Requirement(_HASH.sub("", line))
+            exact = [each.version for each in asked.specifier if each.operator in ("==", "===")]
+            if exact and (asked.marker is None or asked.marker.evaluate(environment)):
+                found[canonicalize_name(asked.name)] = exact[0]
     return found
 
 
@@ -76,8 +125,12 @@ class _Refused(Exception):
         self.why, self.remedy = why, remedy
 
 
-def _text(path: Path, what: str) -> str:
-    """The file as text, in any of the encodings that pip reads."""
+def requirements_text(path: Path, what: str) -> str:
+    """The file as text, in any of the encodings that pip reads.
+
+    Raises:
+        RequestError: it is missing, not a regular file, too large or not text.
+    """
     try:
         if not path.is_file():
             exists = path.exists()

@@ -53,6 +53,8 @@ def init(flags: InitFlags) -> None:
         "without": list(request.without),
         "set": dict(request.set_),
         "requirements": flags.requirements,
+        "apt": list(request.user.apt),
+        "run": flags.run,
         "code": flags.code,
         "entry_point": flags.entry_point,
         "repository": flags.repository,

@@ -70,12 +70,20 @@ def plan_text(plan: Plan, proof: Standing, totals: Totals) -> str:
         table([("component", "version", "provider", "download"), *rows]),
         "",
         *(f"tag   {tag}" for tag in plan.tags),
+        *own_text(plan),
         f"proof {PROOFS[proof.state].format(proof.date)}",
         *(f"note  {notice}" for notice in plan.notices),
         "",
         *totals_text(totals),
     ]
     return "\n".join(lines)
+
+
+def own_text(plan: Plan) -> list[str]:
+    """The user's distribution packages and last step."""
+    user = plan.user
+    apt = [f"apt   {', '.join(user.apt)} (--with-apt)"] if user.apt else []
+    return apt + ([f"run   {user.run} (--with-run), sha256 {user.run_sha256}"] if user.run else [])
 
 
 def totals_text(totals: Totals) -> list[str]:

@@ -53,7 +53,7 @@ def begin(words: RequestFlags | RequestPlaces, **asked: Any) -> State:
 def _spelt(request: Request, words: RequestFlags | RequestPlaces) -> str:
     """The request as a command line spells it, with the files of this run, seen from the working folder."""
     user, here = request.user, Path.cwd()
-    paths = {name: path for name in ("requirements", "code") if (path := getattr(user, name)) is not None}
+    paths = {name: path for name in ("requirements", "run", "code") if (path := getattr(user, name)) is not None}
     near = {name: path.relative_to(here) for name, path in paths.items() if path.is_relative_to(here)}
     flags = request.replace(user=user.replace(**near)).flags()
     own = {"catalog": words.catalog, "site": words.site}

@@ -172,12 +172,33 @@ def check(state: State) -> State:
 
 
 def fetch(state: State) -> State:
-    """What no build step can fetch: files without a known checksum, the Debian base, images of a folder."""
+    """What no build step can fetch: files without a known checksum, the Debian base, images of a folder.
+
+    With the base at hand, its archive is asked for the packages of ``--with-apt``, which are installed last."""
     from trainwright.sources import base_image, fetch
 
     inputs = fetch.fetch(known(state.inputs), fresh_base=known(state.options).fresh_base, say=state.say)
     arguments = base_image.build_arguments(inputs.images, known(state.engine), say=state.say)
+    if not state.stages and (named := _unknown_packages(inputs)):
+        from trainwright.lock.apt_packages import Start, check_named
+
+        rootfs = inputs.rootfs.path if inputs.rootfs is not None else None
+        images = {image.argument: image.pinned for image in inputs.images} | arguments
+        start = Start(inputs.plan.base, rootfs, images)
+        check_named(named, start, inputs.site, known(state.engine), say=state.say)
     return replace(state, inputs=inputs, arguments=arguments)
+
+
+def _unknown_packages(inputs: Inputs) -> tuple[str, ...]:
+    """The packages of ``--with-apt``, unless they are in the lock or an image of the plan was built before."""
+    from trainwright.build.store import all_records
+    from trainwright.user.system_packages import names_of
+
+    asked = inputs.plan.user.apt
+    held = {package.name for package in (inputs.lock.system if inputs.lock is not None else None) or ()}
+    if held.issuperset(names_of(asked)) or any(record.plan.id == inputs.plan.id for record in all_records()):
+        return ()
+    return asked
 
 
 def render(state: State) -> State:

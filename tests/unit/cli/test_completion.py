@@ -31,7 +31,7 @@ def offered(line: str) -> list[str]:
         ("plan --framework tensor", ["tensorflow"]),
         ("plan --framework=tensor", ["--framework=tensorflow"]),
         ("plan --cuda cp", ["cpu"]),
-        ("plan pytorch:cu124 --wi", ["--with", "--without", "--with-requirements"]),
+        ("plan pytorch:cu124 --wi", ["--with", "--without", "--with-requirements", "--with-apt", "--with-run"]),
         ("plan --with metis,rm", ["metis,rmm"]),
         ("plan --with rmm,rm", []),
         ("plan --code ", []),
