@@ -92,7 +92,7 @@ class ClusterJob:
     @property
     def command(self) -> list[str]:
         """The command of a host: torchrun, whose options are in variables, or the script alone."""
-        return ["torchrun", *self.script] if self.together else [*_interpreter(self.script[0]), *self.script]
+        return ["torchrun", *self.script] if self.together else [*interpreter(self.script[0]), *self.script]
 
 
 def cluster_job(subject: Subject) -> ClusterJob:
@@ -209,7 +209,8 @@ def replica(job: ClusterJob, cluster: Cluster) -> str:
     return "worker" if job.together else "master"
 
 
-def _interpreter(entry: str) -> list[str]:
+def interpreter(entry: str) -> list[str]:
+    """Return the program that runs a script."""
     # The toolkit would make a script of the shell executable; here nothing does.
     return ["python"] if entry.endswith(".py") else ["/bin/bash"]
 
@@ -222,14 +223,27 @@ def _hyperparameters(subject: Subject) -> dict[str, Any]:
 
 
 def _environment(subject: Subject, kind: Instance, hosts: int, entry: str, name: str) -> dict[str, str]:
-    job, values = subject.job, _hyperparameters(subject)
+    job = subject.job
+    made = toolkit_variables(entry, _hyperparameters(subject), list(job.inputs), kind)
+    return {"TRAINING_JOB_NAME": name, **made, **_network(kind, hosts), **job.environment}
+
+
+def toolkit_variables(entry: str, values: Mapping[str, Any], channels: Sequence[str], kind: Instance) -> dict[str, str]:
+    """Return the toolkit's variables that are the same on every host.
+
+    Args:
+        entry: the script.
+        values: its hyperparameters.
+        channels: their names.
+        kind: the instance type.
+    """
     toolkit: dict[str, Any] = {
         "hps": values,
         "user_args": arguments(values),
         "user_entry_point": entry,
         "module_name": entry.removesuffix(".py"),
         "module_dir": CODE,
-        "channels": sorted(job.inputs),
+        "channels": sorted(channels),
         "model_dir": MODEL_DIR,
         "output_dir": "/opt/ml/output",
         "output_data_dir": OUTPUT_DATA,
@@ -242,10 +256,9 @@ def _environment(subject: Subject, kind: Instance, hosts: int, entry: str, name:
         "log_level": 20,
         "is_hetero": False,
     }
-    toolkit |= {f"channel_{key}": f"{DATA}/{key}" for key in job.inputs}
+    toolkit |= {f"channel_{key}": f"{DATA}/{key}" for key in channels}
     toolkit |= {f"hp_{key}": value for key, value in values.items()}
-    made = {variable(key): sm_text(value) for key, value in toolkit.items() if NAME.fullmatch(key)}
-    return {"TRAINING_JOB_NAME": name, **made, **_network(kind, hosts), **job.environment}
+    return {variable(key): sm_text(value) for key, value in toolkit.items() if NAME.fullmatch(key)}
 
 
 def variable(name: str) -> str:
