@@ -102,6 +102,8 @@ RULES = (
 )
 # Of the other families: what concerns SageMaker's service, its registry or its toolkit.
 NOT_THERE = frozenset({"TW236", "TW239", "TW241", "TW242", "TW244"})
+# Variables that the script for Slurm, or a program in it, reads on the host after it has exported the job's.
+OF_THE_SCRIPT = frozenset({"PATH", "IMAGE", "mounts", "hosts", "listed", "resume", "SLURM_JOB_NODELIST"})
 _LABEL = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")  # RFC 1123, as Kubernetes wants it of volumes
 _TORCH = ("2.4", "2.12")  # the first version that the agent takes, and the first that it does not
 
@@ -199,6 +201,8 @@ def _names(subject: Subject) -> Iterator[Finding]:
     for name in subject.job.environment:
         if not cluster_job.NAME.fullmatch(name):
             yield NAMED.finding(f"{name} cannot be the name of a variable", path=f"environment.{name}")
+        elif subject.cluster == "slurm" and name in OF_THE_SCRIPT:
+            yield NAMED.finding(f"{name} is a variable of the script itself", path=f"environment.{name}")
 
 
 def _code(subject: Subject, cluster: Cluster) -> Iterator[Finding]:

@@ -59,6 +59,8 @@ CASES: list[tuple[str, str, dict[str, Any], Cluster]] = [
     ("TW309", "inputs.A_b", {"inputs": {"a-b": "s3://b/k", "A_b": "s3://b/l"}}, "slurm"),
     ("TW309", "inputs.-a", {"inputs": {"-a": "s3://b/k"}}, "pytorchjob"),
     ("TW309", "environment.A-B", {"environment": {"A-B": "1"}}, "slurm"),
+    ("TW309", "environment.IMAGE", {"environment": {"IMAGE": "x"}}, "slurm"),
+    ("TW309", "environment.PATH", {"environment": {"PATH": "/x"}}, "slurm"),
     ("TW309", "region", {"image": f"registry.example/a@sha256:{'a' * 64}", "inputs": {"a": FSX}}, "pytorchjob"),
     ("TW264", "image", {"image": None}, "pytorchjob"),
 ]
@@ -82,6 +84,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], Cluster]] = [
     ("TW308", {}, "pytorchjob"),
     ("TW309", {"inputs": {"models": "s3://b/k", "a.b": "s3://b/k", "A_c": "s3://b/l"}}, "pytorchjob"),
     ("TW309", {"image": f"registry.example/a@sha256:{'a' * 64}", "inputs": {"a": FSX}}, "slurm"),
+    ("TW309", {"environment": {"PATH": "/x", "IMAGE": "x"}}, "pytorchjob"),
     ("TW309", {"image": f"registry.example/a@sha256:{'a' * 64}", "inputs": {"a": EFS}}, "pytorchjob"),
 ]
 
