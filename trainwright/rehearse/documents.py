@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from trainwright.core.records import Document
-from trainwright.rehearse.words import Start
+from trainwright.rehearse.words import RehearsalStart
 
 
 class RehearsalCheck(Document):
@@ -90,7 +90,7 @@ class RehearsalDocument(Document):
     image_id: str
     entry_point: str
     sdk: Literal[2, 3]
-    start: Start = "sagemaker"
+    start: RehearsalStart = "sagemaker"
     launcher: str
     hosts_asked: int
     processes_per_host: int

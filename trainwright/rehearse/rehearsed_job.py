@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from trainwright.rehearse.words import DEFAULT_INSTANCE, Start
+from trainwright.rehearse.words import DEFAULT_INSTANCE, RehearsalStart
 from trainwright.sagemaker.job import InstanceGroup
 
 INTERFACE = "eth0"
@@ -70,7 +70,7 @@ class RehearsedJob:
     memory: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     interface: str = INTERFACE
-    start: Start = "sagemaker"
+    start: RehearsalStart = "sagemaker"
 
     @property
     def reports_success(self) -> bool:

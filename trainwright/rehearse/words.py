@@ -8,8 +8,8 @@ from trainwright.core.records import Field, Words
 
 DEFAULT_INSTANCE = "ml.m5.xlarge"
 # What starts a job on its hosts: SageMaker, or a cluster of one's own.
-Start = Literal["sagemaker", "pytorchjob", "slurm"]
-STARTS: tuple[Start, ...] = get_args(Start)
+RehearsalStart = Literal["sagemaker", "pytorchjob", "slurm"]
+STARTS: tuple[RehearsalStart, ...] = get_args(RehearsalStart)
 
 
 class RehearsalWords(Words):
