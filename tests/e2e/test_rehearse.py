@@ -141,6 +141,19 @@ def test_sdk_3_starts_torchrun_by_its_own_driver(rehearse):
     assert files_of(done.json) == {f"rank-{rank}": "4" for rank in range(4)}
 
 
+@pytest.mark.parametrize("start", ["pytorchjob", "slurm"])
+def test_torchrun_as_another_cluster_starts_it(rehearse, start):
+    done = rehearse(DDP, *TWO_BY_TWO, *TORCHRUN, "--start", start)
+    assert done.code == 0, done.err[-3000:]
+    assert set(checks(done.json).values()) <= {"passed"}
+    assert "reports" not in checks(done.json)  # only the toolkit writes output/success
+    assert done.json["start"] == start
+    # A rendezvous numbers the hosts as they come, so a host may have either pair of ranks.
+    assert sorted(row["rank"] for row in done.json["ranks"]) == [0, 1, 2, 3]
+    assert {row["reduced"]["torch"] for row in done.json["ranks"]} == {10}
+    assert files_of(done.json) == {f"rank-{rank}": "4" for rank in range(4)}
+
+
 @needs_root
 def test_mpi_without_bridges(rehearse, docker):
     done = rehearse(MPI, *TWO_BY_TWO, "--distribution", "mpi", **{VARIABLE: "veth"})

@@ -1,7 +1,7 @@
 """Findings of checks, in one format for training scripts, job files and logs.
 
 A rule is the constant part (code, severity, title, source, fix); a finding is a rule that applies to a place. The codes
-of ``preflight`` are TW1xx, those of ``estimator`` TW2xx, those of ``diagnose`` the names of its causes.
+of ``preflight`` are TW1xx, those of ``estimator`` TW2xx and TW3xx, those of ``diagnose`` the names of its causes.
 ``docs/findings.md`` is generated from the rules.
 """
 

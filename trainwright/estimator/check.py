@@ -7,6 +7,7 @@ from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator import (
     figures,
+    rules_clusters,
     rules_compiler,
     rules_distribution,
     rules_image,
@@ -35,6 +36,8 @@ FAMILIES = (
     figures,
     service_limits,
 )
+# What a job is checked for that SageMaker does not start.
+OF_CLUSTERS = (rules_distribution, rules_launch, rules_image, rules_job, figures, rules_clusters)
 RULES: tuple[Rule, ...] = (
     *rules_distribution.RULES,
     *rules_smp.RULES,
@@ -47,6 +50,7 @@ RULES: tuple[Rule, ...] = (
     *rules_sdk3.RULES,
     *service_limits.RULES,
     *silence.RULES,
+    *rules_clusters.RULES,
 )
 CODES = findings.table(RULES)
 
@@ -54,6 +58,9 @@ CODES = findings.table(RULES)
 def check(subject: Subject) -> list[Finding]:
     """Return all findings for a job without duplicates, in the order of the families."""
     found: list[Finding] = []
+    if subject.cluster:
+        found = [each for family in OF_CLUSTERS for each in family.check(subject)]
+        return list(dict.fromkeys(each for each in found if each.code not in rules_clusters.NOT_THERE))
     for family in FAMILIES:
         # The limits need a request, which an invalid distribution does not have.
         if family is service_limits and any(f.severity == "error" and f.path.startswith("distribution") for f in found):

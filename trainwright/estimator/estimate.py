@@ -13,15 +13,15 @@ from trainwright.core.data_files import read_json
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, FindingsDocument, Known, Silenced
 from trainwright.core.records import Field, Record, parse_record
-from trainwright.estimator import awscli, compare, program_sdk2, program_sdk3, silence
+from trainwright.estimator import awscli, compare, manifest, program_sdk2, program_sdk3, sbatch, silence
 from trainwright.estimator.check import CODES, check
 from trainwright.estimator.create_training_job import launch_hyperparameters, make_request
 from trainwright.estimator.figures import Figures, figures
 from trainwright.estimator.image import ImageFacts, facts_of_image, facts_of_plan
-from trainwright.estimator.subject import SMP_PARAMETERS, Subject, part
+from trainwright.estimator.subject import CLUSTERS, SMP_PARAMETERS, Subject, part
 from trainwright.sagemaker.job import Job, PlanRequest, read_job
 
-FORMATS = ("python", "request", "cli", "hyperparameters")
+FORMATS = ("python", "request", "cli", "hyperparameters", *CLUSTERS)
 COMMAND_LINE = "the command line"
 Look = Callable[[str], ImageFacts | None]
 
@@ -43,9 +43,12 @@ class EstimatorDocument(Record):
     strict: bool = Field(description="warnings count as errors for the exit code")
     exit_code: Literal[0, 1]
     figures: Figures
-    format: Literal["python", "request", "cli", "hyperparameters"] | None = Field(description="null: checks only")
+    format: Literal["python", "request", "cli", "hyperparameters", "pytorchjob", "hyperpod", "slurm"] | None = Field(
+        description="null: checks only"
+    )
     generated: dict[str, Any] = Field(
-        description="job, or baseline and compiled → source, script, request or hyperparameters; empty after errors"
+        description="job, or baseline and compiled → source, script, manifest, request or hyperparameters; "
+        "empty after errors"
     )
 
 
@@ -119,6 +122,10 @@ def estimate(
             "--format cli: SDK 3 uploads its own programs with every job, which the AWS command line cannot do",
             remedy="Use --sdk 2 --format cli, or --sdk 3 --format python.",
         )
+    cluster = next((each for each in CLUSTERS if each == form), None)
+    if cluster and (compared or version == 3):
+        what = "--compare" if compared else "--sdk 3"
+        raise RequestError(f"--format {form}: {what} is about jobs of SageMaker", remedy=f"Leave out {what}.")
     if job.image is None and job.plan is None:
         raise RequestError(
             "the job has neither image nor plan",
@@ -126,8 +133,8 @@ def estimate(
         )
     job = with_parameters(job, folder)
     image = facts_of_plan(resolve_plan(job.plan)) if job.plan else look(str(job.image))
-    generates = form is not None and form != "hyperparameters"
-    subject = Subject(job, image, version, folder, generates)
+    generates = form is not None and form != "hyperparameters" and not cluster
+    subject = Subject(job, image, version, folder, generates, cluster)
     jobs = compare.twins(subject) if compared else {"job": subject}
     found = [each for one in jobs.values() for each in check(one)]
     kept, silenced = silence.apply(job, dict.fromkeys(found), CODES)
@@ -199,6 +206,8 @@ def generate(subject: Subject, form: str) -> Any:
     if form == "hyperparameters":
         values = {name: json.dumps(value) for name, value in subject.job.hyperparameters.items()}
         return values | launch_hyperparameters(subject)
+    if subject.cluster is not None:
+        return sbatch.script(subject) if subject.cluster == "slurm" else manifest.manifest(subject, subject.cluster)
     request = make_request(replace(subject, generates=True))
     return awscli.script(subject, request) if form == "cli" else request
 

@@ -185,7 +185,8 @@ def _address(subject: Subject) -> Iterator[Finding]:
 
 def _components(subject: Subject, image: ImageFacts, where: str) -> Iterator[Finding]:
     launcher = subject.launcher
-    needs = list((NEEDS_3 if subject.sdk == 3 else NEEDS).get(launcher, ()))
+    # On a cluster torchrun is started without the toolkit, as by SDK 3's drivers.
+    needs = list((NEEDS_3 if subject.sdk == 3 or subject.cluster else NEEDS).get(launcher, ()))
     if enabled(subject.job.distribution, "smdistributed", "modelparallel"):
         needs.append("smdistributed-modelparallel")
         there = (image.components or {}).get("smdistributed-modelparallel", "")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from trainwright.core.errors import RequestError
 from trainwright.estimator.image import ImageFacts
@@ -16,6 +16,9 @@ from trainwright.sagemaker.job import Job
 
 MODEL_PARALLEL = "distribution.smdistributed.modelparallel"
 SMP_PARAMETERS = f"{MODEL_PARALLEL}.parameters"
+# What starts a job outside of SageMaker's training jobs: a Kubernetes resource, or a script for Slurm.
+Cluster = Literal["pytorchjob", "hyperpod", "slurm"]
+CLUSTERS: tuple[Cluster, ...] = get_args(Cluster)
 
 
 def part(value: Any, *keys: str) -> Mapping[str, Any]:
@@ -40,6 +43,7 @@ class Subject:
         sdk: the SDK whose contract applies.
         folder: the base of the job's relative paths.
         generates: code or a request will be generated, so the job must be complete.
+        cluster: what starts the job instead of SageMaker; None: SageMaker.
     """
 
     job: Job
@@ -47,6 +51,7 @@ class Subject:
     sdk: Literal[2, 3] = 2
     folder: Path = Path()
     generates: bool = False
+    cluster: Cluster | None = None
 
     @property
     def framework(self) -> Literal["pytorch", "tensorflow"] | None:

@@ -63,10 +63,10 @@ def explain(facts: JobFacts) -> Cause | None:
 def failed(facts: JobFacts) -> bool:
     """Whether a host reports a failure: exit code, failure file or timeout.
 
-    SDK 3's drivers write no ``output/success``, so it is required only with SDK 2.
+    SDK 3's drivers and clusters write no ``output/success``, so it is required only of the toolkit.
     """
     return facts.timed_out or any(
-        host.exit_code != 0 or host.failure is not None or (facts.job.sdk == 2 and not host.success)
+        host.exit_code != 0 or host.failure is not None or (facts.job.reports_success and not host.success)
         for host in facts.hosts
     )
 
@@ -245,7 +245,7 @@ def _servers_gone(facts: JobFacts) -> Cause | None:
 def _silent(facts: JobFacts) -> Cause | None:
     """``train`` ended with 0 and wrote neither success nor failure, so it did nothing."""
     for host in facts.hosts:
-        if facts.job.sdk == 2 and host.exit_code == 0 and not host.success and host.failure is None:
+        if facts.job.reports_success and host.exit_code == 0 and not host.success and host.failure is None:
             return Cause(
                 "train-silent",
                 "train ended with exit code 0, but wrote neither output/success nor output/failure: it did nothing",
@@ -301,7 +301,7 @@ def _diagnosed(facts: JobFacts) -> Cause | None:
 
 def _plain_toolkit(facts: JobFacts) -> Cause | None:
     """Without a framework's module, sagemaker-training knows only single processes and MPI; it starts the former."""
-    if facts.job.sdk != 2 or not needs_framework_module(facts.launcher):
+    if not facts.job.reports_success or not needs_framework_module(facts.launcher):
         return None
     ranked = [
         process for process in _processes(facts) if process.rank is not None or "TF_CONFIG" in process.environment

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from trainwright.core.records import Document
+from trainwright.rehearse.words import RehearsalStart
 
 
 class RehearsalCheck(Document):
@@ -89,6 +90,7 @@ class RehearsalDocument(Document):
     image_id: str
     entry_point: str
     sdk: Literal[2, 3]
+    start: RehearsalStart = "sagemaker"
     launcher: str
     hosts_asked: int
     processes_per_host: int

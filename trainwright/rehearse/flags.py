@@ -13,7 +13,8 @@ from trainwright.core.records import parse_record
 from trainwright.core.text import fits
 from trainwright.rehearse.job_limits import check_job
 from trainwright.rehearse.rehearsed_job import RehearsedJob
-from trainwright.rehearse.words import DEFAULT_INSTANCE, RehearsalWords
+from trainwright.rehearse.starts import check_start
+from trainwright.rehearse.words import DEFAULT_INSTANCE, STARTS, RehearsalWords
 from trainwright.sagemaker.job import InstanceGroup
 
 LONGEST_DOCUMENT = 2**20  # characters of a JSON document; the service takes 100 hyperparameters of 2500
@@ -40,6 +41,9 @@ def make_job(words: RehearsalWords) -> RehearsedJob:
     version: Literal[2, 3] = 2 if words.sdk == 2 else 3
     if words.sdk not in (2, 3):
         raise RequestError(f"--sdk {words.sdk}: must be 2 or 3")
+    start = next((each for each in STARTS if each == words.start), None)
+    if start is None:
+        raise RequestError(f"--start {words.start}: unknown. {did_you_mean(words.start, STARTS)}")
     told = distribution_of(words.distribution)
     groups = _groups(words.instance_groups) if words.instance_groups else ()
     if groups and (words.hosts != 1 or words.instance_type != DEFAULT_INSTANCE):
@@ -65,8 +69,10 @@ def make_job(words: RehearsalWords) -> RehearsedJob:
         stop_after=_seconds("--stop-after", words.stop_after),
         memory=words.memory,
         environment=pairs_of("--env", words.environment),
+        start=start,
     )
     check_job(job)
+    check_start(job)
     return job
 
 

@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from trainwright.core.errors import EngineError, RequestError
 from trainwright.core.runner import run
 from trainwright.engine.engine import Engine
+from trainwright.estimator.cluster_job import CODE
+from trainwright.rehearse import starts
 from trainwright.rehearse.indexes import HostIndexes
 from trainwright.rehearse.network import labels
 from trainwright.rehearse.opt_ml import CONTROL, JOB_NAME, PTH, REGION, HostFolder
@@ -110,8 +113,9 @@ def command(
     identity: str,
     gpus: bool,
     packages: HostIndexes,
+    own: Mapping[str, str] = MappingProxyType({}),
 ) -> list[str]:
-    """The options of ``docker create`` for one host."""
+    """The options of ``docker create`` for one host; ``own`` are variables of that host."""
     folder = host.folder
     mounts = [
         (folder.input, "/opt/ml/input", False),
@@ -124,10 +128,13 @@ def command(
         *((path.absolute(), f"/opt/ml/input/data/{channel}", True) for channel, path in job.inputs.items()),
         *((path, place, True) for path, place in packages.mounts),
     ]
+    if job.start != "sagemaker" and not job.baked:
+        mounts.append(starts.mount(job, control))
     variables = {
         "TRAINING_JOB_NAME": JOB_NAME,
         "AWS_REGION": REGION,
         **dict(packages.environment),
+        **own,
         **job.environment,
     }
     if job.launch_only:
@@ -139,6 +146,7 @@ def command(
     argv += ["--shm-size", SHARED_MEMORY, "--log-driver", "json-file"]
     argv += ["--memory", job.memory, "--memory-swap", job.memory] if job.memory else []
     argv += ["--gpus", "all"] if gpus else []
+    argv += ["--workdir", CODE] if job.start != "sagemaker" else []
     for source, target, readonly in mounts:
         argv += ["--mount", f"type=bind,src={source},dst={target}{',readonly' if readonly else ''}"]
     argv += [word for name, value in variables.items() for word in ("--env", f"{name}={value}")]

@@ -12,7 +12,7 @@ from typing import Any
 from trainwright.core.errors import RehearsalFailed
 from trainwright.core.paths import templates_dir
 from trainwright.core.say import Say
-from trainwright.rehearse import launch_only
+from trainwright.rehearse import launch_only, starts
 from trainwright.rehearse.rehearsed_job import RehearsedJob
 from trainwright.sagemaker import sdk3
 from trainwright.sagemaker.distribution import Launcher, compile_distribution
@@ -132,6 +132,9 @@ def write_control(job: RehearsedJob, launcher: Launcher, folder: Path) -> None:
         script.chmod(0o755)
     if job.baked:
         return
+    if job.start != "sagemaker":
+        starts.copy_code(code_files(job, folder), folder)
+        return
     with tarfile.open(folder / ARCHIVE, "w:gz", compresslevel=1, dereference=True) as archive:
         for name, path in sorted(code_files(job, folder).items()):
             archive.add(path, arcname=name, recursive=False)
@@ -186,6 +189,8 @@ def write_host(
         _programs(folder.devices, launch_only.devices(instance(job.group_of(host).instance_type)))
     for channel in job.inputs:
         (folder.input / "data" / channel).mkdir()  # a mount point
+    if job.start != "sagemaker":
+        return  # a cluster writes nothing of what the platform does
     channels = list(job.inputs)
     if job.sdk == 2:
         parameters = hyperparameters(job, entry_point, processes_per_host)

@@ -19,7 +19,18 @@ from trainwright.core.owned import claim, write_atomically
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
 from trainwright.plan.plan import LABEL
-from trainwright.rehearse import artifacts, causes, hosts, launch_only, leftovers, network, opt_ml, report, verdict
+from trainwright.rehearse import (
+    artifacts,
+    causes,
+    hosts,
+    launch_only,
+    leftovers,
+    network,
+    opt_ml,
+    report,
+    starts,
+    verdict,
+)
 from trainwright.rehearse.documents import RehearsalDocument
 from trainwright.rehearse.hosts import ContainerProgram, Host, JobImage
 from trainwright.rehearse.indexes import write_indexes
@@ -186,12 +197,18 @@ def _run(
     for host in made:
         opt_ml.write_host(job, host.name, host.folder, control, count, say=say)
     program = ContainerProgram(sdk3.ARGUMENTS, sdk3.ENTRY_POINT) if job.sdk == 3 else hosts.TRAIN
+    elsewhere = job.start != "sagemaker"
+    _, entry = opt_ml.check_entry_point(job)
+    torchrun = launch.processes_per_host if launch.launcher == "torchrun" else None
+    if elsewhere:
+        first, *words = starts.program(job, entry, torchrun)
+        program = ContainerProgram(tuple(words), first)
     gpus = engine.gpus and not job.launch_only
     view = None
     cable = network.make(engine, names, image.id)
     try:
         for number, host in enumerate(made):
-            words = hosts.command(
+            options = hosts.command(
                 job,
                 image,
                 host,
@@ -200,8 +217,9 @@ def _run(
                 identity=identity,
                 gpus=gpus,
                 packages=indexes,
+                own=starts.environment(job, host.name, entry, torchrun) if elsewhere else {},
             )
-            hosts.create(engine, words, image, program)
+            hosts.create(engine, options, image, program)
         plural = "s" if job.hosts > 1 else ""
         say(f"{job.hosts} host{plural} x {launch.processes_per_host} by {launch.launcher}, network {cable.kind}")
         view = RehearsalView(job.host_names, quiet=quiet)

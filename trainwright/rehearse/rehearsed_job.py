@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from trainwright.rehearse.words import DEFAULT_INSTANCE
+from trainwright.rehearse.words import DEFAULT_INSTANCE, RehearsalStart
 from trainwright.sagemaker.job import InstanceGroup
 
 INTERFACE = "eth0"
@@ -45,6 +45,7 @@ class RehearsedJob:
         memory: limit of each host in docker's notation (``512m``), if any.
         environment: the estimator's ``environment``: variables of every container.
         interface: name of the network interface in resourceconfig.json.
+        start: what starts the job on the hosts: SageMaker, or a cluster of one's own.
     """
 
     image: str
@@ -69,6 +70,12 @@ class RehearsedJob:
     memory: str | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     interface: str = INTERFACE
+    start: RehearsalStart = "sagemaker"
+
+    @property
+    def reports_success(self) -> bool:
+        """Whether a good job ends with a file, ``output/success``, as by the toolkit, but not by SDK 3's drivers."""
+        return self.sdk == 2 and self.start == "sagemaker"
 
     @property
     def host_names(self) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ def document(
         image_id=image.id,
         entry_point=job.entry_point,
         sdk=job.sdk,
+        start=job.start,
         launcher=facts.launcher,
         hosts_asked=job.hosts,
         processes_per_host=facts.processes_per_host,

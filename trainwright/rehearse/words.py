@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 from trainwright.core.records import Field, Words
 
 DEFAULT_INSTANCE = "ml.m5.xlarge"
+# What starts a job on its hosts: SageMaker, or a cluster of one's own.
+RehearsalStart = Literal["sagemaker", "pytorchjob", "slurm"]
+STARTS: tuple[RehearsalStart, ...] = get_args(RehearsalStart)
 
 
 class RehearsalWords(Words):
@@ -78,6 +81,12 @@ class RehearsalWords(Words):
         description="version of the SageMaker SDK: 2 (the image's `train`) or 3 (that SDK's drivers)",
         metavar="N",
         values=("2", "3"),
+    )
+    start: str = Field(
+        default="sagemaker",
+        description="what starts the job: sagemaker, or as estimator --format writes it, pytorchjob or slurm",
+        metavar="HOW",
+        values=STARTS,
     )
     launch_only: bool = Field(
         default=False,

@@ -196,6 +196,13 @@ def _back(block: bytes, place: int) -> int:
     return block.rfind(b"\n", 0, at if at >= 0 else place) + 1
 
 
+def raised_line(raised: Raised) -> str:
+    """The exception in one line, with its frame in the user's code."""
+    at = raised.frame or raised.raised_in
+    who = f" (rank {raised.rank})" if raised.rank is not None else ""
+    return f"{_said(raised)}{who}" + (f", in {_where(at)}" if at else "")
+
+
 def raised_text(raised: Raised) -> Iterable[str]:
     """The exception as lines for people."""
     who = f"rank {raised.rank}" if raised.rank is not None else ""

@@ -52,6 +52,7 @@ class EstimatorFlags(PlanWords, JobWords, CatalogFlag, JsonFlag):
         "estimator --job job.yaml",
         "estimator --job job.yaml --check-only --strict",
         "estimator --job job.yaml --format request --output request.json",
+        "estimator --job job.yaml --format pytorchjob | kubectl apply --server-side -f -",
     )
 
     job: str | None = Field(default=None, description="the job file; flags override it")
@@ -75,10 +76,10 @@ class EstimatorFlags(PlanWords, JobWords, CatalogFlag, JsonFlag):
     sdk: int = Field(default=2, description="version of the SageMaker SDK", values=("2", "3"))
     format: str = Field(
         default="python",
-        description="python, request (of CreateTrainingJob), cli (a script for the AWS command line) or "
-        "hyperparameters",
+        description="python, request (of CreateTrainingJob), cli (a script for the AWS command line), hyperparameters; "
+        "for a cluster of your own: pytorchjob (Kubeflow on EKS), hyperpod (its operator), slurm",
         heading="Output",
-        values=("python", "request", "cli", "hyperparameters"),
+        values=("python", "request", "cli", "hyperparameters", "pytorchjob", "hyperpod", "slurm"),
     )
     output: str | None = Field(
         default=None, description="write what is generated into this file; default: standard output"

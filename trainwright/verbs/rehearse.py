@@ -74,9 +74,10 @@ def rehearsal_text(document: RehearsalDocument) -> str:
         if (kept := document.artifacts.get(kind)) and kept.files:
             lines.append(f"{kind:7} {kept.path}  ({len(kept.files)} files)")
     what = "launch lines only" if document.launch_only else f"{document.launcher}, network {document.network}"
+    how = f"SDK {document.sdk}" if document.start == "sagemaker" else f"as by {document.start}"
     lines.append(
         f"passed  {document.entry_point} in {document.image}: {document.hosts_asked} hosts x "
-        f"{document.processes_per_host} processes, SDK {document.sdk}, {what}, {document.seconds:.0f} s"
+        f"{document.processes_per_host} processes, {how}, {what}, {document.seconds:.0f} s"
     )
     return "\n".join(lines)
 

@@ -33,6 +33,7 @@ from tests.support.rule_jobs import (
     tuned,
     without,
 )
+from tests.unit.estimator import test_cluster_rules
 from trainwright.estimator.check import CODES
 from trainwright.estimator.image import ImageFacts
 
@@ -204,7 +205,7 @@ ELSEWHERE = {"TW219", "TW288", "TW289"}
 
 
 def test_every_rule_has_its_right_neighbour():
-    assert {code for code, *_ in NEIGHBOURS} == set(CODES) - ELSEWHERE
+    assert {code for code, *_ in (*NEIGHBOURS, *test_cluster_rules.NEIGHBOURS)} == set(CODES) - ELSEWHERE
 
 
 @pytest.mark.parametrize(("code", "changes", "facts", "sdk"), NEIGHBOURS)

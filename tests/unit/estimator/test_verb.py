@@ -10,6 +10,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+from tests.support.documents import validated
 from tests.support.estimator_jobs import IMAGE, ROOT
 from tests.support.in_process import call
 from trainwright.estimator.service_limits import violations
@@ -123,3 +124,26 @@ def test_a_baseline_accepts_findings_until_they_are_gone(place):
     done = run(place, "--job", "job.yaml", "--check-only", "--baseline", "known.json")
     assert "job.yaml: no longer there: TW200: distribution.mpi.process_per_host" in done.stdout
     assert run(place, "--job", "job.yaml", "--write-baseline").returncode == 2
+
+
+@pytest.mark.parametrize(("form", "begins"), [("pytorchjob", "# "), ("hyperpod", "# "), ("slurm", "#!/bin/bash\n")])
+def test_a_cluster_starts_the_same_job_file(place, form, begins):
+    done = run(place, "--job", "job.yaml", "--image", IMAGE, "--format", form)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(begins)
+    assert "# Not carried over: role: " in done.stdout
+    assert "role: note TW302: not carried over" in done.stderr
+    done = run(place, "--job", "job.yaml", "--image", IMAGE, "--format", form, "--json")
+    told = validated(done.stdout)
+    assert (told["format"], told["generated"]["job"].startswith(begins)) == (form, True)
+
+
+def test_what_is_about_sagemaker_does_not_go_with_a_cluster(place):
+    for words in (("--sdk", "3"), ("--compare",)):
+        done = run(place, "--job", "job.yaml", "--image", IMAGE, "--format", "slurm", *words)
+        assert done.returncode == 2
+        assert " ".join(words) in done.stderr
+    (place / "job.yaml").write_text(MISSPELT.replace("process_per_host", "processes_per_host"))
+    done = run(place, "--job", "job.yaml", "--image", IMAGE, "--format", "pytorchjob")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "distribution: error TW300" in done.stderr

@@ -19,7 +19,7 @@ from trainwright.core.errors import RequestError
 from trainwright.sagemaker import diagnosis
 from trainwright.sagemaker.causes import KnownCause, load_causes
 from trainwright.sagemaker.diagnosis import DiagnosisDocument, diagnose
-from trainwright.sagemaker.diagnosis_output import diagnosis_text
+from trainwright.sagemaker.diagnosis_output import EXCEPTION, diagnosis_text
 from trainwright.sagemaker.log_lines import bare, clean
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -374,3 +374,51 @@ def test_causes_are_findings_in_the_formats_of_preflight(tmp_path):
     assert lines[-1].startswith("diagnose: 1 error, 0 warnings, ")
     done = call("diagnose", "algo-1.log", "--format", "github", "--json", cwd=tmp_path)
     assert done.returncode == 2
+
+
+# Tracebacks as Python writes them (traceback, "Traceback (most recent call last):"), of a cause that nobody has listed.
+UNKNOWN = """\
+step 1
+Traceback (most recent call last):
+  File "/opt/ml/code/train.py", line 12, in <module>
+    main()
+  File "/opt/ml/code/train.py", line 7, in main
+    raise Oddity("seven, 50%: odd")
+__main__.Oddity: seven, 50%: odd
+"""
+HANDLED = UNKNOWN.replace("<module>", "attempt")
+
+
+@pytest.mark.parametrize(("text", "level", "command"), [(UNKNOWN, "error", "error"), (HANDLED, "warning", "warning")])
+def test_an_exception_without_a_known_cause_is_a_finding(tmp_path, text, level, command):
+    (tmp_path / "algo-1.log").write_text("fine\n")
+    (tmp_path / "algo-2.log").write_text(text)
+    done = call("diagnose", ".", "--format", "sarif", cwd=tmp_path)
+    (log,) = json.loads(done.stdout)["runs"]
+    (result,) = log["results"]
+    assert (result["ruleId"], result["level"]) == ("unhandled-exception", level)
+    assert log["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "unhandled-exception"
+    assert result["locations"][0]["physicalLocation"] == {
+        "artifactLocation": {"uri": "./algo-2.log"},
+        "region": {"startLine": 2},
+    }
+    said = result["message"]["text"].splitlines()[0]
+    assert "Oddity: seven, 50%: odd" in said
+    assert said.endswith("in /opt/ml/code/train.py:7 in main")
+    done = call("diagnose", ".", "--format", "github", cwd=tmp_path)
+    assert done.stdout.startswith(f"::{command} title=unhandled-exception,file=./algo-2.log,line=2::")
+    assert "50%25: odd" in done.stdout
+
+
+def test_a_known_cause_goes_before_the_exception(tmp_path):
+    (tmp_path / "job.log").write_text(UNKNOWN + "RuntimeError: CUDA out of memory.\n")
+    done = call("diagnose", "job.log", "--format", "sarif", cwd=tmp_path)
+    (log,) = json.loads(done.stdout)["runs"]
+    assert "unhandled-exception" not in {each["ruleId"] for each in log["results"]}
+    (tmp_path / "fine.log").write_text("fine\n")
+    done = call("diagnose", "fine.log", "--format", "sarif", cwd=tmp_path)
+    assert json.loads(done.stdout)["runs"][0]["results"] == []
+
+
+def test_the_code_of_an_exception_is_that_of_no_cause():
+    assert EXCEPTION.code not in {cause.id for cause in load_causes()}
