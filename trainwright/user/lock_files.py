@@ -16,11 +16,11 @@ _REGISTRY_ONLY = (
     "Only packages of an index can be taken. Publish a wheel of it (find_links of the site file names a folder)."
 )
 _MOST_WAYS = 32  # to one package, each with its own markers
-Row = Mapping[str, Any]
+Table = Mapping[str, Any]
 Ways = set[frozenset[str]]  # each the markers on a way from the project to a package, all of which hold
 
 
-def read_uv_lock(data: Row, extras: Sequence[str], what: str, *, git: bool) -> tuple[list[str], str]:
+def read_uv_lock(data: Table, extras: Sequence[str], what: str, *, git: bool) -> tuple[list[str], str]:
     """What a project needs by its ``uv.lock``, without its groups for development, and the Python versions it is for.
 
     Args:
@@ -68,12 +68,12 @@ def read_uv_lock(data: Row, extras: Sequence[str], what: str, *, git: bool) -> t
     return lines, str(data.get("requires-python", ""))
 
 
-def _source(row: Row) -> Row:
+def _source(row: Table) -> Table:
     source = row.get("source", {})
     return source if isinstance(source, Mapping) else {}
 
 
-def _needs(row: Row, extra: str, what: str) -> list[Row]:
+def _needs(row: Table, extra: str, what: str) -> list[Table]:
     """The dependencies of a package, or of one of its extras."""
     optional = row.get("optional-dependencies", {})
     if extra and extra not in optional and {"virtual", "editable"} & set(_source(row)):
@@ -84,7 +84,7 @@ def _needs(row: Row, extra: str, what: str) -> list[Row]:
     return needs
 
 
-def _meant(rows: Sequence[Row], need: Row, what: str) -> list[Row]:
+def _meant(rows: Sequence[Table], need: Table, what: str) -> list[Table]:
     """The packages that a dependency means: its version and source are there where there are several of its name."""
     keys = [key for key in ("name", "version", "source") if key in need]
     found = [row for row in rows if all(row.get(key) == need[key] for key in keys)]
@@ -101,7 +101,7 @@ def _any(ways: Ways) -> str:
     return " or ".join(sorted(" and ".join(f"({each})" for each in sorted(way)) for way in least))
 
 
-def read_pylock(data: Row, what: str, *, git: bool) -> tuple[list[str], str]:
+def read_pylock(data: Table, what: str, *, git: bool) -> tuple[list[str], str]:
     """What a ``pylock.toml`` pins (PEP 751), and the versions of Python that it is for.
 
     Args:

@@ -52,7 +52,7 @@ class EstimatorFlags(PlanWords, JobWords, CatalogFlag, JsonFlag):
         "estimator --job job.yaml",
         "estimator --job job.yaml --check-only --strict",
         "estimator --job job.yaml --format request --output request.json",
-        "estimator --job job.yaml --format pytorchjob | kubectl apply --server-side -f -",
+        "estimator --job job.yaml --format pytorchjob --output pytorchjob.yaml",
     )
 
     job: str | None = Field(default=None, description="the job file; flags override it")
