@@ -47,7 +47,7 @@ def tracebacks(steps: int) -> list[str]:
 
 
 def measure(lines: list[str], patterns: list[re.Pattern[str]]) -> tuple[float, float, float, int]:
-    """Megabytes, seconds of `diagnose` and of each line against each pattern, and how many lines the latter are from."""
+    """Megabytes, seconds of `diagnose` and of each line against each pattern, and how many lines these are from."""
     content = [f"{line}\n".encode() for line in lines]
     blocks = [b"".join(content[at : at + 40_000]) for at in range(0, len(content), 40_000)]
     started = time.process_time()

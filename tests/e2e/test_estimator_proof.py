@@ -23,9 +23,9 @@ REPOSITORY = "trainwright/proof"
 PULLED = 300_000_000  # bytes at least, compressed: all of the image
 BUILD = ("build", "--framework", "pytorch", "--cuda", "cpu", "--smoke", "--json", "--progress", "plain")
 
-# y = 2 x + 1, each rank with rows of its own: without the others' gradients it ends elsewhere on every rank. Not by DDP:
-# Gloo's threads would outlive destroy_process_group, and one that still holds the last work while the interpreter ends
-# aborts the process (pytorch/pytorch#179291), here about once in 15 jobs of a busy machine.
+# y = 2 x + 1, each rank with rows of its own: without the others' gradients it ends elsewhere on every rank. Not by
+# DDP: Gloo's threads would outlive destroy_process_group, and one that still holds the last work while the interpreter
+# ends aborts the process (pytorch/pytorch#179291), here about once in 15 jobs of a busy machine.
 TRAIN = """
 import argparse, json, os, socket
 import torch
