@@ -148,6 +148,34 @@ def suites(flags: SuitesFlags) -> None:
     answer(run_suites(flags.image, flags.suites, flags.packages, flags.env, say=say))
 
 
+class ArchivesFlags(CatalogFlag):
+    """The flags of ``archives``."""
+
+    examples: ClassVar[tuple[str, ...]] = ("archives --clone NVIDIA/gdrcopy=../gdrcopy --write ../artifacts",)
+
+    clones: tuple[str, ...] = Field(
+        default=(),
+        alias="clone",
+        description="OWNER/NAME=PATH: a repository on GitHub and its clone (may be repeated)",
+    )
+    write: str | None = Field(default=None, description="a folder for the archives, to be named with --artifacts")
+
+
+@verb
+def archives(flags: ArchivesFlags) -> None:
+    """Hold the catalog's checksums against archives made from clones.
+
+    GitHub's archives of tags are made anew from git repositories on this machine.
+    """
+    from pathlib import Path
+
+    from devtools.upstream_archives import compare
+    from trainwright.catalog.catalog import open_catalog
+
+    use_catalog(flags.catalog)
+    answer(compare(open_catalog(), flags.clones, Path(flags.write) if flags.write else None, say=say))
+
+
 class RefreshDlcFlags(CheckFlag):
     """The flags of ``refresh-dlc``."""
 
@@ -169,7 +197,7 @@ def refresh_dlc(flags: RefreshDlcFlags) -> None:
 
 OWN: dict[str, Verb[Any]] = {
     each.name.replace("_", "-"): each
-    for each in (test, generate, new_line, new_component, lock_lines, refresh_instances, refresh_dlc, suites)
+    for each in (test, generate, new_line, new_component, lock_lines, refresh_instances, refresh_dlc, suites, archives)
 }
 SHELF = Shelf((*FAMILIES, Family("Maintainers", tuple(OWN))), lambda name: OWN.get(name) or find(name))
 
