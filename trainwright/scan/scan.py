@@ -73,6 +73,28 @@ def scan(
         databases.append(used)
         for package in own:
             rows += _rows(package, order, records[order.name(package.name)])
+    return judge(inventory, rows, databases, allowances=allowances, fail_on=fail_on, today=today)
+
+
+def judge(
+    inventory: Inventory,
+    rows: Sequence[Vulnerability],
+    databases: Sequence[UsedDatabase],
+    *,
+    allowances: Sequence[Allowance],
+    fail_on: SeverityLevel | None,
+    today: date,
+) -> ScanDocument:
+    """The document of vulnerabilities: which of them count.
+
+    Args:
+        inventory: what was looked at.
+        rows: the vulnerabilities, in any order.
+        databases: where they are from.
+        allowances: as in :func:`scan`, like what follows.
+        fail_on: the least level that counts.
+        today: the day on which allowances hold.
+    """
     entries_used: set[Allowance] = set()
     judged = [_judged(row, allowances, fail_on, today, entries_used) for row in rows]
     judged.sort(key=lambda row: (LEVELS.index(row.level), row.package, row.id))
@@ -140,7 +162,7 @@ def _row(package: Package, order: Order, hits: Sequence[_Hit]) -> Vulnerability:
         version=package.version,
         installed=package.parts,
         fixed=_fixed(package, order, hits),
-        summary=_first_line(told),
+        summary=first_line(told),
         state="counts",
     )
 
@@ -178,7 +200,7 @@ def _accepted(entry: Allowance) -> Accepted:
     return Accepted(**entry.as_json())
 
 
-def _first_line(text: str) -> str:
-    """The first sentence or so of a text, on one line."""
+def first_line(text: str) -> str:
+    """The beginning of a text, on one line."""
     plain = " ".join(re.sub(r"^#+ .*$", "", text, flags=re.MULTILINE).split())
     return plain if len(plain) <= _SUMMARY else plain[: _SUMMARY - 1].rstrip() + "…"

@@ -38,8 +38,17 @@ def settings_of(database: str | None, allow: str | None, site: Site) -> tuple[Pa
             "no vulnerability database is named",
             remedy='--database DIR, or vulnerabilities = "DIR" in trainwright.toml (docs/scan.md)',
         )
+    return root, allowed(allow, site)
+
+
+def allowed(allow: str | None, site: Site) -> tuple[Allowance, ...]:
+    """The vulnerabilities that are accepted: of the command line's file, otherwise of the site's.
+
+    Raises:
+        RequestError: the file is missing or invalid.
+    """
     file = Path(allow) if allow else site.allowed_vulnerabilities
-    return root, read_allowances(file) if file is not None else ()
+    return read_allowances(file) if file is not None else ()
 
 
 def find(word: str, site: Site, *, say: Say) -> Inventory:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import Ended, say, use_catalog
+from trainwright.core.errors import RequestError
 from trainwright.core.layout import table
 from trainwright.core.records import Field, Words
 
@@ -65,6 +66,7 @@ class ScanFlags(ScanWords, CatalogFlag, SiteFlag, JsonFlag):
         description="only this level and worse ones fail (default: every vulnerability)",
         values=("critical", "high", "medium", "low"),
     )
+    ecr: bool = Field(default=False, description="take the findings of ECR's own scan of the image, and no database")
     junit: str | None = Field(default=None, description="write a JUnit report", heading="Output", metavar="FILE")
 
 
@@ -72,12 +74,14 @@ class ScanFlags(ScanWords, CatalogFlag, SiteFlag, JsonFlag):
 def scan(flags: ScanFlags) -> None:
     """Show the known vulnerabilities of an image or an image line.
 
-    The bill of materials is matched with a database on this machine, in OSV's format. The exit code is 1 if some count.
+    The bill of materials is matched with a database on this machine, in OSV's format; --ecr takes what ECR's own scan
+    found. The exit code is 1 if some count.
     """
     from trainwright.core.junit import check_junit
+    from trainwright.scan.ecr_findings import scan_by_ecr
     from trainwright.scan.scan import scan as look
     from trainwright.scan.severity import read_gate
-    from trainwright.scan.subject import find, settings_of
+    from trainwright.scan.subject import allowed, find, settings_of
     from trainwright.site.site import load_site
     from trainwright.verbs.request import image_in_hand
 
@@ -86,10 +90,16 @@ def scan(flags: ScanFlags) -> None:
     if flags.junit:
         check_junit(Path(flags.junit))
     site = load_site(Path(flags.site) if flags.site else None)
-    root, allowances = settings_of(flags.database, flags.allow, site)
-    inventory = find(flags.subject or image_in_hand(), site, say=say)
     today = datetime.now(UTC).date()
-    document = look(inventory, root, allowances=allowances, fail_on=gate, today=today)
+    if flags.ecr:
+        if flags.database:
+            raise RequestError("--ecr takes no --database", remedy="Leave out one of them.")
+        accepted = allowed(flags.allow, site)
+        document = scan_by_ecr(flags.subject, site, allowances=accepted, fail_on=gate, today=today)
+    else:
+        root, accepted = settings_of(flags.database, flags.allow, site)
+        inventory = find(flags.subject or image_in_hand(), site, say=say)
+        document = look(inventory, root, allowances=accepted, fail_on=gate, today=today)
     if flags.junit:
         from trainwright.scan.junit import write
 
