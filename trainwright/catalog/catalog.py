@@ -124,9 +124,11 @@ class Catalog:
         if name not in self.components:
             givers = [n for n, folder in self.components.items() if name in folder.component.provides]
             hint = f"{' and '.join(givers)} provides {name}." if givers else did_you_mean(name, self.components)
+            # What is no component may be a package: deepspeed, ffmpeg.
+            other = " --with-requirements FILE adds Python packages, --with-apt NAME those of the distribution."
             raise RequestError(
                 f"{where}: no component {name!r}. {hint}",
-                remedy="./invoke list --components shows every component.",
+                remedy=f"./invoke list --components shows every component.{other if where == '--with' else ''}",
             )
         return self.components[name]
 

@@ -184,6 +184,7 @@ class Provider(Record):
         apt: packages of Debian and Ubuntu.
         dnf: packages of Amazon Linux.
         compile_memory_gb: of one compile job.
+        for_gpus: compiled for the GPUs that an image line names (``architectures``); other lines cannot have it.
         environment: of the image; ``{version}``, ``{cuda}``, ``{python}`` and values are filled in.
         path: directories of programs, prepended to ``PATH``.
         expect: what the probe must find, by fact; filled in as well; ``*`` at the end matches anything. ``{code}`` is
@@ -206,6 +207,7 @@ class Provider(Record):
     apt: SystemPackages = SystemPackages()
     dnf: SystemPackages = SystemPackages()
     compile_memory_gb: float = 1.0
+    for_gpus: bool = False
     environment: dict[VariableName, OneLine] = {}
     path: tuple[Folder, ...] = ()
     expect: dict[VariableName, OneLine] = {}

@@ -119,13 +119,16 @@ def _broken_requirements(request: Request, catalog: Catalog, draft: Draft) -> It
 
 
 def _made_for_others(request: Request, catalog: Catalog, draft: Draft) -> Iterator[Objection]:
-    """Every component whose files are for another framework version, CUDA or Python than the draft's."""
+    """Every component whose files are for another framework version, CUDA or Python than the draft's, or for GPUs."""
     target = target_of(draft.line, draft.version)
     for name, chosen in draft.selections.items():
         provider = catalog.components[name].component.providers[chosen.provider]
-        if provider.sources_for(chosen.version, target) is not None:
+        if provider.for_gpus and not draft.line.architectures:
+            made = "image lines that name the GPUs to compile for (architectures)"
+        elif provider.sources_for(chosen.version, target) is None:
+            made = " or ".join(build.made_for for build in provider.versions[chosen.version].builds)
+        else:
             continue
-        made = " or ".join(build.made_for for build in provider.versions[chosen.version].builds)
         words = {f"--set {n}={v}" for n, v in request.set_ if n == name}
         words |= {f"--with {name}"} if name in request.with_ and name not in draft.line.components else set()
         words |= {f"--version {request.version}"} if draft.version != draft.line.version else set()

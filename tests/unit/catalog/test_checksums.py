@@ -80,6 +80,7 @@ def test_render_names_what_is_not_pinned():
     assert plan.unpinned
     assert f"{len(plan.unpinned)} of 14 archives are not pinned" in done.stderr
     assert all(file in done.stderr for file in plan.unpinned)
-    assert "cnmem-37896cc9.tar.gz" in done.stderr
+    assert "smdistributed_modelparallel-1.7.0-cp38-cp38-linux_x86_64.whl" in done.stderr
+    assert "cnmem-37896cc9.tar.gz" not in done.stderr
     assert "metis-5.1.0.tar.gz" not in done.stderr
     assert "not pinned" not in call("render", "--framework", "pytorch", "--cuda", "cu124").stderr

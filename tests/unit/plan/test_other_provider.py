@@ -108,3 +108,18 @@ def test_a_provider_that_does_not_exist():
     with pytest.raises(RequestError, match="no provider indx") as refused:
         plan_of("cu113", "1.10.2", "pytorch=indx")
     assert "index" in refused.value.message
+
+
+def test_what_is_compiled_for_gpus_needs_a_line_that_names_them():
+    # NCCL's Makefile compiles for all GPUs unless NVCC_GENCODE says which; the lines of CUDA 13 say none.
+    with pytest.raises(Conflict) as refused:
+        resolve(make_request(framework="pytorch", cuda="cu130", set_=["nccl=source"]), CATALOG)
+    assert any("architectures" in row["constraint"] for row in refused.value.details["rows"])
+    named = plan_of("cu113", "1.10.2", "nccl=source")
+    assert named.component("nccl").values["architectures"]
+
+
+def test_a_python_package_is_not_a_component_and_where_it_goes_is_said():
+    with pytest.raises(RequestError) as refused:
+        resolve(make_request(framework="pytorch", cuda="cpu", with_="deepspeed"), CATALOG)
+    assert "--with-requirements" in str(refused.value.remedy)
