@@ -117,7 +117,7 @@ class CatalogLine(LineRow):
 
 
 class CatalogDocument(Document):
-    """``report --catalog --format json``."""
+    """``report --lines --format json``."""
 
     schema: Literal["trainwright/catalog/1"]
     made_at: str

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from trainwright.cli.flags import JsonFlag, verb
-from trainwright.cli.program import answer, artifact, json_text, say
+from trainwright.cli.flags import CatalogFlag, JsonFlag, verb
+from trainwright.cli.program import answer, artifact, json_text, say, use_catalog
 from trainwright.core.errors import RequestError
 from trainwright.core.records import Field
 
@@ -14,7 +14,7 @@ FORMATS = ("html", "markdown", "json")
 _PAGE = "report.html"
 
 
-class ReportFlags(JsonFlag):
+class ReportFlags(CatalogFlag, JsonFlag):
     """The flags of ``report``."""
 
     bare: ClassVar[str] = "image"
@@ -22,7 +22,7 @@ class ReportFlags(JsonFlag):
     examples: ClassVar[tuple[str, ...]] = (
         "report",
         "report trainwright/pytorch:2.6.0-cu124-py311-debian12 --against 33b06dfd4347 --output report.html",
-        "report --catalog --format markdown",
+        "report --lines --format markdown",
     )
 
     image: str = Field(
@@ -32,12 +32,12 @@ class ReportFlags(JsonFlag):
     )
     against: str | None = Field(
         default=None,
-        description="compare it with another image, a request, an image line or a lock; with --catalog, with an "
-        "earlier report --catalog --format json",
+        description="compare it with another image, a request, an image line or a lock; with --lines, with an "
+        "earlier report --lines --format json",
         values="built",
     )
     files: bool = Field(default=False, description="with --against: compare every file; reads both from the engine")
-    catalog: bool = Field(default=False, description="all image lines instead of an image")
+    lines: bool = Field(default=False, description="all image lines instead of an image")
     format: str = Field(default="html", description="html, markdown or json", heading="Output", values=FORMATS)
     output: str | None = Field(
         default=None,
@@ -51,15 +51,16 @@ class ReportFlags(JsonFlag):
 def report(flags: ReportFlags) -> None:
     """Show an image on one page: contents, size, build, tests, packages.
 
-    The page is one file that needs no network. --against compares it with another image, --catalog shows all lines.
+    The page is one file that needs no network. --against compares it with another image, --lines shows all lines.
     """
+    use_catalog(flags.catalog)
     form = "json" if flags.json_ else flags.format
     if form not in FORMATS:
         raise RequestError(f"--format {form}: unknown", remedy=f"One of {', '.join(FORMATS)}.")
     output = flags.output or (_PAGE if form == "html" else None)
     if output:
         _check(output, form)
-    text = _catalog(flags, form) if flags.catalog else _image(flags, form)
+    text = _catalog(flags, form) if flags.lines else _image(flags, form)
     if output is None:
         artifact(text)
         return
@@ -101,9 +102,7 @@ def _catalog(flags: ReportFlags, form: str) -> str:
     from trainwright.report.catalog import catalog_report
 
     if flags.image or flags.files:
-        raise RequestError(
-            "--catalog is about all image lines, not about one image", remedy="./invoke report --catalog"
-        )
+        raise RequestError("--lines is about all image lines, not about one image", remedy="./invoke report --lines")
     document = catalog_report(open_catalog(), Path(flags.against) if flags.against else None)
     if form == "markdown":
         from trainwright.report.markdown import catalog_markdown

@@ -43,7 +43,7 @@ LINES = [
     ("render --framework pytorch --cuda cpu", "render"),
     ("render --framework pytorch --version 2.8.0 --base dlc --output made", "render"),
     ("diff pytorch:cu124 pytorch:cu126", "diff"),
-    ("report --catalog", "catalog"),
+    ("report --lines", "catalog"),
     ("pipeline --images pytorch:cpu --output made.yml", "pipeline"),
     ("preflight train.py", "findings"),
     ("preflight --explain TW121", "rule"),

@@ -139,7 +139,7 @@ LINES: dict[str, tuple[str, ...]] = {
     "estimator": ("--job", "job.yaml"),
     "preflight": ("train.py",),
     "diagnose": ("job.log",),
-    "report": ("--catalog",),
+    "report": ("--lines",),
     "diff": ("pytorch:cu124", "pytorch:cu126"),
 }
 

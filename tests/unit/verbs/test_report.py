@@ -48,7 +48,7 @@ def test_a_file_that_is_no_report_is_left_alone(here, form):
 
 
 @pytest.mark.parametrize("form", ["html", "markdown", "json"])
-@pytest.mark.parametrize("words", [["--catalog"], [IMAGE[7:19]]])
+@pytest.mark.parametrize("words", [["--lines"], [IMAGE[7:19]]])
 def test_each_form_replaces_what_it_wrote(here, form, words):
     for _ in range(2):
         done = call("report", *words, "--format", form, "--output", "out", cwd=here)
@@ -60,7 +60,7 @@ def test_json_by_its_schema(here):
     assert (document["image_id"], document["against"]) == (IMAGE, None)
     document = check("report", call("report", "--format", "json", "--against", OTHER, cwd=here).stdout)
     assert document["against"]["pull"]["new_layers"] == 1
-    assert len(check("catalog", call("report", "--catalog", "--json", cwd=here).stdout)["lines"]) > 50
+    assert len(check("catalog", call("report", "--lines", "--json", cwd=here).stdout)["lines"]) > 50
     lock = str(images_dir() / "pytorch" / "cu124" / "lock.json")
     for words in (("pytorch:cu124", "pytorch:cu126"), (IMAGE, OTHER), (lock, "pytorch/cu126")):
         assert check("diff", call("diff", *words, "--json", cwd=here).stdout)["compared"]
@@ -81,8 +81,8 @@ def test_the_diff_of_a_terminal(here):
         ["report", "gone"],
         ["report", "--format", "pdf"],
         ["report", "--files"],
-        ["report", "--catalog", "x"],
-        ["report", "--catalog", "--against", "gone.json"],
+        ["report", "--lines", "x"],
+        ["report", "--lines", "--against", "gone.json"],
         ["report", "--against", "gone"],
         ["diff", "pytorch:cu124"],
         ["diff", "pytorch:cu124", "pytorch:cu126", "--files"],
