@@ -22,6 +22,7 @@ ACTIONS = (
     "BatchCheckLayerAvailability",
     "BatchGetImage",
     "CompleteLayerUpload",
+    "DescribeImageScanFindings",
     "DescribeImages",
     "DescribeRepositories",
     "GetDownloadUrlForLayer",
