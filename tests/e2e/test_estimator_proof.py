@@ -23,11 +23,11 @@ REPOSITORY = "trainwright/proof"
 PULLED = 300_000_000  # bytes at least, compressed: all of the image
 BUILD = ("build", "--framework", "pytorch", "--cuda", "cpu", "--smoke", "--json", "--progress", "plain")
 
-# y = 2 x + 1, each rank with rows of its own: without the others' gradients it ends elsewhere on every rank. Not by
-# DDP: Gloo's threads would outlive destroy_process_group, and one that still holds the last work while the interpreter
-# ends aborts the process (pytorch/pytorch#179291), here about once in 15 jobs of a busy machine.
+# y = 2 x + 1, each rank with rows of its own: without the others' gradients it ends elsewhere on every rank. It ends
+# without Python's own end: a thread of Gloo that still holds the last work would abort the process there, here about
+# once in 15 jobs of a busy machine (pytorch/pytorch#179291; pt_gloo_runloop in TensorImpl::decref_pyobject).
 TRAIN = """
-import argparse, json, os, socket
+import argparse, json, os, socket, sys
 import torch
 import torch.distributed as dist
 
@@ -36,25 +36,23 @@ parser.add_argument("--lr", type=float, required=True)
 lr = parser.parse_args().lr
 slope, intercept = json.load(open(os.environ["SM_CHANNEL_TRAINING"] + "/line.json"))
 dist.init_process_group("gloo")
-model = torch.nn.Linear(1, 1)
-for parameter in model.parameters():
-    dist.broadcast(parameter.data, src=0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
 optimizer = torch.optim.SGD(model.parameters(), lr=lr)
 torch.manual_seed(dist.get_rank())
 for step in range(200):
     x = torch.rand(32, 1) * 2 - 1
     optimizer.zero_grad()
     torch.nn.functional.mse_loss(model(x), slope * x + intercept).backward()
-    for parameter in model.parameters():
-        dist.all_reduce(parameter.grad)
-        parameter.grad /= dist.get_world_size()
     optimizer.step()
 weights = [round(float(p), 2) for p in model.parameters()]
 seen = [None] * dist.get_world_size()
 dist.all_gather_object(seen, {"host": os.environ["SM_CURRENT_HOST"], "name": socket.gethostname(), "weights": weights})
 if dist.get_rank() == 0:
-    json.dump({"torch": torch.__version__, "ranks": seen}, open(os.environ["SM_MODEL_DIR"] + "/seen.json", "w"))
+    with open(os.environ["SM_MODEL_DIR"] + "/seen.json", "w") as file:
+        json.dump({"torch": torch.__version__, "ranks": seen}, file)
 dist.destroy_process_group()
+sys.stdout.flush()
+os._exit(0)
 """
 
 FIT_2 = """
