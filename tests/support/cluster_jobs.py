@@ -90,7 +90,7 @@ def expanded(text: str, known: Mapping[str, str] | None = None) -> str:
     """What Kubernetes makes of a text in a command or a variable.
 
     By kubernetes/kubernetes, third_party/forked/golang/expansion/expand.go: ``$$`` is one ``$``, ``$(NAME)`` the value
-    of a variable, or itself if there is none; any other ``$`` stays.
+    of a variable, or the reference itself if the variable is not set; any other ``$`` stays.
     """
     made, rest = "", text
     while rest:

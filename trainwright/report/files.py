@@ -24,12 +24,14 @@ def with_files(before: Contents, after: Contents, *, say: Say) -> tuple[Contents
     """Two images with their files as a part.
 
     Raises:
-        RequestError: one of them is no image that was built here.
+        RequestError: one of them is not an image that was built here.
         EngineError: the engine does not give an image.
     """
     images = [each.image_id for each in (before, after)]
     if not all(images):
-        raise RequestError("--files compares images, and one of the two is none", remedy="./invoke list --built")
+        raise RequestError(
+            "--files compares two images, and one of these is not an image", remedy="./invoke list --built"
+        )
     engine = connect(say=say)
     found = []
     for each in (before, after):

@@ -31,7 +31,7 @@ class Vulnerability(Document):
     version: str
     installed: tuple[str, ...] = Field(description="the installed packages that are made from it")
     fixed: str | None = Field(
-        description="the first version that none of the records calls affected; null if there is none"
+        description="the first version that no record calls affected; null if no version fixes it"
     )
     summary: str
     state: Literal["counts", "below", "allowed", "expired"] = Field(

@@ -20,7 +20,7 @@ def read_packages(words: Iterable[str]) -> tuple[str, ...]:
         words: what the flag was given, each a list with commas.
 
     Raises:
-        RequestError: a name or version is none of Debian's, or a package is named twice in different versions.
+        RequestError: a name or version is invalid, or a package is named twice in different versions.
     """
     found: dict[str, str] = {}
     for word in words:

@@ -88,7 +88,7 @@ def target_in_hand(words: PlaceWords, site: Site) -> PushTarget:
     """The repository that flags name, or that of the project file.
 
     Raises:
-        RequestError: there is none, or a flag is invalid.
+        RequestError: nothing was found, or a flag is invalid.
     """
     from trainwright.plan.project import read_project
     from trainwright.push.references import find_target
