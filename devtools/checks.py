@@ -20,6 +20,8 @@ from trainwright.engine.engine import Engine, connect
 ROOT = Path(__file__).resolve().parent.parent
 ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping jobs more than they compute
 ROOM = 45_000_000_000  # bytes; more than the fullest disk of a whole run, less the disk before it
+# Where the tests with these marks are: collecting all others takes each process of pytest half a minute of a core.
+MARKED = {"browser": ("tests/browser",), "engine": ("tests/e2e", "tests/image", "tests/unit/prove/test_smoke.py")}
 CODE = ["trainwright", "devtools", "tests", "templates", "bench", "tasks.py"]
 
 
@@ -68,11 +70,11 @@ def run_tests(*, fast: bool, select: str | None) -> None:
         )
         return
     if _has("the report pages in a browser", lambda: ensure_tool("chromium", say)):
-        _step("pages in a browser", [*pytest, "-m", "browser"], empty)
+        _step("pages in a browser", [*pytest, "-m", "browser", *MARKED["browser"]], empty)
     if not _has("the tests that build and run images", lambda: make_room(connect(say=say))):
         return
     side_by_side = [] if select else ["-n", str(ENGINE_JOBS), "--dist", "loadfile", "--no-loadscope-reorder"]
-    _step("real builds", [*pytest, *side_by_side, "-m", "engine", "--durations=10"], empty)
+    _step("real builds", [*pytest, *side_by_side, "-m", "engine", "--durations=25", *MARKED["engine"]], empty)
 
 
 def _has(tests: str, needed: Callable[[], object]) -> bool:

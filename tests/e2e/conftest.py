@@ -112,7 +112,7 @@ def program(environment: dict[str, str]) -> Callable[..., Finished]:
 
     def run(*words: str, **more: str) -> Finished:
         done = subprocess.run(
-            [str(Path(sys.executable).with_name("invoke")), *words],
+            [sys.executable, str(ROOT / "tasks.py"), *words],  # as ./invoke does, once it has its environment
             cwd=ROOT,
             env={**environment, **more},
             capture_output=True,
