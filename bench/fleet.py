@@ -1,9 +1,9 @@
 """A run over 100 image lines on 1 to 64 builders, simulated: lines per hour, and what the client costs.
 
 The order is that of ``build --images``, by the same module; the stages, and which lines share them, are those of the
-catalog. Seconds of stages are measured ones: those in README.md, in ``devtools/recorded/build.txt`` and in decision 47,
-or with ``--records`` those of the build records in a state folder. What the client does is done and timed: a process
-that makes a plan and a Dockerfile, and the files of the run's folder.
+catalog. Seconds of stages are measured ones: those in ``docs/tour.md``, in ``devtools/recorded/build.txt`` and in
+decision 47, or with ``--records`` those of the build records in a state folder. What the client does is done and timed:
+a process that makes a plan and a Dockerfile, and the files of the run's folder.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Simulated:
 
 def measured(folder: Path | None) -> tuple[dict[str, float], float]:
     """Seconds of stages by name; and of a build beside its stages (context, probe, tags)."""
-    told = _LEDGER.search((ROOT / "README.md").read_text())
-    assert told is not None, "README.md shows no build"
+    told = _LEDGER.search((ROOT / "docs/tour.md").read_text())
+    assert told is not None, "docs/tour.md shows no build"
     rows = [line.split() for line in told[1].splitlines()]
     found = {row[0]: float(row[1]) for row in rows if row[-1] != "cached"}
     rest = float(told[2]) - sum(found.values())

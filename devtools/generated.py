@@ -11,6 +11,8 @@ from typing import Any
 
 from devtools.architecture import PAGE, architecture_page
 from devtools.infra import infra_template
+from devtools.menu import PAGE as MENU
+from devtools.menu import menu_page
 from devtools.pictures import pictures
 from devtools.proofs_table import with_proofs
 from devtools.rule_examples import rule_examples
@@ -130,7 +132,9 @@ def expected_files() -> dict[Path, str]:
     files[EXAMPLES] = json.dumps(examples, indent=0, ensure_ascii=False) + "\n"
     files[ROOT / "docs" / "rules.md"] = _rules_page(examples)
     files[ROOT / "docs" / "findings.md"] = _findings_page()
-    files[ROOT / "README.md"] = with_proofs(with_transcripts((ROOT / "README.md").read_text()), everything)
+    tour, proven = ROOT / "docs" / "tour.md", ROOT / "docs" / "proven.md"
+    files |= {tour: with_transcripts(tour.read_text()), proven: with_proofs(proven.read_text(), everything)}
+    files[MENU] = menu_page()
     files |= pictures()
     files[PAGE] = architecture_page(PAGE.read_text())
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()

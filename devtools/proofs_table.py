@@ -1,4 +1,4 @@
-"""README's table of what was proven, made from the files in ``proofs/``."""
+"""The table of what was proven in ``docs/proven.md``, made from the files in ``proofs/``."""
 
 from __future__ import annotations
 

@@ -325,8 +325,8 @@ def test_a_line_needs_evidence_that_says_something(own: Path) -> None:
         assert "evidence" in refused.message
 
 
-def test_the_readme_counts_the_lines() -> None:
-    counted = re.findall(r"(\d+) image lines, among them", (ROOT / "README.md").read_text())
+def test_the_pages_count_the_lines() -> None:
     files = list((ROOT / "images").glob("*/*/line.yaml"))
-    assert counted == [str(len(files))]
+    for page, pattern in (("docs/tour.md", r"(\d+) image lines, among them"), ("README.md", r"\| (\d+) known sets")):
+        assert re.findall(pattern, (ROOT / page).read_text()) == [str(len(files))], page
     assert len(files) == len(load_catalog(images_dir(), templates_dir()).lines)

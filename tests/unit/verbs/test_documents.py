@@ -104,7 +104,7 @@ def printed(*words: str) -> dict[str, Any]:
 
 
 def test_every_verb_with_json_has_a_line() -> None:
-    """README: "`--json` on every verb that reads or builds"."""
+    """docs/tour.md: "`--json` on every verb that reads or builds"."""
     have = {name for name in NAMES if "json_" in cast(Any, find(name)).record.__struct_fields__}
     assert {line.split()[0] for line, _ in LINES} | {*ASKING} | {*ELSEWHERE} == have
     for verb, test in ELSEWHERE.items():

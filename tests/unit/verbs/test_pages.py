@@ -99,7 +99,7 @@ WITH_JSON = [name for name in NAMES if "json_" in verb_of(name).record.__struct_
 
 
 def test_all_verbs_that_read_or_build_have_json() -> None:
-    """README: “`--json` on every verb that reads or builds”. The others write files or scripts, or run a container."""
+    """The tour: “`--json` on every verb that reads or builds”. The others write files, scripts, or run a container."""
     assert set(NAMES) - set(WITH_JSON) == {"init", "shell", "run", "completion"}
 
 

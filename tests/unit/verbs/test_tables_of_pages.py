@@ -66,9 +66,9 @@ def test_what_the_two_debians_have(column: int, number: int) -> None:
     assert max(torch) < (2, 8) if number == 12 else min(torch) >= (2, 9)
 
 
-def test_versions_in_the_readme_are_those_of_the_lines() -> None:
+def test_versions_on_the_page_are_those_of_the_lines() -> None:
     text = " ".join(
-        (ROOT / "README.md").read_text().partition("## What is in an image\n")[2].strip().split("\n\n")[0].split()
+        (ROOT / "docs/images.md").read_text().partition("## What is in an image\n")[2].strip().split("\n\n")[0].split()
     )
     named = {
         "aws-ofi-nccl": r"\(aws-ofi-nccl ([\d.]+)\)",
@@ -156,7 +156,7 @@ def number(text: str) -> float:
 
 
 def test_ratios_follow_from_what_was_measured() -> None:
-    for name, ours, theirs, ratio in table("README.md", "|  | trainwright | recipe | ratio |"):
+    for name, ours, theirs, ratio in table("docs/proven.md", "|  | trainwright | recipe | ratio |"):
         assert number(theirs) / number(ours) == pytest.approx(float(ratio), rel=0.05), name
 
 
