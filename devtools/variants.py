@@ -23,6 +23,7 @@ from trainwright.plan.resolve import resolve
 
 _FROM = re.compile(r"FROM \S+ AS (\S+)")
 _NUMBER = re.compile(r"\d+(?:\.\d+)+")
+EXTENDED = "1.10.2-cu113"  # the line whose AWS container is extended, as in AWS's guide
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def dockerfiles_of(entry: Line, everything: Catalog) -> tuple[str, list[Variant]
 
     plain, name = text(), f"{line.framework}/{entry.name}"
     found = [Variant(name, option, chosen.version, plain, text(option)) for option, chosen in line.options.items()]
-    if line.base.kind == "nvidia" and line.preferred and extended(entry):
+    if entry.name == EXTENDED and extended(entry):
         found.append(Variant(name, "dlc", "", plain, text(base="dlc"), base=True))
     return plain, found
 

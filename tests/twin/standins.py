@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.twin.pack import sha256_of, tar_gz, tree, wheel
-from tests.twin.torch_wheel import relabel_torch, relabel_torchvision
+from tests.twin.torch_wheel import DEPENDENCIES, relabel_torch, relabel_torchvision
 from trainwright.engine.setup import ensure_tool
 
 SHAPES = Path(__file__).with_name("shapes")
@@ -95,7 +95,7 @@ TORCH_NEEDS = (*_MKL, "libgomp.so.1", "libcupti.so.11.3")
 def _torch(target: Path, version: str, inputs: Inputs) -> str:
     source = _from_index("torch", inputs.wheels)
     dependencies = linked_library(SHAPES / "torch" / "global_deps.c", "libtorch_global_deps.so", TORCH_NEEDS)
-    relabel_torch(source, target, target.name.split("-")[1], "11.3", dependencies)
+    relabel_torch(source, target, target.name.split("-")[1], "11.3", {DEPENDENCIES: dependencies})
     return "the real wheel of the package index, which is built for CUDA 10.2, relabelled; needs MKL, libgomp and CUPTI"
 
 
@@ -107,12 +107,18 @@ def _torchvision(target: Path, version: str, inputs: Inputs) -> str:
 def _from_index(name: str, folder: Path) -> Path:
     """A wheel of the package index that this machine's pip is set up for."""
     version, sha256 = INDEX_FILES[name]
+    found = from_index(name, version, folder)
+    assert sha256_of(found) == sha256, found.name
+    return found
+
+
+def from_index(name: str, version: str, folder: Path) -> Path:
+    """A wheel of the package index that this machine's pip is set up for, downloaded into a folder."""
     argv = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"]
     argv += ["--python-version", PYTHON, "--platform", "manylinux1_x86_64", "--dest", str(folder), f"{name}=={version}"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    (found,) = folder.glob(f"{name}-{version}-*.whl")
-    assert sha256_of(found) == sha256, found.name
+    (found,) = folder.glob(f"{name.replace('-', '_')}-{version}-*.whl")
     return found
 
 

@@ -16,7 +16,7 @@ _ZIP_TIME = (2022, 1, 27, 20, 0, 0)
 DEPENDENCIES = "torch/lib/libtorch_global_deps.so"
 
 
-def relabel_torch(source: Path, target: Path, version: str, cuda: str, dependencies: bytes) -> None:
+def relabel_torch(source: Path, target: Path, version: str, cuda: str, more: Mapping[str, bytes]) -> None:
     """Copy a wheel of torch under another local version and CUDA version; what else is compiled in it stays as it is.
 
     Args:
@@ -24,13 +24,13 @@ def relabel_torch(source: Path, target: Path, version: str, cuda: str, dependenc
         target: the new wheel, whose name must hold ``version``.
         version: such as ``1.10.2+cu113``.
         cuda: what ``torch.version.cuda`` is to say.
-        dependencies: the library that names what torch needs of the system.
+        more: files that it gets, by their paths in the wheel.
     """
     with zipfile.ZipFile(source) as wheel:
         said = wheel.read("torch/version.py").decode()
     lines = [line for line in said.splitlines() if not line.startswith(("__version__", "cuda"))]
     text = "\n".join([f"__version__ = {version!r}", f"cuda = {cuda!r}", *lines]) + "\n"
-    _rewrite(source, target, version, {"torch/version.py": text.encode(), DEPENDENCIES: dependencies})
+    _rewrite(source, target, version, {"torch/version.py": text.encode(), **more})
 
 
 def relabel_torchvision(source: Path, target: Path) -> None:
@@ -62,7 +62,7 @@ def _rewrite(source: Path, target: Path, version: str, changes: Mapping[str, byt
         kept = [row for row in rows if not row.startswith((f"{old}/", *(f"{path}," for path in changes)))]
         record = "".join(kept) + "".join(record_row(path, content) for path, content in sorted(changed.items()))
         changed[f"{new}/RECORD"] = f"{record}{new}/RECORD,,\n".encode()
-        gone = {*about, f"{old}/RECORD", *changes}
+        gone = {*about, f"{old}/RECORD", *(changes.keys() & set(wheel.namelist()))}
         wheel.filelist[:] = [entry for entry in wheel.filelist if entry.filename not in gone]
         for path in gone:
             del wheel.NameToInfo[path]

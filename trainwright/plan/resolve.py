@@ -55,7 +55,12 @@ def resolve(
         return line.base.image or (base_image if line.base.kind == "debian" else None)
 
     def made(asked: Request, found: Draft, locks: Locks | None) -> Plan:
-        lock, others = _lock_of(found, locks), [*_others(asked, catalog, found), *_elsewhere(asked, catalog, found)]
+        lock = _lock_of(found, locks)
+        others = [
+            *_two_ways(asked, catalog, found),
+            *_others(asked, catalog, found),
+            *_elsewhere(asked, catalog, found),
+        ]
         return make_plan(asked, catalog, found, lock, image=base(found.line), notices=others)
 
     def attempt(other: Request) -> Plan | None:
@@ -108,8 +113,7 @@ def _lock_of(draft: Draft, locks: Locks | None) -> Lock | None:
 
 def _worth(draft: Draft) -> tuple[Any, ...]:
     """The sort key of drafts, most important first: proven by a line, published as an image, CUDA, fewer components
-    that differ from their line, newer versions; then a base made from packages, and of AWS's own variants the
-    preferred or latest line."""
+    that differ from their line, newer versions; then the preferred line, a base made from packages, the latest line."""
     line = draft.line
     return (
         not draft.unproven,
@@ -118,8 +122,8 @@ def _worth(draft: Draft) -> tuple[Any, ...]:
         -len(pinned(draft)),
         version_key(line.cuda),
         version_key(line.version),
-        line.base.kind == "debian",
         line.preferred,
+        line.base.kind == "debian",
         max(each.date for each in line.evidence),
         draft.file,
     )
@@ -218,6 +222,25 @@ def _others(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
     return [f"{draft.line.framework} {draft.version} is the newest for {draft.line.cuda_tag}; --version takes {named}"]
 
 
+def _two_ways(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
+    """A notice that another kind of base has the same versions, and what is missing there; AWS's containers, which hold
+    what they hold, do not count."""
+    line = draft.line
+    if request.base is not None or line.base.kind == "dlc" or request.allow_unproven:
+        return []
+    fitting = [each for each in _fitting(request, catalog) if each.line.base.kind not in ("dlc", line.base.kind)]
+    same = [each for each in fitting if (each.line.version, each.line.cuda) == (line.version, line.cuda)]
+    if not same:
+        return []
+    other = max(same, key=_worth).line
+    here, there = (each.base.image or each.base.os for each in (line, other))
+    missing = ", ".join(sorted(line.components.keys() - other.components.keys()))
+    return [
+        f"two lines have {line.framework} {line.version} with {line.cuda_tag}: this one starts from {here}, that of "
+        f"--base {other.base.kind} from {there}" + (f", without {missing}" if missing else "")
+    ]
+
+
 def _elsewhere(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
     """A notice that the requested Python is the reason why an image is not made from packages."""
     image = draft.line.base.image
@@ -226,6 +249,7 @@ def _elsewhere(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
     own = {
         each.line.python: each.line.base.os for each in catalog.lines_of(request.framework) if not each.line.base.image
     }
-    named = " and ".join(f"{python} ({own[python]})" for python in sorted(own, key=version_key))
+    each = [f"{python} ({own[python]})" for python in sorted(own, key=version_key)]
+    named = " and ".join(filter(None, [", ".join(each[:-1]), *each[-1:]]))
     words = f"image lines that are made from packages have {named}" if own else "no image line is made from packages"
     return [f"Python {request.python} comes with {image}; {words}"]

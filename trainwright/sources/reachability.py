@@ -238,6 +238,24 @@ def nearest_from_packages(plan: Plan, catalog: Catalog) -> str | None:
     return f"./invoke build {words}{_without(names)}"
 
 
+def on_debian(plan: Plan, catalog: Catalog) -> str | None:
+    """The command for the same framework and CUDA on a Debian root file system, if a line has them; in the nearest
+    version, and perhaps without some components, so it is only ever offered."""
+    if plan.base.kind != "nvidia":
+        return None
+    wanted = version_key(plan.version)
+    lines = [
+        entry.line
+        for entry in catalog.lines_of(plan.framework)
+        if entry.line.base.kind == "debian" and entry.line.cuda == plan.cuda
+    ]
+    if not lines:
+        return None
+    near = min(lines, key=lambda line: [abs(a - b) for a, b in zip(wanted, version_key(line.version), strict=False)])
+    words = f"--framework {near.framework} --cuda {near.cuda_tag} --version {near.version.partition('+')[0]}"
+    return f"./invoke build {words} --base debian"
+
+
 def _without(names: Sequence[str]) -> str:
     return f" --without {','.join(names)}" if names else ""
 
@@ -270,6 +288,8 @@ def _failure(missing: list[tuple[Source, dict[str, str]]], inputs: Inputs) -> So
             "docker load -i FILE"
         )
         ways += elsewhere(by_kind["base image"].name)
+        if way := on_debian(inputs.plan, inputs.catalog):
+            ways.append(f"Or take the image line that needs no image of a registry: {way}")
         if ".dkr.ecr." in by_kind["base image"].name:
             host = by_kind["base image"].name.partition("/")[0]
             region = host.split(".")[3]

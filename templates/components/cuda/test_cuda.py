@@ -15,8 +15,16 @@ def provider(plan):
 
 @pytest.fixture
 def from_wheels(provider):
+    if provider == "framework":
+        pytest.skip("CUDA is inside the framework's wheel")
     if provider != "wheel":
         pytest.skip("CUDA is the base image's")
+
+
+@pytest.fixture
+def inside(provider):
+    if provider != "framework":
+        pytest.skip("CUDA is not inside the framework's wheel")
 
 
 @pytest.fixture
@@ -49,6 +57,21 @@ print(f"{number.value // 1000}.{number.value % 1000 // 10}")
 @pytest.mark.parametrize("library", ["libcublas.so", "libcublasLt.so", "libcudnn.so", "libnvrtc.so"])
 def test_libraries_load_by_name(python, library):
     python(f"import ctypes; ctypes.CDLL({library!r})")
+
+
+@pytest.mark.usefixtures("inside")
+@pytest.mark.parametrize("library", ["libcudart.so", "libcublas.so", "libcublasLt.so", "libnvrtc.so"])
+def test_libraries_of_the_framework_load_by_name(python, library):
+    # Of the files themselves: a second copy would have a state of its own.
+    script = f"""
+import ctypes, os, re
+ctypes.CDLL({library!r})
+name = {library!r}.split(".")[0]
+maps = open("/proc/self/maps").read()
+found = {{os.path.realpath(p) for p in re.findall(r"/\\S*/" + name + r"[-.]\\S*", maps)}}
+print(sorted(os.path.basename(os.path.dirname(os.path.dirname(p))) for p in found))
+"""
+    assert python(script) == "['torch']"
 
 
 @pytest.mark.usefixtures("from_wheels")

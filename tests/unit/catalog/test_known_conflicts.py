@@ -44,7 +44,7 @@ def refusal(flags: str) -> Conflict:
         ("--framework pytorch --cuda cu113 --set openmpi=5.0.7", "Open MPI 5"),
         ("--framework pytorch --cuda cu113 --set efa=1.43.0", "Ubuntu 20.04"),
         ("--framework tensorflow --version 2.16 --set sagemaker-toolkit=5.1.4", "TensorFlow 2.17 or older"),
-        ("--framework pytorch --version 1.12.1 --python 3.9", "Python than 3.8"),
+        ("--framework pytorch --version 1.12.1 --python 3.9 --with smdistributed-modelparallel", "Python than 3.8"),
     ],
 )
 def test_the_reason_is_named_and_every_offer_resolves(flags: str, reason: str) -> None:

@@ -124,7 +124,11 @@ def test_the_nearest_known_version_is_offered(two_openmpis):
 @pytest.mark.parametrize(
     ("pins", "words", "expected"),
     [
-        ((), {"version": "2.5", "cuda": "cu113"}, ["--cuda cu113", "PyTorch 2 or newer with CUDA older than 11.7"]),
+        (
+            (),
+            {"version": "2.5", "cuda": "cu113"},
+            ["--cuda cu113", "--version 2.5", "PyTorch 2 or newer with CUDA older than 11.7"],
+        ),
         (("openmpi=5.0.7",), {}, ["--set openmpi=5.0.7", "Open MPI 5 with SageMaker's training toolkit"]),
         (
             (),
@@ -170,12 +174,12 @@ def test_the_framework_is_a_reason_where_another_one_would_do(tmp_path):
     assert rows(version="2.18") == ["--framework pytorch", "--version 2.18"]
     assert rows(cuda="cu125") == ["--framework pytorch", "--cuda cu125"]
     assert rows(cuda="cu999") == ["--cuda cu999"]
-    assert rows(cuda="cu113", python="3.8") == rows(cuda="cu113")
+    assert rows(cuda="cu111", python="3.8") == rows(cuda="cu111")
 
 
 def test_offers_are_complete(tmp_path):
     (tmp_path / "my requirements.txt").write_text("tqdm\n")
-    conflict = conflict_of(cuda="cu113", requirements=str(tmp_path / "my requirements.txt"))
+    conflict = conflict_of(cuda="cu111", requirements=str(tmp_path / "my requirements.txt"))
     assert all("--with-requirements" in offer["command"] for offer in conflict.details["offers"])
     assert_offers_resolve(conflict)
 

@@ -114,7 +114,7 @@ def test_what_was_added_or_left_out_has_tags_of_its_own():
     "words",
     [
         {"cuda": "cu999"},
-        {"cuda": "cu113"},
+        {"cuda": "cu111"},
         {"cuda": "cu124", "version": "1.2.3"},
         {"cuda": "cu124", "python": "3.8"},
         {"cuda": "cu121", "with_": "cuda-compiler"},
@@ -139,7 +139,7 @@ def test_conflicts_offer_sets_that_resolve(words):
 
 def test_the_nearest_cuda_is_offered_first():
     with pytest.raises(Conflict) as refused:
-        plan_of(cuda="cu113")
+        plan_of(cuda="cu116")
     assert flags_of(refused.value.details["offers"][0]["command"])["cuda"] == "cu117"
 
 
@@ -248,11 +248,11 @@ def test_a_component_can_be_added_without_touching_python(copied):
 
 
 def test_a_python_that_packages_do_not_have_is_said_to_come_with_an_image():
-    """Debian 12 has Python 3.11, Debian 13 has 3.13; 3.12 is in neither."""
+    """Debian 11 has Python 3.9, Debian 12 has 3.11, Debian 13 has 3.13; 3.12 is in none."""
     whole = load_catalog()
     plan = resolve(make_request(framework="pytorch", python="3.12"), whole)
     (said,) = [notice for notice in plan.notices if notice.startswith("Python 3.12 comes with ")]
-    assert said.endswith("have 3.11 (debian-12) and 3.13 (debian-13)")
+    assert said.endswith("have 3.9 (debian-11), 3.11 (debian-12) and 3.13 (debian-13)")
     for words in ({"python": "3.13"}, {"python": "3.12", "base": "nvidia"}):
         plan = resolve(make_request(framework="pytorch", **words), whole)
         assert not any(" comes with " in notice for notice in plan.notices)

@@ -64,14 +64,49 @@ def test_the_line_that_answers(names: tuple[str, ...], words: dict[str, Any], ve
     assert (plan.version, plan.base.kind) == (version, kind)
 
 
-def test_a_base_made_from_packages_comes_before_an_image_that_a_line_prefers() -> None:
+@pytest.mark.parametrize(("preferred", "kind"), [(False, "debian"), (True, "nvidia")])
+def test_of_the_same_versions_the_preferred_line_answers_then_the_one_made_from_packages(preferred, kind) -> None:
     lines = {entry.name: entry for entry in WHOLE.lines if entry.line.framework == "pytorch"}
     debian, image = lines["cu130"], lines["2.13.0-cu133"]
     assert (debian.line.cuda, debian.line.version) == (image.line.cuda, image.line.version)
-    image = image.replace(line=image.line.replace(preferred=True))
+    image = image.replace(line=image.line.replace(preferred=preferred))
     for entries in ([debian, image], [image, debian]):
         plan = resolve(make_request(framework="pytorch"), Catalog(entries, WHOLE.components, WHOLE.rules))
-        assert plan.base.kind == "debian"
+        assert plan.base.kind == kind
+
+
+def two_ways(plan: Plan) -> list[str]:
+    return [notice for notice in plan.notices if notice.startswith("two lines have")]
+
+
+def test_cuda_11_says_which_of_its_two_ways_it_takes() -> None:
+    """AWS's complete set needs an image that NVIDIA deletes; the other way lacks what needs AWS's PyTorch."""
+    plan = plan_of(cuda="cu113")
+    assert (plan.base.image, plan.version) == ("nvidia/cuda:11.3.1-cudnn8-runtime-ubuntu20.04", "1.12.1")
+    assert {c.name for c in plan.components} >= {"smdistributed-modelparallel", "smdistributed-dataparallel"}
+    (notice,) = two_ways(plan)
+    for word in (plan.base.image, "--base debian", "debian-11", "smdistributed-modelparallel", "nccl"):
+        assert str(word) in notice
+
+
+@pytest.mark.parametrize("kind", ["debian", "nvidia"])
+def test_who_says_which_way_is_not_told_of_the_other(kind: str) -> None:
+    plan = plan_of(cuda="cu113", base=kind)
+    assert (plan.base.kind, plan.version, two_ways(plan)) == (kind, "1.12.1", [])
+
+
+def test_the_way_without_nvidia_s_image_says_what_it_cannot_have() -> None:
+    plan = plan_of(cuda="cu113", base="debian")
+    names = {c.name: c.provider for c in plan.components}
+    assert names["pytorch"] == "index"
+    assert {"openmpi", "metis", "rmm", "sagemaker-toolkit", "efa", "mpi4py"} <= names.keys()
+    assert not [name for name in names if name.startswith("smdistributed")]
+    assert [notice for notice in plan.notices if "no smdistributed-modelparallel" in notice]
+
+
+def test_versions_of_one_line_alone_have_one_way() -> None:
+    for words in ({"cuda": "cu113", "version": "1.10.2"}, {"cuda": "cu124"}, {"cuda": "cpu"}):
+        assert two_ways(plan_of(**words)) == []
 
 
 def test_an_image_in_place_of_debians_base_is_for_lines_on_debian() -> None:

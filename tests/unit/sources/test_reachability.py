@@ -241,6 +241,24 @@ def test_what_an_image_can_do_without_may_be_left_out(flags, offered):
     assert "artifact_mirror" in failed.value.remedy
 
 
+@pytest.mark.parametrize(
+    ("words", "way"),
+    [
+        ({"cuda": "cu113"}, "--framework pytorch --cuda cu113 --version 1.12.1 --base debian"),
+        # The nearest version: it is another one, so the command says which.
+        ({"cuda": "cu113", "version": "1.10.2"}, "--framework pytorch --cuda cu113 --version 1.12.1 --base debian"),
+        ({"cuda": "cu111"}, None),
+        ({"cuda": "cu113", "base": "debian"}, None),
+    ],
+)
+def test_without_an_image_of_nvidia_s_the_line_on_debian_is_offered(words, way):
+    plan = resolve(make_request(framework="pytorch", **words), CATALOG)
+    assert reachability.on_debian(plan, CATALOG) == (way and f"./invoke build {way}")
+    source = reachability.Source("base image", plan.base.image or "", "base", ())
+    failed = reachability._failure([(source, {"docker.io": "not found"})], gather(plan, CATALOG, Site()))
+    assert ("needs no image of a registry" in failed.remedy) is (way is not None)
+
+
 @pytest.mark.parametrize("name", ["openmpi", "pytorch"])
 def test_what_others_need_and_the_framework_stay(name):
     plan = plan_with(f"{dead_url()}/t")

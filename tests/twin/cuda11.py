@@ -1,0 +1,74 @@
+"""The twin of the line of CUDA 11.3 on Debian 11: all is real but PyTorch's own wheel, which no package index has.
+
+    python -m tests.twin.cuda11 FOLDER --archives ARCHIVES
+    ./invoke prove pytorch/cu113 --twin --catalog FOLDER/catalog --site FOLDER/trainwright.toml
+
+ARCHIVES has RMM and what it is compiled with, as ``./invoke archives --write`` makes them from upstream's tags.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import zipfile
+from pathlib import Path
+
+import yaml
+
+from tests.twin.pack import sha256_of
+from tests.twin.standins import from_index
+from tests.twin.torch_wheel import relabel_torch
+from trainwright.core.data_files import read_yaml
+from trainwright.core.paths import images_dir, templates_dir
+
+LINE = "pytorch/cu113"
+VERSION, CUDA, FILE = "1.12.1", "11.3", "torch-1.12.1+cu113-cp39-cp39-linux_x86_64.whl"
+# The runtime of CUDA 11 under the name that PyTorch's own wheel has for it. The stand-in's own code uses that of
+# CUDA 10.2 beside it.
+RUNTIME = ("nvidia-cuda-runtime-cu11", "11.7.99", "nvidia/cuda_runtime/lib/libcudart.so.11.0")
+INSIDE = "torch/lib/libcudart-a7b20f20.so.11.0"
+
+
+def make(folder: Path, archives: Path) -> Path:
+    """Make the catalog, the mirror of archives and the site file.
+
+    Args:
+        folder: takes them.
+        archives: the archives of RMM.
+
+    Returns:
+        The stand-in.
+    """
+    mirror, wheels = folder / "mirror", folder / "wheels"
+    for each in (mirror, wheels):
+        each.mkdir(parents=True)
+    for archive in sorted(archives.glob("*.tar.gz")):
+        shutil.copy2(archive, mirror)
+    name, version, path = RUNTIME
+    with zipfile.ZipFile(from_index(name, version, wheels)) as wheel:
+        runtime = wheel.read(path)
+    relabel_torch(from_index("torch", VERSION, wheels), mirror / FILE, f"{VERSION}+cu113", CUDA, {INSIDE: runtime})
+    shutil.rmtree(wheels)
+    shutil.copytree(images_dir() / LINE, folder / "catalog/images" / LINE)
+    _component(folder / "catalog/templates/components/pytorch", sha256_of(mirror / FILE))
+    (folder / "trainwright.toml").write_text(f'artifact_mirror = "{mirror.resolve()}"\n')
+    return mirror / FILE
+
+
+def _component(target: Path, sha256: str) -> None:
+    """The shipped component with another checksum for one file."""
+    source = templates_dir() / "components/pytorch"
+    shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    data = read_yaml(source / "component.yaml")
+    builds = data["providers"]["index"]["versions"][VERSION]["builds"]
+    (row,) = [each for build in builds for each in build["sources"] if each["file"] == FILE]
+    row["sha256"] = sha256
+    (target / "component.yaml").write_text(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+
+
+if __name__ == "__main__":
+    words = argparse.ArgumentParser()
+    words.add_argument("folder", type=Path)
+    words.add_argument("--archives", type=Path, required=True)
+    made = make(**vars(words.parse_args()))
+    print(f"{made}  the wheel of the package index, which is built for CUDA 10.2, relabelled")
