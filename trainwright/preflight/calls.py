@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING
 
 from trainwright.preflight import library
-from trainwright.preflight.events import Event, Guard, JobStart
+from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.known import MODEL, role, said
 from trainwright.preflight.values import FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from trainwright.preflight.reader import Module
 
 WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
+# Names of helpers that agree on a value with the other processes.
+_JOINS = re.compile(r"reduce|gather|sync|broadcast|agree|all_|average_across|share", re.I)
 _PATH_PARTS = ("parent", "stem", "absolute", "as_posix")
 
 
@@ -27,6 +30,9 @@ class Calls:
     def __init__(self, launch: JobStart) -> None:
         self.launch = launch
         self.events: list[Event] = []
+        self.exits: list[Exit] = []
+        # How many of the loops are around the function that runs.
+        self.outside = 0
         self.module: Module
         self.module = None  # type: ignore[assignment]
         self.guards: tuple[Guard, ...] = ()
@@ -111,6 +117,10 @@ class Calls:
         )
         self.events.append(event)
         event.result = self._result(event, called, method)
+        if event.role == "collective" or _JOINS.search(event.last):
+            # All processes have the same afterwards, in place or as the result.
+            for value in (*args, *keywords.values(), event.result):
+                value.tags -= {"own"}
         return event.result
 
     def _result(self, event: Event, called: Value, method: str) -> Value:
@@ -195,6 +205,8 @@ class Calls:
                 base = self.value(target.value, scope)
                 if base.attrs is None:
                     base.attrs = {}
+                if any(guard.kind == "own" for guard in self.guards) and value.code is None:
+                    value = value.with_tags("own")
                 there = base.attrs.get(target.attr)
                 base.attrs[target.attr] = value if there is None or not self.depth else join(there, value)
             case ast.Subscript():

@@ -28,6 +28,7 @@ ONE_UPDATE = Rule(
     remedy="Call optimizer.step() in every process, outside of the condition on the rank.",
 )
 RULES = (DEADLOCK, ONE_UPDATE)
+_HVD_CALLBACKS = ("BroadcastGlobalVariablesCallback", "BroadcastGlobalVariablesHook", "MetricAverageCallback")
 # Communication between two processes, and groups of some of them, are made for some ranks only.
 _SHARDED = {"fsdp", "deepspeed", "smp"}
 
@@ -41,10 +42,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         guard = event.by_rank
         updates = event.receiver is not None and event.receiver.tags & {"optimizer", "scaler"} and event.loops
         if guard is not None and updates and not _answered(code, event, guard):
-            says = _condition(guard)
+            reported.add((event.module.name, event.line))
+            says = condition(guard)
             yield at(ONE_UPDATE, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` only where {says}")
     for event in code.events:
-        what = _collective(event)
+        what = collective(event)
         guard = event.by_rank if what else None
         if guard is None or event.detached or event.under("error") or "group" in event.keywords:
             continue
@@ -52,11 +54,11 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         if place in reported or _answered(code, event, guard):
             continue
         reported.add(place)
-        says = _condition(guard)
+        says = condition(guard)
         yield at(DEADLOCK, (event.module, event.node), f"{what} runs only where {says}")
 
 
-def _collective(event: Event) -> str:
+def collective(event: Event) -> str:
     """Return how to name a call that every process has to make; nothing if it is another."""
     if event.role == "collective":
         if event.name.startswith("torch_xla") and event.last == "save" and event.arg("master_only") is not None:
@@ -69,6 +71,16 @@ def _collective(event: Event) -> str:
     if event.role == "group" and event.last == "init_process_group":
         return event.last
     receiver = event.receiver.tags if event.receiver is not None else frozenset()
+    if event.name.startswith(("horovod.", "smdistributed.dataparallel.")) and event.last in _HVD_CALLBACKS:
+        return event.last
+    if event.last in ("fit", "fit_generator") and "hvd-compiled" in receiver:
+        return f"{event.last} of a model whose gradients Horovod averages"
+    if event.last == "gradient" and "hvd" in receiver:
+        return "gradient of Horovod's tape"
+    if event.last == "step" and {"hvd", "optimizer"} <= receiver:
+        return "step of Horovod's optimizer"
+    if event.name.startswith("script.") and "step-output" in event.result.tags:
+        return f"{event.last}, a step of the model parallel library"
     if event.last == "backward" and "wrapped-out" in receiver:
         return "backward of a model whose gradients are reduced in it"
     if event.last == "state_dict" and "fsdp" in receiver:
@@ -94,7 +106,8 @@ def _hf_trainer(made: str) -> bool:
     return made.startswith(("transformers.", "trl.")) and made.endswith("Trainer") and ".TF" not in made
 
 
-def _condition(guard: Guard) -> str:
+def condition(guard: Guard) -> str:
+    """Return how to name the processes that a condition selects."""
     text = ast.unparse(guard.node)[:50]
     return f"`{text}`" if guard.side else f"not `{text}`"
 

@@ -23,7 +23,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _OPPOSITE = {"zero:rank": "nonzero:rank", "zero:local": "nonzero:local", "several": "single", "zero:dp": "nonzero:dp"}
 _OPPOSITE["zero:host"] = "nonzero:host"
 _OPPOSITE |= {value: key for key, value in _OPPOSITE.items()}
-TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag"}
+TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own"}
 
 
 def kind_of(tags: Marks, side: bool) -> Reach:
@@ -45,11 +45,15 @@ def kind_of(tags: Marks, side: bool) -> Reach:
         return "ranks"
     if {"several", "single"} & tags:
         return "world"
+    if "own" in tags:
+        return "own"
     return "flag" if "flag" in tags else "other"
 
 
 def returned(value: Value, guards: tuple[Guard, ...]) -> Value:
     """Return a function's result with what the condition around it says: ``if rank == 0: return True``."""
+    if any(guard.kind == "own" for guard in guards) and value.code is None:
+        return value.with_tags("own")
     tag = {"one": "zero:rank", "host": "zero:local"}.get(guards[-1].kind) if guards else None
     if tag is None or not isinstance(value.single(), bool):
         return value
@@ -102,7 +106,7 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
         if isinstance(op, ast.Gt | ast.NotEq):
             return unknown("several")
         return unknown("single") if isinstance(op, ast.Eq | ast.LtE | ast.Lt) else unknown()
-    return Value(tags=(left.tags | right.tags) & {"flag", "out"})
+    return Value(tags=(left.tags | right.tags) & {"flag", "out", "own"})
 
 
 def _rank_test(zero: str, op: ast.cmpop, other: object, right: Value) -> Value:

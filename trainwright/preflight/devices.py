@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.events import Event
+from trainwright.preflight.known import DDP
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
 from trainwright.preflight.values import Value
@@ -35,10 +37,18 @@ _OTHERS = ("accelerate", "deepspeed", "pytorch_lightning", "lightning", "ray", "
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
-    if not code.several_per_host or code.managed or code.torch_xla or code.tensorflow:
+    if not code.several_per_host or code.torch_xla or code.tensorflow:
         return
-    if not (code.group or code.wraps or code.horovod or code.smp):
-        return
+    if code.managed:
+        if code.launch.launched and code.imports("ray") is None:
+            yield from _visible(code)
+            yield from _one_for_all(code)
+    elif code.group or code.wraps or code.horovod or code.smp:
+        yield from _own(code)
+
+
+def _own(code: ScriptFacts) -> Iterator[Finding]:
+    """Check a script that selects the GPUs itself."""
     chosen = [(event, value) for event in code.events for value in _chosen(event)]
     wrong = [(e, v) for e, v in chosen if "rank" in v.tags and not v.tags & OWN and _index(v)]
     if wrong and code.several_hosts:
@@ -49,19 +59,53 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     selected = bool(wrong) or any(v.tags & OWN or _unclear(v) for _, v in chosen)
     selected = selected or any(e.last in ("init_device_mesh", "fully_shard") for e in code.events)
     selected = selected or code.imports(*_OTHERS) is not None or code.says("^CUDA_VISIBLE_DEVICES$")
+    several = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached and _many(e)]
+    if several:
+        event = several[0]
+        what = f"`{_text(event)}`: DistributedDataParallel takes one GPU per process"
+        yield at(NO_DEVICE, (event.module, event.node), what)
+        return
     fixed = [(e, v) for e, v in chosen if _fixed(v)]
     if selected and not fixed:
         only = all(e.last in _WRAPS for e, v in chosen if v.tags & OWN or _unclear(v))
         yield from _default(code) if only and any(v.tags & OWN for _, v in chosen) else _late(code)
         return
     # What set_device selects is what every later call without a device uses.
-    fixed = [(e, v) for e, v in fixed if not selected or (e.last in _DECIDES and not e.guards and not e.detached)]
+    decides = (*_DECIDES, "device")
+    fixed = [(e, v) for e, v in fixed if not selected or (e.last in decides and not e.guards and not e.detached)]
+    fixed = [(e, v) for e, v in fixed if not selected or e.last != "device" or _used(code, e)]
     if fixed:
         event, _ = fixed[0]
         yield at(NO_DEVICE, (event.module, event.node), f"`{_text(event)}`: the same GPU in every process of a host")
         return
     if not selected and not code.smp:
         yield from _default(code)
+
+
+def _many(event: Event) -> bool:
+    """Return whether ``device_ids`` names several GPUs."""
+    ids = event.arg("device_ids", 1)
+    if ids is None:
+        return False
+    node = next((k.value for k in event.node.keywords if k.arg == "device_ids"), None)
+    ranged = node is not None and re.search(r"range\([^0]*device_count|range\(\w*gpus?\w*\)", ast.unparse(node))
+    return bool(ranged) or (ids.items is not None and len(ids.items) > 1 and "maybe-none" not in ids.tags)
+
+
+def _used(code: ScriptFacts, event: Event) -> bool:
+    """Return whether the model, or a batch, is moved to a device."""
+    return any(event.result in (*e.args, *e.keywords.values()) for e in code.ran("to", live=True))
+
+
+def _one_for_all(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a constant GPU for the model or batches of a library that gives each process its own."""
+    for event in code.ran("to", "cuda", live=True):
+        if event.guards or event.receiver is None or event.name.startswith("torch.cuda"):
+            continue
+        if any(_fixed(value) and "flag" not in value.tags for value in _chosen(event)):
+            what = f"`{_text(event)}`: the same GPU in every process of a host"
+            yield at(NO_DEVICE, (event.module, event.node), what, severity="warning")
+            return
 
 
 def _visible(code: ScriptFacts) -> Iterator[Finding]:
@@ -157,7 +201,9 @@ def _late(code: ScriptFacts) -> Iterator[Finding]:
     if not chosen or chosen[0].detached:
         return
     placed = _placed(code, chosen[0].order) if not wraps and code.wrapped_events else None
-    if placed is not None and not any(v.tags & OWN for e in code.events[: placed.order] for v in _chosen(e)):
+    if placed is not None and not any(
+        v.tags & OWN for e in code.events[: placed.order] if e.last != "device" for v in _chosen(e)
+    ):
         what = f"set_device comes after `{_text(placed)}` in line {placed.line}; by then the model is on GPU 0"
         yield at(NO_DEVICE, (chosen[0].module, chosen[0].node), what, severity="warning")
         return

@@ -304,7 +304,8 @@ def _scaled(code: ScriptFacts) -> bool:
                 return True
             left = ast.unparse(node.left if isinstance(node, ast.BinOp) else node.target)
             right = ast.unparse(node.right if isinstance(node, ast.BinOp) else node.value)
-            if isinstance(node.op, ast.Div | ast.FloorDiv) and BATCH.search(left) and GROWTH.search(right):
+            plain = isinstance(node, ast.AugAssign) or not isinstance(node.left, ast.BinOp)  # not samples // batch
+            if plain and isinstance(node.op, ast.Div | ast.FloorDiv) and BATCH.search(left) and GROWTH.search(right):
                 return True
     return False
 

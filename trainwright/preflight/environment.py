@@ -144,7 +144,8 @@ def _set(code: ScriptFacts, module: Module, node: ast.AST, name: str | None, val
         if gpus is not None and str(value.value) != str(gpus):
             expected = f"{code.job.instance_type} has {gpus} GPUs"
             yield at(GPU_COUNT, (module, node), f"{value.value!r}, but {expected}")
-    if name in PLACE and isinstance(value, ast.Constant) and not conditions(module, node):
+    plain = isinstance(value, ast.Constant) or (name == "TF_CONFIG" and isinstance(value, ast.Call))
+    if name in PLACE and plain and not conditions(module, node):
         launched = code.launcher in ("torchrun", "smddp", "mpi")
         if code.spawns is not None and not launched:
             return  # a script that starts its own processes on one host must set the address
@@ -154,8 +155,9 @@ def _set(code: ScriptFacts, module: Module, node: ast.AST, name: str | None, val
             return  # the address says it
         if name == "TF_CONFIG":
             launched = code.launcher in ("mwms", "parameter-server")
+            severe = severe or ("error" if code.launcher == "mwms" and hosts > 1 else None)
         if launched or (code.group is not None and code.says("^LOCAL_RANK$")):
-            yield at(OVERWRITTEN, (module, node), f'os.environ["{name}"] = {value.value!r}', severity=severe)
+            yield at(OVERWRITTEN, (module, node), f'os.environ["{name}"] = {ast.unparse(value)[:50]}', severity=severe)
 
 
 def _read(code: ScriptFacts, module: Module, node: ast.AST, name: str, *, required: bool) -> Iterator[Finding]:

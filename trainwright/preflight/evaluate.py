@@ -103,6 +103,7 @@ class Evaluator(Calls):
         if "hosts" in base.tags:
             return unknown("first-host" if index.single() == 0 else "some-host")
         split = {"sharded"} if index.tags & IDENTITY or "world" in index.tags else set()
+        split |= {"of-local"} if "local_rank" in index.tags else {"of-rank"} if "rank" in index.tags else set()
         key = index.single()
         named = said(key) if isinstance(key, str) else ()
         if isinstance(key, str) and "environ-copy" in base.tags:
@@ -223,6 +224,8 @@ class Evaluator(Calls):
         elif "rank" in left.tags and isinstance(node.op, ast.FloorDiv):
             identity = frozenset({"host_rank"})
         flows = (left.tags | right.tags) & (FLOWS | {"world", "gpus", "loss"})
+        if not flows & {"out", "on-device"}:
+            flows |= (left.tags | right.tags) & {"cpu-tensor"}
         if isinstance(node.op, ast.Mod) and isinstance(one, str) and one.startswith("%"):
             return joined_path([right, left])  # "%s/model" % folder
         if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):

@@ -12,9 +12,9 @@ from trainwright.preflight.values import Code, Value
 from trainwright.sagemaker.distribution import Launcher
 
 # one: only the first process; host: the first of each host; others: all but these; ranks: depends on the rank in
-# another way; dp: one process of each data-parallel group; world: whether there are several processes; flag: an
-# argument; error: an exception; other: anything else.
-Reach = Literal["one", "host", "others", "ranks", "dp", "world", "flag", "error", "other"]
+# another way; dp: one process of each data-parallel group; world: whether there are several processes; own: what
+# the process computed from its own share of the data; flag: an argument; error: an exception; other: anything else.
+Reach = Literal["one", "host", "others", "ranks", "dp", "world", "own", "flag", "error", "other"]
 OF_RANK: frozenset[str] = frozenset({"one", "host", "others", "ranks"})
 LAUNCHED: frozenset[str] = frozenset({"torchrun", "mpi", "smddp", "xla"})
 
@@ -57,6 +57,29 @@ class Guard:
     kind: Reach
     node: ast.expr
     side: bool
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Exit:
+    """A place where code leaves a loop early: ``break``, ``continue``, or ``return`` from within it.
+
+    Attributes:
+        kind: which of them.
+        node: its place.
+        module: its file.
+        guards: the conditions around it.
+        loops: the loops that it leaves (``continue``: whose pass it ends), innermost last.
+        order: how many calls were made before it.
+        detached: the interpreter did not see who calls the function.
+    """
+
+    kind: Literal["break", "continue", "return"]
+    node: ast.stmt
+    module: Module
+    guards: tuple[Guard, ...]
+    loops: tuple[ast.AST, ...]
+    order: int
+    detached: bool
 
 
 @dataclass(eq=False, slots=True)

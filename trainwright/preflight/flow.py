@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from typing import Literal
 
 from trainwright.preflight.conditions import as_test, kind_of, returned
 from trainwright.preflight.evaluate import Evaluator
-from trainwright.preflight.events import Event, Guard, JobStart
+from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.known import said
 from trainwright.preflight.reader import Module, Script
 from trainwright.preflight.syntax import Function
@@ -166,9 +167,7 @@ class Interpreter(Evaluator):
             case ast.Try() | ast.TryStar():
                 return self._try(node, scope)
             case ast.Return():
-                if self.returned:
-                    value = self.value(node.value, scope) if node.value else constant(None)
-                    self.returned[-1].append(returned(value, self.guards))
+                self._return(node, scope)
                 return True
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 scope.names[node.name] = self._define(node, scope)
@@ -177,8 +176,7 @@ class Interpreter(Evaluator):
             case ast.Import() | ast.ImportFrom():
                 self._import(node, scope)
             case ast.Break() | ast.Continue():
-                if self.left:
-                    self.left[-1].append(dict(scope.names))
+                self._end_pass(node, scope)
                 return True
             case ast.Raise():
                 return True
@@ -192,6 +190,22 @@ class Interpreter(Evaluator):
                     self._branch(case.body, scope, Guard("other", node.subject, True))
                 return "never" in subject.tags
         return False
+
+    def _return(self, node: ast.Return, scope: Scope) -> None:
+        self._leave("return", node, self.loops[self.outside :])
+        if self.returned:
+            value = self.value(node.value, scope) if node.value else constant(None)
+            self.returned[-1].append(returned(value, self.guards))
+
+    def _end_pass(self, node: ast.Break | ast.Continue, scope: Scope) -> None:
+        self._leave("break" if isinstance(node, ast.Break) else "continue", node, self.loops[-1:])
+        if self.left:
+            self.left[-1].append(dict(scope.names))
+
+    def _leave(self, kind: Literal["break", "continue", "return"], node: ast.stmt, loops: tuple[ast.AST, ...]) -> None:
+        """Note that loops are left early, if a condition decides it."""
+        if loops and self.guards:
+            self.exits.append(Exit(kind, node, self.module, self.guards, loops, len(self.events), self.detached))
 
     def _if(self, node: ast.If, scope: Scope) -> bool:
         test = as_test(self.value(node.test, scope))
@@ -218,6 +232,8 @@ class Interpreter(Evaluator):
                     only = there if yes.kind == "one" else value
                     if only is not None and (only.may_be(None) or only.may_be(False)) and only.single() is not ...:
                         joined.tags |= {"only-one"}
+                elif yes.kind == "own" and joined is not value and joined is not there:
+                    joined.tags |= {"own"}
                 scope.names[name] = joined
         return ended and else_ended
 
@@ -319,8 +335,8 @@ class Interpreter(Evaluator):
         code.runs += 1
         scope = Scope(code.scope)
         self._bind(node, scope, args, keywords, bound)
-        before = (self.module, self.guards, self.contexts, self.stack, self.depth)
-        self.module, self.stack, self.depth = code.module, (*self.stack, code), 0
+        before = (self.module, self.guards, self.contexts, self.stack, self.depth, self.outside)
+        self.module, self.stack, self.depth, self.outside = code.module, (*self.stack, code), 0, len(self.loops)
         if any("zero:rank" in said(d.rpartition(".")[2]) or "rank_zero" in d for d in code.decorators):
             self.guards = (*self.guards, Guard("one", node.decorator_list[0], True))
         self.contexts = (*self.contexts, *(f"@{name}" for name in code.decorators))
@@ -329,7 +345,7 @@ class Interpreter(Evaluator):
         ended = self.block(node.body, scope)
         self.running.pop()
         values = self.returned.pop()
-        self.module, self.guards, self.contexts, self.stack, self.depth = before
+        self.module, self.guards, self.contexts, self.stack, self.depth, self.outside = before
         result = merge(values if ended or not values else [*values, constant(None)]) if values else constant(None)
         if any(name.endswith(".step") and "modelparallel" in name for name in code.decorators):
             result = Value(tags=frozenset({"step-output", "out", "wrapped-out"}))

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.data import WRONG_SHARE
 from trainwright.preflight.events import Event
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at
@@ -86,6 +87,13 @@ def _accelerate(code: ScriptFacts) -> Iterator[Finding]:
     starred = any(isinstance(a, ast.Starred) for e in prepares for a in e.node.args) or code.mentions("prepare_model")
     if not starred:
         yield from _left_out(code, handled)
+        for loader in code.ran("DataLoader", live=True):
+            sampler = loader.arg("sampler", 3)
+            if sampler is None or not sampler.made_by("DistributedSampler") or not code.several:
+                continue
+            if any(value is loader.result for value in handled):
+                what = f"`{_text(loader)}`: accelerator.prepare divides the data of its DistributedSampler again"
+                yield _at(WRONG_SHARE, loader, what)
         yield from _own_loader(code, prepares)
     plain = [e for e in code.ran("backward", live=True) if e.receiver is not None and not e.args]
     if plain and code.several and not any(e.args for e in code.ran("backward")):

@@ -213,7 +213,7 @@ _NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"^(task|worker)_(id|index)$", "rank"),
         (r"^task_type$", "task-type"),
         (r"^dp_rank$", "dp_rank"),
-        (r"^(get_)?_?world_?size$|^num_replicas$|^num_processes$|^ddp_world_size$", "world"),
+        (r"^(get_)?_?world_?size$|^num_replicas(_in_sync)?$|^num_processes$|^ddp_world_size$", "world"),
         (r"^(num|n)_?gpus?(_per_(node|host))?$|^ngpus_per_node$|^local_world_size$", "gpus"),
         (r"(^|_)hosts$", "hosts"),
         (r"(^|_)(optim\w*|opt)$", "optimizer"),

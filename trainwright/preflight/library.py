@@ -40,8 +40,12 @@ _SAME = frozenset(
         "map",
         "shuffle",
         "with_options",
-        "take",
         "skip",
+        "interleave",
+        "padded_batch",
+        "flat_map",
+        "filter",
+        "apply",
         "cast",
         "strip",
         "rstrip",
@@ -90,6 +94,22 @@ _WRAPPED = {
 }
 
 
+# Functions that make a tensor, in main memory unless they are told otherwise.
+_TENSORS = frozenset(
+    f"torch.{name}"
+    for name in (
+        *("tensor", "as_tensor", "from_numpy", "zeros", "ones", "empty", "full", "arange", "rand", "randn", "randint"),
+        *("Tensor", "FloatTensor", "LongTensor", "IntTensor", "DoubleTensor"),
+    )
+)
+
+
+def _on_cpu(event: Event) -> bool:
+    """Return whether a new tensor is in main memory."""
+    given = event.arg("device")
+    return (given is None and "**" not in event.keywords) or (given is not None and given.single() == "cpu")
+
+
 def output_tags(model: Value, args: list[Value]) -> Marks:
     """Return the facts of a model's output."""
     given = frozenset[str]().union(*(arg.tags & FLOWS for arg in args))
@@ -117,7 +137,10 @@ def function(calls: Calls, event: Event) -> Value:
     if name in _JOINS and len(args) != 1:
         return path_join(args)
     if name in _TRANSPARENT:
-        return _converted(name, args[0]) if args else Value()
+        converted = _converted(name, args[0]) if args else Value()
+        return converted.with_tags("cpu-tensor") if name in _TENSORS and _on_cpu(event) else converted
+    if name in _TENSORS:
+        return Value(made=frozenset({name}), tags=_flow(event) | ({"cpu-tensor"} if _on_cpu(event) else NONE))
     if known := event.role:
         return _of_role(launch, known, event)
     first = args[0] if args else None
@@ -138,10 +161,18 @@ def function(calls: Calls, event: Event) -> Value:
     if container and MODEL.search(name) and not NO_MODEL.search(name):
         return Value(made=frozenset({name}), tags=frozenset({"model"}))
     if LOADER.search(name):
-        loader = {"loader"} | (first.tags & WRAPPERS if first else NONE)
+        loader = {"loader"} | (first.tags & (WRAPPERS | {"own"}) if first else NONE)
+        sampler = event.arg("sampler", 3)
+        loader |= {"own"} if sampler is not None and sampler.made_by("DistributedSampler") else set()
         return Value(made=frozenset({name}), tags=frozenset(loader), of=first)
     if last == "DistributedSampler" or "Sampler" in last:
         return Value(made=frozenset({name}), tags=frozenset({"sampler"}), of=first)
+    if last == "list_files" and "Dataset" in name:
+        ordered = event.arg("shuffle", 1)
+        mixed = (
+            {"mixed"} if event.arg("seed", 2) is None and (ordered is None or ordered.single() is not False) else set()
+        )
+        return Value(made=frozenset({name}), tags=frozenset({"dataset"} | mixed))
     if "Dataset" in name or name.startswith(("datasets.", "torchvision.datasets")):
         return Value(made=frozenset({name}), tags=frozenset({"dataset"}) | _flow(event))
     guess = said(last) if last[:1].islower() and not name.startswith(("torch.", "tensorflow.")) else ()
@@ -331,11 +362,22 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         base.tags |= {"half"}
         return base
     if name in ("to", "cuda", "xpu"):
+        if "cpu-tensor" in base.tags:
+            kept = {"cpu-tensor"} if any(arg.name.startswith("torch.") for arg in event.args) else set()  # a dtype
+            return Value(made=base.made, tags=base.tags - {"cpu-tensor"} | kept, of=base.of)
         base.tags |= {"placed"}
         return base
+    if name == "cpu" and "out" in base.tags:
+        return Value(made=base.made, tags=(base.tags - {"on-device"}) | {"cpu-tensor"}, of=base.of)
     if name == "shard" or (name == "select" and any(arg.tags & IDENTITY for arg in event.args)):
-        base.tags |= {"sharded"}
+        base.tags |= {"sharded", "own"}
         return base
+    if name == "shuffle" and event.arg("seed", 1) is None and "model" not in base.tags:
+        return base.with_tags("mixed")
+    if name == "repeat" and not (event.args or event.keywords):
+        return base.with_tags("endless")
+    if name == "take":
+        return Value(made=base.made, tags=base.tags - {"endless"}, of=base.of)
     if name in _SAME:
         return base
     if name in ("reduce_mean", "concat", "stack", "reduce_sum", "merge") and "step-output" in base.tags:
@@ -363,7 +405,7 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         found = base.attrs.get(key) if isinstance(key, str) else None
         return found or (event.args[1] if len(event.args) > 1 else Value())
     if name in ("item", "tolist"):
-        return unknown()
+        return unknown(*(base.tags & {"own"}))
     if name.startswith("parse_"):
         return argparse_values.parsed(calls, event, name)
     if name == "add_argument":
@@ -378,6 +420,8 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
     if name == "append" and event.args:
         base.tags |= event.args[0].tags & FLOWS
         return Value()
+    if name == "compile" and any("hvd" in v.tags for v in (*event.args, *event.keywords.values())):
+        base.tags |= {"hvd-compiled"}
     if name in ("minimize", "compile", "fit") or called.tags & {"never"}:
         return Value(made=frozenset({f"?.{name}"}))
     mesh = base.part_of("init_device_mesh", "DeviceMesh")  # the rank in one of its dimensions

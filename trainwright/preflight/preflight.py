@@ -26,14 +26,18 @@ from trainwright.preflight import (
     environment,
     hotloop,
     huggingface,
+    lockstep,
     loop,
     reader,
     requirements,
     sagemaker_paths,
     saving,
+    schedule,
     smp,
+    strategies,
     suppressions,
     tensorflow,
+    trainer_arguments,
     wrapping,
     xla,
 )
@@ -45,7 +49,7 @@ from trainwright.sagemaker.job import Job, load_job
 
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
-    *(tensorflow, sagemaker_paths, arguments, wrapping),
+    *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

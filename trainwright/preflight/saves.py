@@ -66,6 +66,8 @@ def saves(code: ScriptFacts) -> list[Save]:
         elif event.last in _METHODS and event.receiver is not None and not event.receiver.name:
             keyword, position = _METHODS[event.last]
             receiver = event.receiver.tags
+            if event.receiver.made_by("CheckpointManager"):
+                continue  # its folder was given where it was made
             if event.name.startswith("script.") or (event.last in ("save", "export") and not _keras(code, event)):
                 continue
             path = event.arg(keyword, position) or event.arg("path") or event.arg("checkpoint_dir")

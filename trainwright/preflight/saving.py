@@ -123,7 +123,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         text = ast.unparse(event.node)
         if re.search(r"rank|ordinal|BytesIO|buf|worker|tempfile|uuid|cross_", text, re.I):
             continue
-        helper = event.stack and all(guard.kind == "other" for guard in event.guards)
+        helper = event.stack and all(guard.kind in ("other", "own") for guard in event.guards)
         if (not helper or event.detached) and of_one_rank(code, Call(event.module, event.node, event.name)):
             continue
         if _by_callbacks(code, event):
@@ -187,7 +187,10 @@ def _of_rank_zero(code: ScriptFacts) -> bool:
 
 def _by_callbacks(code: ScriptFacts, event: Event) -> bool:
     """Return whether a Keras callback is only used on one rank: ``if hvd.rank() == 0: callbacks.append(…)``."""
-    return event.last == "CheckpointManager" and any(e.under("one") for e in code.ran("save"))
+    if event.last != "CheckpointManager":
+        return False
+    own = [e for e in code.ran("save") if e.receiver is not None and e.receiver.made_by("CheckpointManager")]
+    return any(e.under("one") for e in own or code.ran("save"))
 
 
 def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:

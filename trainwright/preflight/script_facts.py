@@ -8,11 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from trainwright.preflight.call import Call
-from trainwright.preflight.events import Event, JobStart
+from trainwright.preflight.events import Event, Exit, JobStart
 from trainwright.preflight.flow import Interpreter
 from trainwright.preflight.known import DDP, FSDP
 from trainwright.preflight.reader import Module, Script
 from trainwright.preflight.syntax import ScriptCode, first
+from trainwright.preflight.values import Value
 from trainwright.sagemaker.distribution import Launcher
 from trainwright.sagemaker.job import Job
 
@@ -70,6 +71,11 @@ class ScriptFacts(ScriptCode):
         """Every call of the script, in the order in which they run, with what is known of its arguments."""
         return self._interpreter.run()
 
+    @property
+    def exits(self) -> list[Exit]:
+        """Where loops are left early."""
+        return self._interpreter.exits if self.events else []
+
     @cached_property
     def _by_last(self) -> dict[str, list[Event]]:
         found: dict[str, list[Event]] = {}
@@ -111,6 +117,10 @@ class ScriptFacts(ScriptCode):
                     return made
                 value = value.of
         return None
+
+    def iterated(self, loop: ast.AST) -> Value | None:
+        """Return what a loop iterates over; None for a ``while``, or if it was not reached."""
+        return self._interpreter.iterated.get(loop)
 
     def iterates_prepared(self) -> bool:
         """Whether the batches of some backward come from what Accelerate prepared, or that cannot be seen."""

@@ -79,7 +79,14 @@ SCALER = Rule(
     source=f"{GUIDE}: overflow is found on one partition only; smp.amp.GradScaler agrees on it among all",
     remedy="scaler = smp.amp.GradScaler()",
 )
-RULES = (NO_INIT, NOT_WRAPPED, NO_DEVICE, PLAIN_BACKWARD, NOT_AGREED, NO_STEP, STEP_OUTPUT, PARTIAL, SCALER)
+UNEVEN = Rule(
+    code="TW413",
+    severity="error",
+    title="the batch cannot be split into the job's microbatches",
+    source=f"{GUIDE}: microbatches must divide the batch size",
+    remedy="Make batch_size a multiple of microbatches.",
+)
+RULES = (UNEVEN, NO_INIT, NOT_WRAPPED, NO_DEVICE, PLAIN_BACKWARD, NOT_AGREED, NO_STEP, STEP_OUTPUT, PARTIAL, SCALER)
 
 
 def check(code: ScriptFacts) -> Iterator[Finding]:
@@ -133,6 +140,17 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
             yield at(PLAIN_BACKWARD, call, f"{call.receiver}.backward() in the step function {function.name}")
     decorated = any(n.endswith(".step") for e in code.events for n in e.contexts if n.startswith("@"))
     wrapped = any(e.name == f"{V1}.torch.step" for e in code.events)
+    outside = [
+        e
+        for e in code.ran("backward", live=True)
+        if e.receiver is not None and "smp" in e.receiver.tags and e.args and not _in_step(e) and not e.guards
+    ]
+    if outside and (decorated or stepped) and not wrapped:
+        event = outside[0]
+        yield at(
+            NO_STEP, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` outside of an @smp.step function"
+        )
+    yield from _microbatches(code)
     if code.backwards and not (stepped or decorated or wrapped) and not missing:
         yield at(
             NO_STEP, code.backwards[0], f"`{ast.unparse(code.backwards[0].node)[:50]}` outside of an @smp.step function"
@@ -146,6 +164,24 @@ def _torch(code: ScriptFacts, init: Call) -> Iterator[Finding]:
         if event.last == "GradScaler" and event.name.startswith("torch."):
             yield at(SCALER, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}`")
     yield from _partial(code)
+
+
+def _in_step(event: Event) -> bool:
+    return any(name.startswith("@") and name.endswith(".step") for name in event.contexts)
+
+
+def _microbatches(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a constant batch that SMP cannot split into the job's microbatches."""
+    parts = code.job.smp_parameters.get("microbatches", 1) if code.job is not None else 1
+    for event in code.ran("DataLoader", live=True):
+        size = event.arg("batch_size", 1)
+        if size is None or ("flag" in size.tags and code.job is None):
+            continue
+        number = size.single()
+        if isinstance(number, int) and isinstance(parts, int) and number > 1 and parts > 1 and number % parts:
+            what = f"batches of {number} cannot be split into {parts} microbatches"
+            yield at(UNEVEN, (event.module, event.node), what)
+            return
 
 
 def _step_output(event: Event) -> Iterator[Finding]:

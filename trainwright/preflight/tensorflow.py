@@ -129,6 +129,10 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
         yield _at(NO_INIT, used[0], f"`{ast.unparse(used[0].node)[:50]}` without hvd.init()")
         return
     launcher = code.launcher
+    sdp = code.imports("smdistributed.dataparallel.tensorflow", certain=True) is not None
+    if sdp and launcher not in (None, "smddp"):
+        yield _at(LAUNCHER, used[0], f"smdistributed.dataparallel needs its own launcher, but the job's is {launcher}")
+        return
     if launcher is not None and launcher not in ("mpi", "smddp"):
         yield _at(LAUNCHER, used[0], f"Horovod needs mpi, but the job's launcher is {launcher}")
         return
@@ -187,9 +191,10 @@ def _pinned(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("set_visible_devices"):
         values = [v for arg in event.args[:1] for v in (arg, *(arg.items or ()))]
         text = ast.unparse(event.node)
-        if "local_rank" in text or any("local_rank" in v.tags for v in values) or event.detached:
+        local = "local_rank" in text or any(v.tags & {"local_rank", "of-local"} for v in values)
+        if local or event.detached:
             continue
-        if ".rank()" in text and code.several_hosts:
+        if (".rank()" in text or any("of-rank" in v.tags for v in values)) and code.several_hosts:
             yield _at(NO_PIN, event, f"`{text[:60]}`: the global rank, not the local one")
         elif "[0]" in text:
             yield _at(NO_PIN, event, f"`{text[:60]}`: the same GPU in every process")
@@ -218,7 +223,15 @@ def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:
     pieces = code.mentions("RandomState", "random_shuffle") or code.says("rank")
     shuffled = code.mentions("shuffle") and code.tensorflow
     if code.tensorflow and shuffled and code.mentions("repeat"):
-        return  # Horovod's own examples: each process draws its batches from its own order of endless data
+        # Horovod's own examples: each process draws its batches from its own order of endless data.
+        divided = code.mentions_like("shard|sampler|partition|petastorm|make_batch_reader")
+        # Theirs divide the steps of an epoch.
+        texts = (ast.unparse(n) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
+        divided = divided or any("// hvd.size()" in text or "// sdp.size()" in text for text in texts)
+        if trains and not divided and not hashed and any("tensorflow.data" in e.name for e in code.events):
+            what = "each process draws from all of the data in an order of its own; an epoch is then no pass over them"
+            yield _at(NOT_SHARDED, trains[0], what, "note")
+        return
     if code.tensorflow and not any("tensorflow.data" in e.name for e in code.events):
         return  # Keras shuffles arrays by itself, differently in each process
     if not by_name and not hashed and not pieces and (code.mentions_like("Dataset$|DataLoader") and trains):

@@ -3,7 +3,8 @@
 A tag is a fact that survives assignments, conversions and calls. ``rank``, ``local_rank``, ``host_rank`` and
 ``dp_rank`` say which number identifies the process; ``zero:rank`` is a condition that is true in one process only
 (``zero:local``: in one of each host); ``root:model`` is a path below SM_MODEL_DIR; ``ddp``, ``fsdp``, ``smp`` … is a
-model that was wrapped.
+model that was wrapped; ``own`` was computed from this process's share of the data, and no collective has joined it with
+those of the others; ``cpu-tensor`` is a tensor in main memory.
 """
 
 from __future__ import annotations
@@ -22,7 +23,20 @@ NONE: Marks = frozenset()
 IDENTITY: Marks = frozenset({"rank", "local_rank", "host_rank", "dp_rank", "random"})
 # What a loss or an output inherits from the model and the tensors that it was computed from.
 FLOWS: Marks = frozenset(
-    {"out", "known-out", "grad", "scaled", "sharded", "wrapped-out", "on-device", "ddp", "fsdp", "partial", "state"}
+    {
+        "out",
+        "known-out",
+        "grad",
+        "scaled",
+        "sharded",
+        "wrapped-out",
+        "on-device",
+        "ddp",
+        "fsdp",
+        "partial",
+        "state",
+        "own",
+    }
 )
 WRAPPERS: Marks = frozenset({"ddp", "fsdp", "smp", "hvd", "deepspeed", "accelerate", "dp", "mirrored", "lightning"})
 MOST_CONSTANTS = 6

@@ -56,6 +56,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         return
     wraps = [e for e in code.wrapped_events if not e.detached]
     yield from _order(code, wraps)
+    yield from _wrapped_twice(code, wraps)
     yield from _as_model(code)
     yield from _clipped(code, wraps)
     yield from _loaded(code, wraps)
@@ -92,6 +93,29 @@ def _order(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
         if _on_cpu(code, model, event):
             yield _at(ORDER, event, f"`{_text(event)}`: the model is still on the CPU")
             return
+
+
+def _wrapped_twice(code: ScriptFacts, wraps: list[Event]) -> Iterator[Finding]:
+    """Report a model that is wrapped, though a library wraps it itself."""
+    for event in wraps:
+        model = _model(event)
+        if model is not None and "smp" in model.tags and DDP.search(event.name):
+            yield _at(ORDER, event, f"`{_text(event)}`: smp.DistributedModel reduces gradients itself (ddp: true)")
+            return
+    by_hand = [
+        e for e in code.ran("DistributedDataParallel", "DDP", "DataParallel", live=True) if e.name[:6] == "torch."
+    ]
+    if not by_hand:
+        return
+    for event in code.ran("prepare", "Trainer", "Seq2SeqTrainer", "SFTTrainer", live=True):
+        if not event.name.startswith(("accelerate", "transformers.", "trl.")):
+            continue
+        for value in (*event.args, *event.keywords.values()):
+            wrapped = next((e for e in by_hand if e.result is value), None)
+            if wrapped is not None:
+                what = f"`{_text(wrapped)}`, and {event.last} in line {event.line} wraps it again"
+                yield _at(ORDER, wrapped, what)
+                return
 
 
 def _on_cpu(code: ScriptFacts, model: Value, wrap: Event) -> bool:
@@ -191,17 +215,39 @@ def _strategy(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.events:
         if event.order >= made[0].order or event.detached or event.guards:
             continue
-        if event.name in _OPERATIONS:
+        if event.name in _OPERATIONS or event.name.startswith(_FAMILIES):
             what = f"`{_text(event)}` comes before the strategy in line {made[0].line}"
             yield _at(ORDER, event, f"{what}: collectives are configured before TensorFlow's first operation")
             return
 
 
 # These make a tensor, which starts TensorFlow's runtime.
+_FAMILIES = (
+    "tensorflow.math.",
+    "tensorflow.image.",
+    "tensorflow.io.decode_",
+    "tensorflow.io.parse_",
+    "tensorflow.linalg.",
+)
 _OPERATIONS = frozenset(
     f"tensorflow.{name}"
     for name in (
-        *("constant", "Variable", "zeros", "ones", "range", "convert_to_tensor", "random.normal", "random.uniform"),
+        *(
+            "constant",
+            "Variable",
+            "zeros",
+            "ones",
+            "range",
+            "convert_to_tensor",
+            "cast",
+            "reshape",
+            "stack",
+            "concat",
+            "one_hot",
+            "random.normal",
+            "random.uniform",
+        ),
+        *("expand_dims", "io.read_file", "data.Dataset.list_files", "data.TextLineDataset", "io.matching_files"),
         *("data.TFRecordDataset", "data.Dataset.from_tensor_slices", "data.Dataset.range"),
     )
 )

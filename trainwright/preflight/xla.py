@@ -63,7 +63,14 @@ RANK_BARRIER = Rule(
     source=f"{GUIDE}: every process has to end its step, or the graphs differ and collectives in them hang",
     remedy="Call xm.mark_step() once per step, outside of conditions.",
 )
-RULES = (NO_MP_FN, NO_MARK_STEP, EARLY_PRINT, CUDA_DEVICE, NO_REDUCE, SPAWN_ARGUMENTS, RANK_BARRIER)
+SPAWN_DEVICE = Rule(
+    code="TW414",
+    severity="error",
+    title="the XLA device is made before the processes that use it",
+    source="PyTorch/XLA's API guide: xm.xla_device() is called in the function that xmp.spawn starts",
+    remedy="Call xm.xla_device() in _mp_fn.",
+)
+RULES = (NO_MP_FN, NO_MARK_STEP, EARLY_PRINT, CUDA_DEVICE, NO_REDUCE, SPAWN_ARGUMENTS, RANK_BARRIER, SPAWN_DEVICE)
 
 BARRIERS = ("mark_step", "optimizer_step", "MpDeviceLoader", "ParallelLoader", "torch_xla.sync", "torch_xla.step")
 LOGGING = ("print", "master_print", "info", "debug", "warning", "log", "add_scalar", "log_metric", "write")
@@ -77,6 +84,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _barriers(code)
     yield from _devices(code)
     yield from _gradients(code)
+    yield from _at_import(code)
     for event in code.roles("mark"):
         guard = event.by_rank
         if guard is not None and not event.detached:
@@ -121,8 +129,24 @@ def _barriers(code: ScriptFacts) -> Iterator[Finding]:
     marked = code.mentions(*words) or any(code.called("torch_xla.sync", "torch_xla.step", "torch_xla.compile"))
     if steps and not marked and not code.managed:
         yield at(NO_MARK_STEP, steps[0], f"{steps[0].receiver}.step() without xm.mark_step()")
+    loaders = code.mentions("MpDeviceLoader", "ParallelLoader", "optimizer_step")
+    if marked and not loaders and not code.managed and not code.incomplete:
+        yield from _some_steps(code)
     for step in code.steps:
         yield from _before_barrier(code, step)
+
+
+def _some_steps(code: ScriptFacts) -> Iterator[Finding]:
+    """Report that mark_step runs after some of the optimizer's steps only."""
+    marks = [e for e in code.roles("mark") if not e.detached]
+    for step in code.ran("step", live=True):
+        if step.receiver is None or "optimizer" not in step.receiver.tags or not step.loops or step.by_rank:
+            continue
+        inside = [e for e in marks if step.loops[-1] in e.loops]
+        if inside and all(any(g not in step.guards and g.kind in ("other", "flag") for g in e.guards) for e in inside):
+            what = f"`{ast.unparse(step.node)[:40]}` at every step, mark_step in line {inside[0].line} at some"
+            yield at(NO_MARK_STEP, (step.module, step.node), what)
+            return
 
 
 def _before_barrier(code: ScriptFacts, step: TrainingStep) -> Iterator[Finding]:
@@ -162,6 +186,24 @@ def _devices(code: ScriptFacts) -> Iterator[Finding]:
         chosen = call.name == "torch.cuda.set_device"
         if cuda or moved or made or chosen:
             yield at(CUDA_DEVICE, call, f"`{ast.unparse(call.node)[:60]}` with torch_xla")
+
+
+def _at_import(code: ScriptFacts) -> Iterator[Finding]:
+    """Report what the parent process, or a process without XLA's backend, does."""
+    if code.launcher == "xla" or code.spawns is not None:
+        for event in code.roles("xla-device"):
+            started = any("__name__" in ast.unparse(guard.node) for guard in event.guards)
+            if not event.stack and not event.detached and not started:
+                what = f"`{ast.unparse(event.node)[:50]}` when the script is imported, before its processes are started"
+                yield at(SPAWN_DEVICE, (event.module, event.node), what)
+                break
+    for event in code.roles("group"):
+        backend = event.arg("backend", 0)
+        if event.last != "init_process_group" or backend is None or "flag" in backend.tags or event.guards:
+            continue
+        if backend.single() in ("nccl", "gloo") and code.xla_distributed and not event.detached:
+            what = f"`{ast.unparse(event.node)[:50]}`: tensors of XLA need the backend xla"
+            yield at(CUDA_DEVICE, (event.module, event.node), what)
 
 
 def _gradients(code: ScriptFacts) -> Iterator[Finding]:

@@ -1,0 +1,217 @@
+"""The order of a training loop: gradients of one step, the scheduler after the optimizer, the model's two modes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.events import Event
+from trainwright.preflight.loop import NO_ZERO
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at, enclosing_loop
+from trainwright.preflight.values import Value
+
+SCHEDULER_FIRST = Rule(
+    code="TW407",
+    severity="warning",
+    title="the learning rate's scheduler steps before the optimizer",
+    source="PyTorch's documentation of torch.optim, how to adjust the learning rate: scheduler.step() comes after "
+    "optimizer.step(), or the first value of the schedule is skipped",
+    remedy="Call scheduler.step() after the optimizer's steps.",
+)
+STAYS_IN_EVAL = Rule(
+    code="TW408",
+    severity="warning",
+    title="the model is set to evaluation in the training loop, and never back to training",
+    source="PyTorch's documentation of nn.Module.train and eval: dropout and batch normalization act differently",
+    remedy="model.train() at the start of each epoch",
+)
+EVAL_WITH_GRAPH = Rule(
+    code="TW409",
+    severity="note",
+    title="an evaluation keeps what backward would need, and so takes as much memory as training",
+    source="PyTorch's notes on autograd mechanics, locally disabling gradient computation",
+    remedy="with torch.no_grad(): …, or @torch.inference_mode() on the function",
+)
+ON_CPU = Rule(
+    code="TW411",
+    severity="warning",
+    title="the job has GPUs, and the script trains on the CPU",
+    source="PyTorch's documentation of torch.device: tensors and modules are made on the CPU",
+    remedy='device = torch.device("cuda"); model.to(device), and each batch, too',
+)
+RULES = (SCHEDULER_FIRST, STAYS_IN_EVAL, EVAL_WITH_GRAPH, ON_CPU)
+# Other models than the one that is trained: they stay in evaluation.
+_FROZEN = re.compile(r"teacher|ema|disc|clip|vae|encoder|ref|target|critic|frozen|lpips|vgg|inception", re.I)
+_NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or code.tensorflow:
+        return
+    yield from _on_cpu(code)
+    nodes = {call.node for call in code.backwards}
+    backwards = [e for e in code.ran("backward", live=True) if e.node in nodes and e.loops]
+    if not backwards:
+        return
+    yield from _kept(code, backwards)
+    yield from _scheduler(code)
+    yield from _modes(code, backwards)
+
+
+def _at(rule: Rule, event: Event, message: str) -> Finding:
+    return at(rule, (event.module, event.node), message)
+
+
+def _text(event: Event) -> str:
+    return ast.unparse(event.node)[:60]
+
+
+def _steps(code: ScriptFacts) -> list[Event]:
+    """The optimizer's steps, without those of schedulers."""
+    return [
+        e
+        for e in code.ran("step", "optimizer_step", live=True)
+        if e.loops
+        and (e.last == "optimizer_step" or (e.receiver is not None and e.receiver.tags & {"optimizer", "scaler"}))
+        and not _scheduler_of(e)
+    ]
+
+
+def _scheduler_of(event: Event) -> bool:
+    made = event.receiver.made if event.receiver is not None else frozenset()
+    return any("lr_scheduler" in name or "scheduler" in name.rpartition(".")[2].lower() for name in made)
+
+
+def _kept(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
+    """Report gradients that are cleared around the loop over batches, and used in it."""
+    zeroes = [e for e in code.ran("zero_grad", "clear_gradients") if e.loops or e.stack or not e.detached]
+    steps = _steps(code)
+    own = not (code.managed and not code.imports("accelerate")) and code.imports("deepspeed", "ignite") is None
+    if not own or not steps:
+        return
+    if not zeroes:
+        made = any("optimizer" in e.result.tags and e.result.made and e.name[:1] != "?" for e in code.events)
+        trainer = code.mentions("Trainer", "LightningModule", "zero_grad")
+        # Without Accelerate, the rule of the loop itself says so.
+        if code.imports("accelerate") is not None and made and not trainer:
+            yield _at(NO_ZERO, backwards[0], "no zero_grad in what was read")
+        return
+    inner = steps[0].loops[-1]
+    if any(inner in zero.loops for zero in zeroes) or any(zero.detached for zero in zeroes):
+        return
+    around = [zero for zero in zeroes if set(zero.loops) < set(steps[0].loops) and zero.order < steps[0].order]
+    each = enclosing_loop(steps[0].module, steps[0].node)
+    if around and len(around) == len(zeroes) and each is inner and backwards[0].loops[-1] is inner:
+        what = f"`{_text(around[-1])}` runs before the loop, and step in line {steps[0].line} at each of its passes"
+        yield _at(NO_ZERO, around[-1], what)
+
+
+def _scheduler(code: ScriptFacts) -> Iterator[Finding]:
+    optimizers = _steps(code)
+    for event in code.ran("step", live=True):
+        made = event.receiver.made if event.receiver is not None else frozenset()
+        if not any(name.startswith("torch.optim.lr_scheduler.") for name in made) or event.args or not event.loops:
+            continue
+        loop = event.loops[-1]
+        passes = [e for e in optimizers if loop in e.loops]
+        if not passes or any(e.order < event.order for e in passes):
+            continue
+        if all(guard in passes[0].guards for guard in event.guards) and passes[0].order > event.order:
+            yield _at(
+                SCHEDULER_FIRST, event, f"`{_text(event)}`, and the optimizer's first step is in line {passes[0].line}"
+            )
+            return
+
+
+def _trained(code: ScriptFacts) -> list[Value]:
+    """The models whose parameters an optimizer has, each with what it was made from."""
+    found: list[Value] = []
+    for event in code.events:
+        value = event.result.of if "optimizer" in event.result.tags else None
+        while value is not None:
+            found.append(value)
+            value = value.of
+    return found
+
+
+def _is_of(value: Value | None, models: list[Value]) -> bool:
+    """Return whether a value, or what it was made from, is one of the models."""
+    while value is not None:
+        if any(value is model for model in models):
+            return True
+        value = value.of
+    return False
+
+
+def _modes(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
+    if code.managed and code.imports("accelerate") is None:
+        return
+    trained = _trained(code)
+    evals = [
+        e
+        for e in code.ran("eval", live=True)
+        if e.receiver is not None and "model" in e.receiver.tags and not e.args and not _FROZEN.search(_text(e))
+    ]
+    trains = [e for e in code.ran("train") if not e.args or e.args[0].single() is not False]
+    for event in evals:
+        loop = next((each for each in event.loops if any(each in b.loops for b in backwards)), None)
+        if loop is None or not _is_of(event.receiver, trained):
+            continue
+        # What is set back need not be seen to be called.
+        if any(loop in e.loops or e.detached for e in trains) or code.mentions("training", "set_mode", "eval_mode"):
+            continue
+        yield _at(STAYS_IN_EVAL, event, f"`{_text(event)}` at each pass of the loop in line {_line(loop)}")
+        break
+    nodes = {b.stack[-1:] for b in backwards}
+    for event in evals:
+        if event.stack[-1:] in nodes or not event.stack or code.mentions("set_grad_enabled"):
+            continue
+        forwards = [
+            e
+            for e in code.events
+            if e.stack == event.stack
+            and e.order > event.order
+            and {"out", "known-out"} & e.result.tags
+            and e.loops
+            and isinstance(e.node.func, ast.Name)
+            and "model" in e.node.func.id
+        ]
+        if forwards and not any(_NO_GRAPH.search(name) for name in (*forwards[0].contexts, *event.contexts)):
+            yield _at(EVAL_WITH_GRAPH, forwards[0], f"`{_text(forwards[0])}` without torch.no_grad()")
+            return
+
+
+def _line(loop: ast.AST) -> int:
+    return int(getattr(loop, "lineno", 0))
+
+
+def _on_cpu(code: ScriptFacts) -> Iterator[Finding]:
+    if not code.launch.gpus or not code.backwards or code.imports("torch", certain=True) is None:
+        return
+    if code.torch_xla or code.smp or code.horovod or (code.several and not code.cooperates):
+        return
+    accelerators = [e for e in code.ran("Accelerator", live=True) if e.name.startswith("accelerate")]
+    forced = [e for e in accelerators if (v := e.arg("cpu")) is not None and v.single() is True]
+    if forced:
+        yield _at(ON_CPU, forced[0], f"`{_text(forced[0])}`")
+        return
+    words = r"cuda|gpu|device|accelerat|fabric|backend|to_|lightning"
+    if code.managed or (code.mentions_like(words) and not _only_cpu(code)):
+        return
+    if not code.says(r"cuda|gpu|\bdevice"):
+        first = code.backwards[0]
+        yield at(ON_CPU, (first.module, first.node), f"nothing moves the model to one of the {code.launch.gpus} GPUs")
+
+
+def _only_cpu(code: ScriptFacts) -> bool:
+    """Return whether every device of the script is the CPU."""
+    devices = [e for e in code.ran("device") if e.name == "torch.device"]
+    return (
+        bool(devices)
+        and all(e.result.single() == "cpu" for e in devices)
+        and not code.mentions("cuda", "accelerator", "accelerate")
+    )

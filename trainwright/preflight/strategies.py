@@ -1,0 +1,332 @@
+"""TensorFlow's data: who gets which part of it, how long it lasts, and what a strategy does with a batch."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.data import WRONG_SHARE
+from trainwright.preflight.events import Event
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.tensorflow import NO_BROADCAST, NO_INIT, NOT_REDUCED, NOT_SHARDED, OUT_OF_SCOPE
+from trainwright.preflight.values import Value
+
+GUIDE = "TensorFlow's guide, Custom training with tf.distribute.Strategy"
+DATA = "TensorFlow's API documentation of tf.data.Dataset"
+ONE_REPLICA = Rule(
+    code="TW420",
+    severity="error",
+    title="a strategy is made, but the training step runs outside of it, on one GPU",
+    source=f"{GUIDE}: strategy.run runs the step on each replica",
+    remedy="strategy.run(train_step, args=(batch,)), over strategy.experimental_distribute_dataset(dataset)",
+)
+SAME_BATCH = Rule(
+    code="TW421",
+    severity="warning",
+    title="each replica gets the same batch",
+    source=f"{GUIDE}: experimental_distribute_dataset divides each batch among the replicas",
+    remedy="dataset = strategy.experimental_distribute_dataset(dataset)",
+)
+REPLICA_LOSS = Rule(
+    code="TW422",
+    severity="error",
+    title="the loss of a replica is not divided by the global batch",
+    source=f"{GUIDE}: gradients are summed over the replicas; a loss object with the default reduction raises an error",
+    remedy="Losses with reduction=NONE, and tf.nn.compute_average_loss(loss, global_batch_size=…)",
+)
+ENDLESS = Rule(
+    code="TW423",
+    severity="error",
+    title="fit gets endless data and no number of steps, so the first epoch never ends",
+    source="TensorFlow's API documentation of Model.fit: for an infinitely repeating dataset, give steps_per_epoch",
+    remedy="steps_per_epoch=…, or repeat() without data of its own: leave it out",
+)
+BATCH_OF_REPLICA = Rule(
+    code="TW424",
+    severity="warning",
+    title="the batch of the dataset is that of one replica, and is divided among all of them",
+    source=f"{GUIDE}: the dataset has batches of the global size",
+    remedy="dataset.batch(per_replica * strategy.num_replicas_in_sync)",
+)
+TWICE = Rule(
+    code="TW425",
+    severity="error",
+    title="a strategy for all GPUs of a host in each of several processes of the host",
+    source="TensorFlow's guide for distributed training: MirroredStrategy uses all visible GPUs; Horovod needs one "
+    "process per GPU",
+    remedy="Use one of the two: the strategy in one process per host, or Horovod without it.",
+)
+WHOLE_EPOCH = Rule(
+    code="TW426",
+    severity="warning",
+    title="an epoch of each process has as many steps as one of all of them together",
+    source="Horovod's examples for Keras: steps_per_epoch=… // hvd.size()",
+    remedy="steps_per_epoch=samples // batch_size // hvd.size()",
+)
+PASSES = Rule(
+    code="TW415",
+    severity="error",
+    title="several backward passes before each step of Horovod's optimizer, which expects one",
+    source="Horovod's API of horovod.torch.DistributedOptimizer: backward_passes_per_step is the number of passes "
+    "before step; more of them raise an error",
+    remedy="hvd.DistributedOptimizer(optimizer, named_parameters=…, backward_passes_per_step=accumulation)",
+)
+MIXED_SHARES = Rule(
+    code="TW427",
+    severity="warning",
+    title="data are shuffled before they are divided, so the shares of the processes overlap",
+    source=f"{DATA}, shard: shard before you use any randomizing operator; list_files shuffles by default",
+    remedy="list_files(…, shuffle=False); dataset.shard(…) and then dataset.shuffle(…)",
+)
+FEW_GPUS = Rule(
+    code="TW428",
+    severity="warning",
+    title="a strategy names fewer GPUs than the instance has",
+    source="TensorFlow's API documentation of MirroredStrategy: without devices it takes all of the host",
+    remedy="tf.distribute.MirroredStrategy()",
+)
+RULES = (
+    *(
+        ONE_REPLICA,
+        SAME_BATCH,
+        REPLICA_LOSS,
+        ENDLESS,
+        BATCH_OF_REPLICA,
+        TWICE,
+        WHOLE_EPOCH,
+        PASSES,
+        MIXED_SHARES,
+        FEW_GPUS,
+    ),
+)
+_MIRRORED = ("MirroredStrategy", "MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
+_DISTRIBUTED = (
+    "experimental_distribute_dataset",
+    "distribute_datasets_from_function",
+    "make_dataset_iterator",
+    "experimental_distribute_datasets_from_function",
+    "make_input_fn_iterator",
+)
+_RUN = ("run", "experimental_run_v2", "extended")
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or not (code.tensorflow or code.horovod):
+        return
+    yield from _shares(code)
+    yield from _endless(code)
+    if code.horovod:
+        yield from _horovod(code)
+    made = [e for e in code.ran(*_MIRRORED, live=True) if "tensorflow" in e.name]
+    if made:
+        yield from _mirrored(code, made[0])
+
+
+def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
+    return at(rule, (event.module, event.node), message, severity=severity)
+
+
+def _text(event: Event) -> str:
+    return ast.unparse(event.node)[:60]
+
+
+def _shares(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the arguments of ``shard``, and whether the data were mixed before."""
+    if not code.several:
+        return
+    for event in code.ran("shard", live=True):
+        if event.receiver is None or event.receiver.name or event.name.startswith("script."):
+            continue
+        count, index = event.arg("num_shards", 0), event.arg("index", 1)
+        if count is None or index is None:
+            continue
+        what = ""
+        if count.tags & {"rank", "local_rank"} and "world" in index.tags:
+            what = "the number of processes and the rank are exchanged"
+        elif "local_rank" in index.tags and "rank" not in index.tags and code.several_hosts:
+            what = "the local rank: the same share on every host"
+        elif "gpus" in count.tags and "world" not in count.tags and code.several_hosts:
+            what = "the processes of one host, not of all"
+        if what:
+            yield _at(WRONG_SHARE, event, f"`{_text(event)}`: {what}")
+        elif "mixed" in event.receiver.tags and index.tags & {"rank", "local_rank", "host_rank"}:
+            yield _at(MIXED_SHARES, event, f"`{_text(event)}` comes after a shuffle without a seed")
+
+
+def _endless(code: ScriptFacts) -> Iterator[Finding]:
+    for event in code.ran("fit", live=True):
+        data = event.arg("x", 0)
+        steps = event.arg("steps_per_epoch")
+        absent = steps is None or (steps.single() is None and "flag" not in steps.tags)
+        if data is not None and "endless" in data.tags and absent and "**" not in event.keywords:
+            yield _at(ENDLESS, event, f"`{_text(event)}`: the data repeat, and steps_per_epoch is not given")
+
+
+def _horovod(code: ScriptFacts) -> Iterator[Finding]:
+    used = [e for e in code.events if e.name.startswith(("horovod.", "smdistributed.dataparallel.tensorflow."))]
+    inits = [e for e in used if e.last == "init" and not e.detached]
+    early = [e for e in used if e.role in ("rank", "local_rank", "world", "gpus", "collective") and not e.detached]
+    if inits and early and early[0].order < inits[0].order:
+        yield _at(NO_INIT, early[0], f"`{_text(early[0])}` comes before hvd.init() in line {inits[0].line}")
+    if not code.several:
+        return
+    tapes = list(code.ran("DistributedGradientTape", live=True))
+    taken = [e for e in code.ran("gradient", live=True) if e.receiver is not None and not e.receiver.name]
+    if tapes and taken and not any("hvd" in e.receiver.tags for e in taken if e.receiver is not None):
+        what = f"`{_text(taken[0])}` asks the plain tape, not the one of line {tapes[0].line}"
+        yield _at(NOT_REDUCED, taken[0], what)
+    yield from _broadcast(code)
+    yield from _epoch(code)
+    yield from _accumulated(code)
+
+
+def _broadcast(code: ScriptFacts) -> Iterator[Finding]:
+    """Report that only the model's, or only the optimizer's, state is sent from the first process."""
+    if code.mentions("BroadcastGlobalVariablesCallback", "BroadcastGlobalVariablesHook", "broadcast_global_variables"):
+        return
+    sent = [e for e in code.ran("broadcast_variables", "broadcast_parameters", live=True) if e.role == "collective"]
+    if not sent or code.mentions("TorchState", "TensorFlowState", "TensorFlowKerasState", "KerasState"):
+        return
+    about = [ast.unparse(e.node.args[0]).lower() if e.node.args else "" for e in sent]
+    optimizers = [text for text in about if "opt" in text]
+    if len(optimizers) == len(about):
+        yield _at(NO_BROADCAST, sent[0], "only the optimizer's variables are sent, not those of the model")
+    elif not optimizers and not code.mentions("broadcast_optimizer_state"):
+        what = "the optimizer's state is not sent: it differs where the first process has loaded a checkpoint"
+        restores = code.mentions("restore", "load_weights", "load_state_dict", "load_model")
+        yield _at(NO_BROADCAST, sent[-1], what, "warning" if restores else "note")
+
+
+def _accumulated(code: ScriptFacts) -> Iterator[Finding]:
+    """Report several backward passes for one step of Horovod's optimizer, which was not told of them."""
+    made = [e for e in code.ran("DistributedOptimizer", live=True) if e.name.startswith("horovod.torch")]
+    if not made or any("backward_passes_per_step" in e.keywords or "**" in e.keywords for e in made):
+        return
+    for step in code.ran("step", live=True):
+        if step.receiver is None or "hvd" not in step.receiver.tags or not step.loops:
+            continue
+        more = [g for g in step.guards if g.kind in ("other", "flag")]
+        passes = [e for e in code.ran("backward", live=True) if e.loops == step.loops and e.order < step.order]
+        skipped = [e for e in passes if any(g not in e.guards for g in more)]
+        counted = [g for g in more if isinstance(g.node, ast.Compare) and "%" in ast.unparse(g.node)]
+        if skipped and counted:
+            what = f"`{_text(made[0])[:40]}` without backward_passes_per_step, and step in line {step.line} where"
+            yield _at(PASSES, made[0], f"{what} `{ast.unparse(counted[0].node)[:40]}`")
+            return
+
+
+def _epoch(code: ScriptFacts) -> Iterator[Finding]:
+    for event in code.ran("fit", "fit_generator", live=True):
+        node = next((k.value for k in event.node.keywords if k.arg == "steps_per_epoch"), None)
+        steps = event.arg("steps_per_epoch")
+        divides = isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div)
+        if (
+            steps is None
+            or not divides
+            or "world" in steps.tags
+            or "size" in ast.unparse(node or event.node).split("hvd")[-1][:6]
+        ):
+            continue
+        if code.mentions_like("world|num_workers|n_proc|steps_per_replica"):
+            continue
+        yield _at(WHOLE_EPOCH, event, f"steps_per_epoch={ast.unparse(node or event.node)[:40]}")
+
+
+def _mirrored(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
+    one_host = strategy.last == "MirroredStrategy"
+    if one_host and code.several_per_host and (code.horovod or code.launcher in ("mpi", "smddp")):
+        yield _at(TWICE, strategy, f"`{_text(strategy)}` in each of {code.launch.per_host or 'several'} processes")
+        return
+    divides = code.mentions("shard", "input_pipeline_id", *_DISTRIBUTED[1:])
+    if not one_host and code.several_hosts and code.mentions("OFF") and not divides:
+        yield _at(
+            NOT_SHARDED, strategy, "AutoShardPolicy.OFF, and nothing else divides the data among the workers", "warning"
+        )
+    devices = strategy.arg("devices", 0)
+    named = devices.items or () if devices is not None else ()
+    gpus = code.launch.gpus or 0
+    if one_host and 0 < len(named) < gpus and all(isinstance(each.single(), str) for each in named):
+        yield _at(FEW_GPUS, strategy, f"{len(named)} of {gpus} GPUs")
+    if gpus == 1 and one_host:
+        return
+    runs = [e for e in code.ran(*_RUN) if e.receiver is not None and not e.receiver.name and _strategy(e.receiver)]
+    tapes = code.ran("apply_gradients", live=True)
+    fits = code.ran("fit", "train_and_evaluate", live=True)
+    if tapes and not runs and not fits and not code.mentions("experimental_run_v2", "call_for_each_replica"):
+        yield _at(
+            ONE_REPLICA, tapes[0], f"`{_text(tapes[0])}`: {strategy.last} is made, but strategy.run is never called"
+        )
+        return
+    if runs and not fits:
+        yield from _custom(code, runs[0], strategy)
+    yield from _batches(code)
+
+
+def _strategy(value: Value) -> bool:
+    return value.made_by(*_MIRRORED)
+
+
+def _custom(code: ScriptFacts, run: Event, strategy: Event) -> Iterator[Finding]:
+    """Check a loop of one's own under a strategy."""
+    gives = run.arg("args", 1) is not None or run.arg("kwargs", 2) is not None
+    if (
+        not code.mentions(*_DISTRIBUTED)
+        and gives
+        and run.loops
+        and not code.mentions("random", "experimental_make_numpy_dataset")
+    ):
+        yield _at(SAME_BATCH, run, f"`{_text(run)}` with batches that are not distributed")
+    for event in code.events:
+        if not event.name.startswith(("tensorflow.keras.losses.", "keras.losses.")) or not event.last[:1].isupper():
+            continue
+        if "reduction" not in event.keywords and "**" not in event.keywords and not event.detached:
+            what = "without reduction=: under a strategy, the default raises an error in a loop of your own"
+            yield _at(REPLICA_LOSS, event, f"`{_text(event)}` {what}")
+            break
+    else:
+        inside = [e for e in code.ran("reduce_mean") if e.stack]
+        averaged = [e for e in inside if e.name.startswith("tensorflow") and "loss" in ast.unparse(e.node).lower()]
+        if averaged and not code.mentions("compute_average_loss") and not _divided(code):
+            what = "the mean over the replica's batch: summed over the replicas, it is that many times too large"
+            yield _at(REPLICA_LOSS, averaged[0], f"`{_text(averaged[0])}`: {what}", "warning")
+    for event in code.events:
+        if event.detached or event.order < strategy.order or any(".scope" in name for name in event.contexts):
+            continue
+        optimizer = (
+            event.name.startswith(("tensorflow.keras.optimizers.", "keras.optimizers.")) and event.last[:1].isupper()
+        )
+        optimizer = optimizer and "schedules" not in event.name
+        model = "model" in event.result.tags and event.result.made and event.name.startswith(("tensorflow.", "keras."))
+        scoped = any(".scope" in name for e in code.events for name in e.contexts)
+        if (optimizer or model) and not event.loops and scoped and not event.guards:
+            yield _at(OUT_OF_SCOPE, event, f"`{_text(event)}` outside of {strategy.last}'s scope")
+            return
+
+
+def _divided(code: ScriptFacts) -> bool:
+    """Return whether a loss is divided by a number of replicas or a global batch."""
+    for module in code.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div | ast.Mult):
+                text = ast.unparse(node).lower()
+                if "loss" in text and any(word in text for word in ("global", "replicas", "batch")):
+                    return True
+    return False
+
+
+def _batches(code: ScriptFacts) -> Iterator[Finding]:
+    """Report batches of one replica where the script also computes the global size."""
+    sized = [e for e in code.ran("batch", live=True) if e.args and e.receiver is not None and not e.receiver.name]
+    known = any("replicas" in ast.unparse(n) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
+    if (
+        not sized
+        or not known
+        or code.mentions("experimental_distribute_datasets_from_function", "distribute_datasets_from_function")
+    ):
+        return
+    if any("world" in e.args[0].tags for e in sized):
+        return
+    yield _at(BATCH_OF_REPLICA, sized[0], f"`{_text(sized[0])[-40:]}`, although the global size is computed")

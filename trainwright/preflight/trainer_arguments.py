@@ -1,0 +1,230 @@
+"""What a Trainer is told to do, and what it needs for it: metrics, checkpoints, keys, a padding token."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.events import Event
+from trainwright.preflight.huggingface import ARGUMENTS
+from trainwright.preflight.saving import NO_CHECKPOINT
+from trainwright.preflight.schedule import ON_CPU
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import Value
+
+NO_KEY = Rule(
+    code="TW416",
+    severity="warning",
+    title="the script uses a service for which the job has no key",
+    source="Weights & Biases' documentation, environment variables: without a key and a terminal wandb.init fails; "
+    "Hugging Face's documentation of the hub: uploads need a token",
+    remedy="environment: {WANDB_API_KEY: …} (HF_TOKEN for the hub) in the job file, from a secret; or "
+    "WANDB_MODE: offline",
+)
+NO_PAD_TOKEN = Rule(
+    code="TW417",
+    severity="error",
+    title="texts are padded by a tokenizer that has no padding token",
+    source="transformers, tokenization_utils_base.py: asking to pad but the tokenizer does not have a padding token; "
+    "those of GPT-2, Llama and Mistral have none",
+    remedy="tokenizer.pad_token = tokenizer.eos_token",
+)
+NO_ACCUMULATION = Rule(
+    code="TW410",
+    severity="warning",
+    title="gradients are to be accumulated, but the loop does not do it",
+    source="Accelerate's guide, performing gradient accumulation: the loop runs within accelerator.accumulate(model)",
+    remedy="with accelerator.accumulate(model): …",
+)
+RULES = (NO_KEY, NO_PAD_TOKEN, NO_ACCUMULATION)
+_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
+_TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "SageMakerTrainer")
+_WITHOUT_PAD = re.compile(r"(^|/)(gpt2|distilgpt2|gpt-neo|gpt-j|llama|mistral|mixtral|falcon|opt-iml|pythia)", re.I)
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete:
+        return
+    yield from _keys(code)
+    if code.imports("accelerate") is not None:
+        yield from _accumulates(code)
+    if code.imports("transformers", "trl") is None:
+        return
+    yield from _padding(code)
+    arguments = [e for e in code.ran(*_ARGUMENTS) if e.name.startswith(("transformers", "trl"))]
+    trainers = [e for e in code.ran(*_TRAINERS, live=True) if e.name.startswith(("transformers", "trl"))]
+    for event in arguments:
+        yield from _arguments(code, event)
+    for trainer in trainers:
+        given = trainer.arg("args", 1)
+        own = next((e for e in arguments if given is not None and e.result is given), None)
+        if own is not None and "**" not in own.keywords:
+            yield from _together(code, trainer, own)
+    yield from _resumes(code)
+
+
+def _at(rule: Rule, event: Event, message: str, severity: Severity | None = None) -> Finding:
+    return at(rule, (event.module, event.node), message, severity=severity)
+
+
+def _known(code: ScriptFacts, event: Event, name: str) -> object:
+    """The value of an argument in this job (without one: that no flag changes); Ellipsis if it is not known."""
+    value = event.keywords.get(name)
+    return value.single() if value is not None and (code.job is not None or "flag" not in value.tags) else ...
+
+
+def _arguments(code: ScriptFacts, event: Event) -> Iterator[Finding]:
+    best = _known(code, event, "load_best_model_at_end") is True
+    save, evaluate = _known(code, event, "save_steps"), _known(code, event, "eval_steps")
+    if best and isinstance(save, int) and isinstance(evaluate, int) and evaluate > 0 and save % evaluate:
+        yield _at(
+            ARGUMENTS, event, f"load_best_model_at_end with save_steps={save}, not a multiple of eval_steps={evaluate}"
+        )
+    if code.launch.gpus and (_known(code, event, "use_cpu") is True or _known(code, event, "no_cuda") is True):
+        name = "use_cpu" if _known(code, event, "use_cpu") is True else "no_cuda"
+        yield _at(ON_CPU, event, f"{name}=True")
+
+
+def _together(code: ScriptFacts, trainer: Event, arguments: Event) -> Iterator[Finding]:
+    """Check a trainer against its arguments."""
+    stops = list(code.ran("EarlyStoppingCallback", live=True))
+    if stops and "load_best_model_at_end" not in arguments.keywords:
+        yield _at(ARGUMENTS, stops[0], "EarlyStoppingCallback without load_best_model_at_end=True", "warning")
+    metric = _known(code, arguments, "metric_for_best_model")
+    best = _known(code, arguments, "load_best_model_at_end") is True
+    compute = trainer.arg("compute_metrics")
+    if best and isinstance(metric, str) and "**" not in trainer.keywords:
+        name = metric.removeprefix("eval_")
+        if compute is None and name != "loss":
+            yield _at(ARGUMENTS, arguments, f"metric_for_best_model={metric!r}, but the trainer has no compute_metrics")
+        elif compute is not None and compute.code is not None and name != "loss":
+            names = _metrics(compute)
+            if names and name not in names:
+                what = f"metric_for_best_model={metric!r}, but compute_metrics returns {', '.join(sorted(names))}"
+                yield _at(ARGUMENTS, arguments, what)
+    steps = arguments.keywords.get("max_steps")
+    streamed = [e for e in code.ran("load_dataset", live=True) if (v := e.arg("streaming")) and v.single() is True]
+    data = trainer.arg("train_dataset", 3)
+    if streamed and steps is None and data is not None and _from(data, [e.result for e in streamed]):
+        yield _at(ARGUMENTS, arguments, "the data are streamed, so they have no length, and max_steps is not given")
+
+
+def _metrics(function: Value) -> set[str]:
+    """The names that a function of the script returns, if each of its results is a dictionary with known names."""
+    node = function.code.node if function.code is not None else None
+    found: set[str] = set()
+    for each in ast.walk(node) if node is not None else ():
+        if not isinstance(each, ast.Return) or each.value is None:
+            continue
+        if not isinstance(each.value, ast.Dict):
+            return set()
+        for key in each.value.keys:
+            if not isinstance(key, ast.Constant):
+                return set()
+            found.add(str(key.value))
+    return found
+
+
+def _from(value: Value | None, made: list[Value]) -> bool:
+    while value is not None:
+        if any(value is each for each in made):
+            return True
+        value = value.of
+    return False
+
+
+def _resumes(code: ScriptFacts) -> Iterator[Finding]:
+    for event in code.ran("train", live=True):
+        if event.receiver is None or not event.receiver.made_by(*_TRAINERS):
+            continue
+        given = event.arg("resume_from_checkpoint", 0)
+        if given is not None and given.single() is True and "flag" not in given.tags and not event.guards:
+            what = "resume_from_checkpoint=True in a first run, whose folder has no checkpoint, is an error"
+            yield _at(ARGUMENTS, event, what)
+        elif (
+            given is None
+            and code.job is not None
+            and code.job.spot
+            and "**" not in event.keywords
+            and not code.mentions("get_last_checkpoint", "resume_from_checkpoint")
+        ):
+            what = "the job runs on spot instances, and train() starts anew after each interruption"
+            yield _at(NO_CHECKPOINT, event, f"{what}: resume_from_checkpoint is not given")
+
+
+def _counts(node: ast.AST) -> bool:
+    """Return whether an expression counts steps: ``step % 4``, not a text with ``%``."""
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and not isinstance(node.left, ast.Constant)
+
+
+def _accumulates(code: ScriptFacts) -> Iterator[Finding]:
+    for event in code.ran("Accelerator", live=True):
+        steps = event.arg("gradient_accumulation_steps")
+        number = steps.single() if steps is not None else ...
+        by_hand = code.mentions("accumulate", "no_sync") or any(_counts(n) for m in code.modules for n in m.nodes)
+        if isinstance(number, int) and number > 1 and code.backwards and not by_hand:
+            yield _at(NO_ACCUMULATION, event, f"gradient_accumulation_steps={number} without accelerator.accumulate")
+            return
+
+
+def _padding(code: ScriptFacts) -> Iterator[Finding]:
+    if code.mentions("pad_token", "pad_token_id", "add_special_tokens", "add_tokens"):
+        return
+    for event in code.ran("from_pretrained", live=True):
+        name = event.arg("pretrained_model_name_or_path", 0)
+        text = name.single() if name is not None else ...
+        if "Tokenizer" not in event.name or not isinstance(text, str) or not _WITHOUT_PAD.search(text):
+            continue
+        if "pad_token" in event.keywords:
+            continue
+        pads = [
+            e
+            for e in code.events
+            if (v := e.arg("padding")) is not None and v.single() not in (False, "do_not_pad", ...)
+        ]
+        pads += code.ran("DataCollatorWithPadding", live=True)
+        if pads:
+            yield _at(NO_PAD_TOKEN, pads[0], f"`{ast.unparse(pads[0].node)[:50]}` with the tokenizer of {text}")
+            return
+
+
+def _keys(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a service that needs a key, where neither the job nor the script has one."""
+    job = code.job
+    if job is None:
+        return
+    there = {*job.environment, *code.launch.environment}
+    own_wandb = code.says("WANDB_|[wW]andb.*(key|KEY)") or code.mentions_like("wandb_?key|secret") or code.ran("login")
+    own_token = code.mentions_like("hf_?token|hub_?token|secret") or code.ran("login", "save_token")
+    for event in code.events:
+        if event.detached or any(g.kind in ("flag", "other", "error") for g in event.guards):
+            continue
+        reports = event.arg("report_to")
+        wandb = event.name == "wandb.init" and not _off(event.arg("mode"))
+        wandb = wandb or (reports is not None and "flag" not in reports.tags and _names(reports, "wandb"))
+        if wandb and not there & _WANDB and not own_wandb:
+            yield _at(NO_KEY, event, "Weights & Biases without WANDB_API_KEY in the job's environment")
+            return
+        pushes = event.keywords.get("push_to_hub")
+        pushing = pushes is not None and pushes.single() is True and "flag" not in pushes.tags
+        pushing = pushing or event.last == "push_to_hub"
+        given = event.keywords.keys() & {"token", "hub_token", "use_auth_token"}
+        if pushing and not there & _HUB and not given and not own_token:
+            yield _at(NO_KEY, event, "an upload to the Hugging Face hub without HF_TOKEN in the job's environment")
+            return
+
+
+_WANDB = {"WANDB_API_KEY", "WANDB_MODE", "WANDB_DISABLED", "WANDB_BASE_URL"}
+_HUB = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HUGGINGFACEHUB_API_TOKEN"}
+
+
+def _off(mode: Value | None) -> bool:
+    return mode is not None and mode.single() in ("offline", "disabled", ...)
+
+
+def _names(value: Value, name: str) -> bool:
+    return value.single() == name or any(item.single() == name for item in value.items or ())
