@@ -55,6 +55,7 @@ from trainwright.sagemaker.diagnosis import DiagnosisDocument
 from trainwright.sagemaker.job import Job
 from trainwright.scan.allow import AllowFile
 from trainwright.scan.documents import ScanDocument
+from trainwright.signing.verify import VerifyDocument
 from trainwright.sources.survey import SourcesDocument
 from trainwright.verbs.documents import (
     BuildDocument,
@@ -64,6 +65,7 @@ from trainwright.verbs.documents import (
     StagesDocument,
 )
 from trainwright.verbs.prove import ProveDocument
+from trainwright.verbs.sign import SignDocument
 
 # Name of a schema -> the record that the verb prints; of the last ones, the file that is read.
 DOCUMENTS: dict[str, type[Record]] = {
@@ -89,6 +91,8 @@ DOCUMENTS: dict[str, type[Record]] = {
     "push": PushDocument,
     "tags": TagsDocument,
     "promote": PromoteDocument,
+    "sign": SignDocument,
+    "verify": VerifyDocument,
     "gc": GcDocument,
     "scan": ScanDocument,
     "fresh": FreshDocument,

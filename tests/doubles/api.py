@@ -19,6 +19,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from tests.doubles.faults import Faults
 from tests.doubles.images import Images, Refused, digest_of
 from tests.doubles.jobs import Jobs
+from tests.doubles.kms import signed_digest
 from tests.doubles.names import Registry
 from tests.doubles.tokens import Tokens
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse
 
 ECR = "AmazonEC2ContainerRegistry_V20150921"
+KMS = "TrentService"
 SCOPE = re.compile(r"Credential=[^/]+/\d+/([^/]+)/")
 
 
@@ -57,7 +59,7 @@ class Api:
         self.meanwhile(operation)
         if refusal := self.faults.of_api(operation):
             return _refuse(start, *refusal, xml=not service)
-        asked = json.loads(body or b"{}") if service in (ECR, "SageMaker") else {}
+        asked = json.loads(body or b"{}") if service in (ECR, KMS, "SageMaker") else {}
         account = asked.get("registryId") or self.account
         region = found[1] if (found := SCOPE.search(environ.get("HTTP_AUTHORIZATION", ""))) else "us-east-1"
         try:
@@ -75,6 +77,8 @@ class Api:
         if service == "SageMaker":
             jobs = {"ListTrainingJobs": self.jobs.listed, "DescribeTrainingJob": self.jobs.described}
             return jobs[operation](registry.region, asked) if operation in jobs else None
+        if service == KMS and operation == "Sign" and asked.get("MessageType") == "DIGEST":
+            return signed_digest(registry.account, registry.region, asked)
         if service != ECR:
             return None
         if operation == "GetAuthorizationToken":

@@ -1,7 +1,8 @@
 """The proof of an image as statements about its digest (in-toto), attached to the image in its registry.
 
 They go where the image goes, so that another machine, account or year can ask what was built, from what, and how it was
-tested. Whoever may push to the repository can attach others: they are as trustworthy as the repository's permissions.
+tested. Whoever may push to the repository can attach others: without a signature of them (:mod:`trainwright.signing`)
+they are as trustworthy as the repository's permissions.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -42,12 +43,17 @@ _REHEARSALS = 200  # of the newest, those of the image are attached
 
 @dataclass(frozen=True)
 class Attestation:
-    """A document about an image. ``name`` tells it from others of the same kind; ``notes`` are its annotations."""
+    """A document about an image.
+
+    ``name`` tells it from others of the same kind; ``notes`` are its annotations; ``artifact`` is the type of its
+    manifest, if that is not the document's.
+    """
 
     name: str
     kind: str
     content: bytes
     notes: Mapping[str, str]
+    artifact: str = ""
 
     def attach(self, registry: Registry, image: ImageManifest) -> str:
         """Attach it to an image, unless it is; returns the digest of its manifest.
@@ -56,7 +62,7 @@ class Attestation:
         """
         mark = hashlib.sha256(self.content).hexdigest()[:8]
         tag = f"{PROOF_PREFIX}{image.digest.removeprefix('sha256:')}.{self.name}.{mark}"
-        return registry.attach(image, self.content, self.kind, self.notes, tag=tag)
+        return registry.attach(image, self.content, self.kind, self.notes, tag=tag, artifact=self.artifact)
 
 
 def subject_of(tag: str) -> str:
@@ -64,6 +70,12 @@ def subject_of(tag: str) -> str:
     # Others have tags of the form sha256-DIGEST.sig.
     match = re.fullmatch(rf"{PROOF_PREFIX}([0-9a-f]{{64}})\.[a-z]+(?:\.[0-9]+)?\.[0-9a-f]{{8}}", tag)
     return f"sha256:{match[1]}" if match else ""
+
+
+def proof_documents(ecr: Ecr, digest: str) -> list[tuple[str, str]]:
+    """The documents of the proof that are attached to an image: what each is, and the digest of its manifest."""
+    found = [(one.annotations.get(PREDICATE, one.kind), one) for one in ecr.referrers(digest)]
+    return sorted((name, one.digest) for name, one in found if one.kind in (IN_TOTO, SBOM))
 
 
 def statements(
@@ -97,7 +109,13 @@ def statements(
         yield replace(each, notes={**each.notes, **{f"{OCI}.{key}": value for key, value in told.items()}})
 
 
-def attested(ecr: Ecr, registry: Registry, image: ImageManifest, published: Published | None) -> BuildRecord:
+def attested(
+    ecr: Ecr,
+    registry: Registry,
+    image: ImageManifest,
+    published: Published | None,
+    among: Collection[str] | None = None,
+) -> BuildRecord:
     """The build record that is attached to an image.
 
     Args:
@@ -105,6 +123,7 @@ def attested(ecr: Ecr, registry: Registry, image: ImageManifest, published: Publ
         registry: the same, over HTTP.
         image: a single one.
         published: what its labels say.
+        among: the digests of the documents that count, if a signature names some.
 
     Raises:
         ProofFailed: none is attached, or it is not about this image.
@@ -113,7 +132,7 @@ def attested(ecr: Ecr, registry: Registry, image: ImageManifest, published: Publ
     found: list[BuildRecord] = []
     config = (json.loads(image.text).get("config") or {}).get("digest")
     for one in ecr.referrers(image.digest, IN_TOTO):
-        if one.annotations.get(PREDICATE) != RECORD:
+        if one.annotations.get(PREDICATE) != RECORD or (among is not None and one.digest not in among):
             continue
         try:
             said = json.loads(registry.document(one.digest))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -99,7 +99,13 @@ def find_places(words: Sequence[str]) -> list[PushPlace]:
 
 
 def promote_image(
-    address: str, places: Sequence[PushPlace], site: Site, options: PromoteOptions, *, say: Say
+    address: str,
+    places: Sequence[PushPlace],
+    site: Site,
+    options: PromoteOptions,
+    *,
+    say: Say,
+    among: Collection[str] | None = None,
 ) -> PromoteDocument:
     """Copy an image and what is attached to it into other repositories.
 
@@ -109,6 +115,7 @@ def promote_image(
         site: proxies and certificate authorities.
         options: tags of the user's own, and whether missing repositories are created.
         say: progress callback.
+        among: the digests of the attached documents that count, if a signature names some.
 
     Raises:
         RequestError: a word is invalid.
@@ -119,7 +126,7 @@ def promote_image(
         check_tag(tag)
     policy = load_policy(Path(options.policy) if options.policy else None)
     place, digest = find_image(address)
-    source = _proven(place, digest, site, say)
+    source = _proven(place, digest, site, say, among)
     if not (source.tags or options.tags):
         raise RequestError(
             f"promote {address}: it has no immutable tag, and an image without a tag is removed after some days",
@@ -141,7 +148,7 @@ def promote_image(
     )
 
 
-def _proven(place: PushPlace, digest: str, site: Site, say: Say) -> _Source:
+def _proven(place: PushPlace, digest: str, site: Site, say: Say, among: Collection[str] | None) -> _Source:
     """The image, if the proof that is attached to it holds."""
     ecr = Ecr(place, site)
     registry = Registry(ecr, site, say=say)
@@ -154,10 +161,14 @@ def _proven(place: PushPlace, digest: str, site: Site, say: Say) -> _Source:
             place=place.digested(digest),
         )
     single = registry.single(manifest)
-    record = attested(ecr, registry, single, registry.published(single))
+    record = attested(ecr, registry, single, registry.published(single), among)
     gate(record, place.digested(digest), unproven=False)
     found = {one.digest: one.kind for each in {manifest.digest, single.digest} for one in ecr.referrers(each)}
     documents = tuple((one, tuple(ecr.tags_of(one))) for one, kind in found.items() if kind != DECISION)
+    # cosign 2 keeps its signatures of an image under a tag, and attaches nothing.
+    signatures = f"{digest.replace(':', '-')}.sig"
+    if (other := ecr.digest(signatures)) is not None:
+        documents += ((other, (signatures,)),)
     return _Source(place, manifest, record, tuple(tag for tag in ecr.tags_of(digest) if is_immutable(tag)), documents)
 
 

@@ -44,6 +44,8 @@ from trainwright.site.site import Site
 if TYPE_CHECKING:
     import docker
 
+# Signs an image and the documents that are attached to it (name and digest); returns the digest of the signature.
+Sign = Callable[[Ecr, Registry, ImageManifest, Sequence[tuple[str, str]]], str]
 _READS = 5  # attempts to read back a digest; ECR may need a moment to know it
 
 
@@ -72,6 +74,7 @@ class _Run:
     policy: RepositoryPolicy
     say: Say
     client: docker.DockerClient
+    sign: Sign | None = None
     scans: Mapping[str, dict[str, Any] | None] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
 
@@ -90,6 +93,7 @@ def push_images(
     *,
     say: Say,
     scan: Callable[[BuildRecord, str], dict[str, Any] | None] = lambda *_: None,
+    sign: Sign | None = None,
 ) -> PushDocument:
     """Push images into a repository of one or more regions.
 
@@ -101,6 +105,7 @@ def push_images(
         say: progress callback.
         scan: looks for vulnerabilities in an image of this record and name, and raises if it may not leave; returns
             what is attached to the image.
+        sign: signs an image once its proof is attached, and before any tag moves to it.
 
     Raises:
         RequestError: an image is unknown, or an option is invalid.
@@ -122,7 +127,7 @@ def push_images(
     found = [*reversed(named.values())]
     proofs = [gate(record, image, unproven=options.unproven) for image, record in found]
     scans = {record.image_id: scan(record, image) for image, record in found}
-    run = _Run(site, options, policy, say, sdk(engine), scans)
+    run = _Run(site, options, policy, say, sdk(engine), sign, scans)
     rows: list[PushedImage] = []
     try:
         parcels = [
@@ -245,6 +250,8 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
         scan = run.scans.get(parcel.record.image_id)
         proof = [*statements(parcel.record, manifest.digest, sbom, built, scan=scan)]
         attached = {one.name: one.attach(shelf.registry, manifest) for one in proof}
+        if run.sign is not None:
+            attached["signature"] = run.sign(ecr, shelf.registry, manifest, [*attached.items()])
         moves = [first, *(set_own(ecr, shelf.registry, manifest, each) for each in own)]
         moves += [
             move(ecr, shelf.registry, manifest, parcel.published, moving)

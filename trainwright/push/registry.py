@@ -124,15 +124,17 @@ class Registry:
         annotations: Mapping[str, str],
         *,
         tag: str | None = None,
+        artifact: str = "",
     ) -> str:
         """Attach a document to an image, as a manifest that names the image as its subject (OCI 1.1).
 
         Args:
             subject: the image.
             content: of the document.
-            media_type: of the document; the artifact's type as well.
+            media_type: of the document.
             annotations: of the manifest. Equal documents with equal annotations give an equal digest.
             tag: of the attached manifest; by default it has none.
+            artifact: the artifact's type, if that is not the document's.
 
         Returns:
             The digest of the attached manifest.
@@ -141,7 +143,7 @@ class Registry:
         manifest = {
             "schemaVersion": 2,
             "mediaType": MANIFEST,
-            "artifactType": media_type,
+            "artifactType": artifact or media_type,
             "config": _descriptor(_EMPTY, _EMPTY_TYPE),
             "layers": [layer],
             "subject": {
@@ -237,6 +239,10 @@ class Registry:
             raise RegistryRefused(f"{self._name}: the registry sends uploads to {urlsplit(location).netloc}")
         mark = "&" if "?" in location else "?"
         return f"{location}{mark}digest={quote(digest, safe='')}" if digest else location
+
+    def blob(self, digest: str) -> bytes:
+        """The content of a small blob."""
+        return self._read(f"blobs/{digest}")
 
     def _read(self, path: str) -> bytes:
         found: list[bytes] = []

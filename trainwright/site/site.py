@@ -50,6 +50,29 @@ class Proxies(Record):
     no: OneLine | None = None
 
 
+class Signing(Record):
+    """What signs images, and whose signatures of them count (:mod:`trainwright.signing`).
+
+    Attributes:
+        key: a file with a private key, a key in KMS (``awskms:///alias/NAME``), or the ARN of a signing profile of AWS
+            Signer. With it, ``push`` signs.
+        trusted: public keys and certificates of authorities (files), and keys in KMS. With them, ``promote`` and
+            ``estimator`` refuse images without a signature by one of them.
+        authorities: certificates of signing authorities, such as AWS Signer.
+        profiles: ARNs of the signing profiles of AWS Signer whose signatures count.
+    """
+
+    key: OneLine | None = None
+    trusted: tuple[OneLine, ...] = ()
+    authorities: tuple[OneLine, ...] = ()
+    profiles: tuple[Annotated[str, form(r"^arn:aws[a-z-]*:signer:[!-~]+:/signing-profiles/[!-~]+$")], ...] = ()
+
+    @property
+    def required(self) -> bool:
+        """Whether an image has to be signed before it is used."""
+        return bool(self.trusted or self.authorities)
+
+
 class Settings(Record):
     """What a site file may say.
 
@@ -80,6 +103,7 @@ class Settings(Record):
         build_network: ``host`` to build in the machine's own network, ``none`` to build without any.
         builder: name of the buildx builder.
         aws: account and region.
+        signing: what signs images, and whose signatures count.
     """
 
     index_url: SiteUrl | None = None
@@ -106,6 +130,7 @@ class Settings(Record):
     build_network: Literal["host", "none"] | None = None
     builder: Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$")] | None = None
     aws: Aws = Aws()
+    signing: Signing = Signing()
 
 
 class Site(Settings):
@@ -335,7 +360,16 @@ def _read_toml(path: Path) -> dict[str, Any]:
             name = "artifact_mirror" if key == "artifact_folder" else key  # as in the file
             check_place(key, one, f"{where_of(path, text, name)}: {name}")
         data[key] = paths if isinstance(data[key], list) else paths[0]
+    if "signing" in data:
+        data["signing"] = {key: _from(path.parent, value) for key, value in data["signing"].items()}
     return data
+
+
+def _from(folder: Path, value: Any) -> Any:
+    """Files of ``[signing]``, relative to the folder of the file that names them; keys elsewhere stay as they are."""
+    if isinstance(value, list):
+        return [_from(folder, one) for one in value]
+    return value if value.startswith(("awskms:", "arn:")) else str(expanded(folder, value))
 
 
 def _explain(wrong: MisfitError) -> tuple[list[str], str, str]:

@@ -111,6 +111,8 @@ def estimator(flags: EstimatorFlags) -> None:
         raise RequestError("--write-baseline needs --baseline FILE", remedy="--baseline job.json --write-baseline")
     use_catalog(flags.catalog)
     job, folder = estimate.read_words(flags.job, job_words(flags))
+    if job.image:
+        _check_signature(job.image)
     found = estimate.estimate(
         job,
         folder,
@@ -139,6 +141,15 @@ def estimator(flags: EstimatorFlags) -> None:
         artifact(text)
     if found.exit_code:
         raise Ended(found.exit_code)
+
+
+def _check_signature(image: str) -> None:
+    """Refuse an image without a valid signature, where the site demands one."""
+    from trainwright.signing.verify import SignatureGate
+    from trainwright.site.site import load_site
+
+    site = load_site()
+    SignatureGate(site.signing, site).check_address(image)
 
 
 def job_words(flags: EstimatorFlags) -> dict[str, Any]:

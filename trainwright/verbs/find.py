@@ -12,7 +12,7 @@ FAMILIES = (
     Family("Every day", ("init", "plan", "build", "smoke", "rehearse", "push", "estimator", "report")),
     Family("In an image", ("shell", "run")),
     Family("Catalog", ("list", "explain", "diff", "sources", "prove", "fresh")),
-    Family("Registry", ("scan", "promote", "tags", "gc")),
+    Family("Registry", ("scan", "sign", "verify", "promote", "tags", "gc")),
     Family("Files", ("render", "lock", "mirror", "pipeline")),
     Family("Jobs", ("preflight", "diagnose")),
     Family("This machine", ("doctor", "completion")),

@@ -46,15 +46,18 @@ def promote(flags: PromoteFlags) -> None:
     from trainwright.push.promote import find_image, find_places, promote_image
     from trainwright.scan.gate import ScanGate
     from trainwright.scan.subject import find
+    from trainwright.signing.verify import SignatureGate, covered_documents
     from trainwright.site.site import load_site
 
-    find_image(flags.image)
+    place, digest = find_image(flags.image)
     places = find_places(flags.to)
     site = load_site(Path(flags.site) if flags.site else None)
     gate = ScanGate(flags.scan_fail_on, flags.database, flags.allow, site)
     if gate.level is not None:
         gate.check(find(flags.image, site, say=say))
-    emit(promote_image(flags.image, places, site, flags, say=say), promote_text, as_json=flags.json_)
+    among = covered_documents(SignatureGate(site.signing, site, say).check(place, digest))
+    document = promote_image(flags.image, places, site, flags, say=say, among=among)
+    emit(document, promote_text, as_json=flags.json_)
 
 
 def promote_text(document: PromoteDocument) -> str:

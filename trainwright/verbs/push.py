@@ -45,6 +45,7 @@ def push(flags: PushFlags) -> None:
     from trainwright.plan.project import read_project
     from trainwright.push.push import push_images
     from trainwright.scan.gate import ScanGate
+    from trainwright.signing.sign import signer
     from trainwright.site.site import load_site
     from trainwright.verbs.request import image_in_hand, target_in_hand
 
@@ -53,7 +54,9 @@ def push(flags: PushFlags) -> None:
     # Never the newest: what leaves this machine has been named.
     images = flags.images or ((image_in_hand(),) if read_project(Path.cwd()) else ())
     gate = ScanGate(flags.scan_fail_on, flags.database, flags.allow, site)
-    emit(push_images(images, target, site, flags, say=say, scan=gate.of_push), push_text, as_json=flags.json_)
+    sign = signer(site.signing.key, site, target.regions[0]) if site.signing.key else None
+    document = push_images(images, target, site, flags, say=say, scan=gate.of_push, sign=sign)
+    emit(document, push_text, as_json=flags.json_)
 
 
 def push_text(document: PushDocument) -> str:

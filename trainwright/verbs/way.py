@@ -294,10 +294,13 @@ def push(state: State) -> State:
     from trainwright.push.options import PushOptions
     from trainwright.push.push import push_images
     from trainwright.scan.gate import ScanGate
+    from trainwright.signing.sign import signer
 
+    site, target = state.site, state.target
     options = PushOptions(progress=known(state.options).progress)
-    image, scan = known(state.record).image_id, ScanGate(None, None, None, state.site).of_push
-    return replace(state, pushed=push_images([image], state.target, state.site, options, say=state.say, scan=scan))
+    image, scan = known(state.record).image_id, ScanGate(None, None, None, site).of_push
+    sign = signer(site.signing.key, site, target.regions[0]) if site.signing.key else None
+    return replace(state, pushed=push_images([image], target, site, options, say=state.say, scan=scan, sign=sign))
 
 
 STEPS: tuple[Step, ...] = (

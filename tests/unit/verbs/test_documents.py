@@ -89,6 +89,8 @@ ELSEWHERE = {
     "rehearse": "tests/e2e/test_rehearse_examples.py",
     "push": "tests/e2e/test_push.py",
     "promote": "tests/e2e/test_promote.py",
+    "sign": "tests/unit/signing/test_gate.py",
+    "verify": "tests/unit/signing/test_gate.py",
     "tags": "tests/e2e/test_tags.py",
     "gc": "tests/e2e/test_gc.py",
     "prove": "tests/unit/verbs/test_prove.py",

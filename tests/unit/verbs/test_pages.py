@@ -132,6 +132,10 @@ LINES: dict[str, tuple[str, ...]] = {
         f"123456789012.dkr.ecr.us-west-2.amazonaws.com/a@sha256:{'0' * 64}",
         *("--to", "123456789012/eu-west-1/a"),
     ),
+    **dict.fromkeys(
+        ("sign", "verify"),
+        (f"123456789012.dkr.ecr.us-west-2.amazonaws.com/aa@sha256:{'0' * 64}", "--key", "awskms:///alias/a"),
+    ),
     "tags": ("list", "--repository", "a"),
     "gc": ("--repository", "a"),
     "fresh": ("pytorch:cpu", "--offline"),
