@@ -20,6 +20,7 @@ from tests.doubles.faults import Faults
 from tests.doubles.images import Images, Refused, digest_of
 from tests.doubles.jobs import Jobs
 from tests.doubles.kms import signed_digest
+from tests.doubles.lifecycle import faults
 from tests.doubles.names import Registry
 from tests.doubles.tokens import Tokens
 
@@ -85,6 +86,8 @@ class Api:
             return self._authorization(asked, registry.region)
         if operation == "PutImage":
             return self._put_image(asked, registry)
+        if operation == "PutLifecyclePolicy":
+            return self._put_lifecycle_policy(asked, registry)
         if operation == "ListImageReferrers":
             return self._referrers(asked, registry)
         if operation in ("DescribeImages", "BatchDeleteImage", "BatchGetImage"):
@@ -126,6 +129,14 @@ class Api:
         record = {"registryId": registry.account, "repositoryName": repository.name, "imageId": named}
         kind = image.image_manifest_media_type
         return {"image": {**record, "imageManifest": manifest, "imageManifestMediaType": kind}}
+
+    def _put_lifecycle_policy(self, asked: dict[str, Any], registry: Registry) -> dict[str, Any]:
+        text = asked["lifecyclePolicyText"]
+        if wrong := faults(text):
+            raise Refused("InvalidParameterException", f"Lifecycle policy validation failure: {'; '.join(wrong)}")
+        repository = self.images.repository(registry.account, registry.region, asked["repositoryName"])
+        repository.lifecycle_policy = text
+        return {"registryId": registry.account, "repositoryName": repository.name, "lifecyclePolicyText": text}
 
     def _referrers(self, asked: dict[str, Any], registry: Registry) -> dict[str, Any]:
         """A page of the documents attached to a manifest; moto does not have this operation."""

@@ -27,7 +27,7 @@ from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.proof import smoke_lacks
 from trainwright.push.registry import Published, Registry
 from trainwright.push.sbom import MEDIA_TYPE as SBOM
-from trainwright.push.tag_log import PROOF_PREFIX
+from trainwright.push.tags import PROOF_PREFIX
 from trainwright.user.files import UserFiles
 
 IN_TOTO = "application/vnd.in-toto+json"

@@ -22,8 +22,9 @@ from trainwright.push.holds import Hold, Stock, from_the_top, holds, named_diges
 from trainwright.push.job_images import LONGEST, TrainingJobs
 from trainwright.push.references import PushPlace, PushTarget
 from trainwright.push.registry import Registry
-from trainwright.push.tag_log import PREFIX, TagLog, history_tag
+from trainwright.push.tag_log import TagLog, history_tag
 from trainwright.push.tagging import logged_tags
+from trainwright.push.tags import PREFIX
 from trainwright.site.site import Site
 
 _AT_ONCE = 4

@@ -10,9 +10,13 @@ from msgspec import Meta
 
 from trainwright.core.data_files import read_yaml
 from trainwright.core.records import Record, parse_record
+from trainwright.push.tags import PREFIX, PROOF_PREFIX
 
 PATH = Path(__file__).with_name("repository.yaml")
 _ALL = 9999  # more images than a repository will have: ECR has no rule that only keeps
+_ARCHIVED = 90  # days that an archived image stays at least (ECR user guide, "Archiving an image")
+# Documents attached to images, and logs of tags, are read by nobody for long; nothing works without them.
+_PAPERS = (f"{PROOF_PREFIX}*", f"{PREFIX}*")
 FILTERS = 5  # that a repository may have: ECR's service model, ImageTagMutabilityExclusionFilters
 
 
@@ -24,11 +28,12 @@ class Encryption(Record):
 
 
 class RepositoryPolicy(Record):
-    """The settings of a repository. A count of 0 omits its rule.
+    """The settings of a repository. A number of days of 0 omits its rule.
 
-    ``immutable_tags`` are the wildcards of tags that never move while others may (``MUTABLE_WITH_EXCLUSION``). Of the
-    images with ``nightly_tags``, the newest ``keep_nightly`` stay. An image with a tag that matches ``release_tags`` is
-    never removed; one with none of these tags is removed only by ``keep_images``, which keeps the newest of all.
+    ``immutable_tags`` are the wildcards of tags that never move while others may (``MUTABLE_WITH_EXCLUSION``). Images
+    that nobody has pulled for ``archive_unpulled_days`` are archived: they cost less, and have to be restored before
+    they can be pulled. Those with ``nightly_tags`` are archived after ``archive_nightly_days`` and deleted
+    ``expire_archived_nightly_days`` later. No rule applies to an image with a tag that matches ``release_tags``.
     """
 
     tag_mutability: Literal["MUTABLE_WITH_EXCLUSION", "IMMUTABLE_WITH_EXCLUSION", "IMMUTABLE", "MUTABLE"]
@@ -37,14 +42,17 @@ class RepositoryPolicy(Record):
     encryption: Encryption
     tags: dict[str, str] = {}
     nightly_tags: str = "nightly-*"
-    keep_nightly: Annotated[int, Meta(ge=0)] = 0
+    archive_nightly_days: Annotated[int, Meta(ge=0)] = 0
+    expire_archived_nightly_days: Annotated[int, Meta(ge=0)] = 0
     release_tags: str = "release-*"
-    keep_images: Annotated[int, Meta(ge=0)] = 0
+    archive_unpulled_days: Annotated[int, Meta(ge=0)] = 0
     expire_untagged_days: Annotated[int, Meta(ge=0)]
 
     def __post_init__(self) -> None:
         if (self.tag_mutability == "MUTABLE_WITH_EXCLUSION") != bool(self.immutable_tags):
             raise ValueError('MUTABLE_WITH_EXCLUSION, and nothing else, needs immutable_tags, such as ["*-py3*"]')
+        if 0 < self.expire_archived_nightly_days < _ARCHIVED:
+            raise ValueError(f"expire_archived_nightly_days: ECR keeps what is archived for {_ARCHIVED} days at least")
 
     def arguments(self, filters: list[str]) -> dict[str, Any]:
         """The arguments of ECR's CreateRepository.
@@ -69,28 +77,57 @@ class RepositoryPolicy(Record):
         return given
 
     def lifecycle_text(self) -> str:
-        """The lifecycle policy in ECR's form; empty if nothing expires."""
-        rules = []
-        if self.expire_untagged_days:
-            selection: dict[str, Any] = {"tagStatus": "untagged", "countType": "sinceImagePushed"}
-            selection |= {"countUnit": "days", "countNumber": self.expire_untagged_days}
-            rules.append((f"untagged images after {self.expire_untagged_days} days", selection))
-        # ECR applies no later rule to an image whose tags match an earlier one: the first of these protects releases.
-        for tags, count, says in (
-            (self.release_tags, _ALL if self.keep_nightly or self.keep_images else 0, "releases stay"),
-            (self.nightly_tags, self.keep_nightly, f"the newest {self.keep_nightly} nightly images stay"),
-        ):
-            if count:
-                selection = {"tagStatus": "tagged", "tagPatternList": [tags]}
-                rules.append((says, {**selection, "countType": "imageCountMoreThan", "countNumber": count}))
-        if self.keep_images:
-            selection = {"tagStatus": "any", "countType": "imageCountMoreThan", "countNumber": self.keep_images}
-            rules.append((f"the newest {self.keep_images} images stay", selection))
-        numbered = [
-            {"rulePriority": number, "description": says, "selection": what, "action": {"type": "expire"}}
-            for number, (says, what) in enumerate(rules, 1)
+        """The lifecycle policy in ECR's form; empty if nothing is archived and nothing expires."""
+        nightly = {"tagStatus": "tagged", "tagPatternList": [self.nightly_tags]}
+        rules: list[tuple[int, str, dict[str, Any], dict[str, str]]] = [
+            (
+                self.expire_untagged_days,
+                "untagged images after {} days",
+                {"tagStatus": "untagged", "countType": "sinceImagePushed"},
+                _EXPIRE,
+            ),
+            (
+                self.archive_nightly_days,
+                "nightly images that were not pulled for {} days are archived",
+                {**nightly, "countType": "sinceImagePulled"},
+                _ARCHIVE,
+            ),
+            (
+                self.expire_archived_nightly_days,
+                "nightly images after {} days in the archive",
+                {**nightly, "storageClass": "archive", "countType": "sinceImageTransitioned"},
+                _EXPIRE,
+            ),
+            (
+                self.archive_unpulled_days,
+                "images that were not pulled for {} days are archived",
+                {"tagStatus": "any", "countType": "sinceImagePulled"},
+                _ARCHIVE,
+            ),
         ]
+        made: list[dict[str, Any]] = [
+            {
+                "description": says.format(days),
+                "selection": {**what, "countUnit": "days", "countNumber": days},
+                "action": action,
+            }
+            for days, says, what, action in rules
+            if days
+        ]
+        if any(rule["selection"]["tagStatus"] != "untagged" for rule in made):
+            # ECR applies no later rule to an image whose tags match an earlier one: these only protect.
+            made = [*map(_protected, (self.release_tags, *_PAPERS)), *made]
+        # In the order that ECR demands: the rule about any image is the last.
+        numbered = [{"rulePriority": number, **rule} for number, rule in enumerate(made, 1)]
         return json.dumps({"rules": numbered}) if numbered else ""
+
+
+_EXPIRE, _ARCHIVE = {"type": "expire"}, {"type": "transition", "targetStorageClass": "archive"}
+
+
+def _protected(tags: str) -> dict[str, Any]:
+    selection = {"tagStatus": "tagged", "tagPatternList": [tags], "countType": "imageCountMoreThan"}
+    return {"description": f"{tags} stay", "selection": {**selection, "countNumber": _ALL}, "action": _EXPIRE}
 
 
 def load_policy(path: Path | None = None) -> RepositoryPolicy:

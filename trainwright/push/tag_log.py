@@ -24,15 +24,13 @@ from msgspec import Meta
 from trainwright.core.records import Field, MisfitError, Record, read_record
 from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.registry import MANIFEST, Published, Registry
-from trainwright.push.tags import LENGTH, order
+from trainwright.push.tags import LENGTH, PREFIX, PROOF_PREFIX, order
 
 KIND = "application/vnd.trainwright.tag-log.v1+json"
 DECISION = "application/vnd.trainwright.tag-decision.v1+json"
 NOTE = "io.trainwright.tag-decision"  # the annotation that has the decision
 TAG = "io.trainwright.tag"  # the annotation that has the tag of a log
-PREFIX = "history-"  # of the tags of a log: a lifecycle rule for untagged images must not remove it
 
-PROOF_PREFIX = "sha256-"  # of the tags of documents attached to an image, which name its digest
 
 What = Literal["pushed", "found", "moved", "held", "released"]
 

@@ -14,7 +14,6 @@ from trainwright.push.moving import alive, decide
 from trainwright.push.references import PushPlace, PushTarget
 from trainwright.push.registry import Registry
 from trainwright.push.tag_log import (
-    PREFIX,
     Decision,
     TagLog,
     What,
@@ -23,7 +22,7 @@ from trainwright.push.tag_log import (
     standing,
     tag_of_log,
 )
-from trainwright.push.tags import check_tag
+from trainwright.push.tags import PREFIX, check_tag
 from trainwright.site.site import Site
 
 Done = Literal["made", "moved", "there already"]

@@ -33,6 +33,8 @@ from trainwright.plan.request import Request
 from trainwright.plan.resolve import line_taken
 
 LENGTH = 128  # of the grammar of image references (distribution/reference)
+PREFIX = "history-"  # of the tags of a log: a lifecycle rule for untagged images must not remove it
+PROOF_PREFIX = "sha256-"  # of the tags of documents attached to an image, which name its digest
 UNTESTED = "untested"  # ends the immutable tag of an image that did not pass its smoke tests
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _PLAN_DIGITS = 12

@@ -1,64 +1,73 @@
-"""Which images the lifecycle policy of a repository removes."""
+"""Which images the lifecycle policy of a repository archives and removes."""
 
 from __future__ import annotations
 
-import fnmatch
-import json
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.doubles.lifecycle import Kept, applied, faults
+from trainwright.core.errors import RequestError
 from trainwright.push.repository import load_policy
 
-NIGHT = 86400.0
+TEXT = load_policy().lifecycle_text()
+OWN = "pytorch-2.0.0-cpu-py311-debian12-20261121-0123456789ab"
+NIGHTLY = (OWN, "nightly-7")
 
 
-def expired(text: str, images: dict[str, tuple[float, tuple[str, ...]]], now: float) -> set[str]:
-    """What ECR removes, by "Lifecycle policy properties" and "Lifecycle policy evaluation rules" of its user guide.
-
-    Rules go by their priority. An image that fits a rule by its tags is out of reach of the rules below it; all tags of
-    a list have to fit one of the image's. Images are counted from the newest on.
-
-    Args:
-        text: the policy.
-        images: digest to when it was pushed, and its tags.
-        now: in seconds, as are the times of the images.
-    """
-    gone: set[str] = set()
-    taken: set[str] = set()
-    for rule in sorted(json.loads(text)["rules"], key=lambda rule: rule["rulePriority"]):
-        what = rule["selection"]
-        patterns = what.get("tagPatternList", [])
-        fit = {
-            name
-            for name, (_, tags) in images.items()
-            if what["tagStatus"] == "any"
-            or (what["tagStatus"] == "untagged" and not tags)
-            or (tags and patterns and all(any(fnmatch.fnmatchcase(tag, one) for tag in tags) for one in patterns))
-        }
-        newest = sorted(fit, key=lambda name: images[name][0], reverse=True)
-        if what["countType"] == "imageCountMoreThan":
-            found = set(newest[what["countNumber"] :])
-        else:
-            found = {name for name in fit if now - images[name][0] > what["countNumber"] * NIGHT}
-        gone |= found - taken
-        taken |= fit
-    return gone
+def test_ecr_takes_the_shipped_policy() -> None:
+    assert faults(TEXT) == []
 
 
-def test_a_released_image_stays_for_ever_and_a_nightly_one_does_not():
-    images = {
-        f"night {night} of {line}": (
-            night * NIGHT + line,
-            (f"pytorch-2.{line}.0-cpu-py311-{night}", f"nightly-{night}"),
-        )
-        for night in range(400)
-        for line in range(3)
+@pytest.mark.parametrize(
+    ("image", "what"),
+    [
+        (Kept((OWN,), pushed=0, pulled=900), None),  # a job took it 100 days ago
+        (Kept((OWN,), pushed=0, pulled=700), "transition"),
+        (Kept((OWN,), pushed=0), "transition"),  # never pulled
+        (Kept((OWN,), pushed=900), None),
+        (Kept((OWN,), pushed=0, archived=1), None),  # what is no nightly image stays in the archive
+        (Kept(NIGHTLY, pushed=0, pulled=980), None),
+        (Kept(NIGHTLY, pushed=0, pulled=960), "transition"),
+        (Kept(NIGHTLY, pushed=0, archived=950), None),
+        (Kept(NIGHTLY, pushed=0, archived=900), "expire"),
+        (Kept((*NIGHTLY, "release-2.0"), pushed=0), None),
+        (Kept((OWN, "release-2.0"), pushed=0), None),
+        (Kept(("sha256-" + "0" * 64 + ".record.01234567",), pushed=0), None),  # the proof of an image
+        (Kept(("history-pytorch-2.0-cpu",), pushed=0), None),  # the log of a moving tag
+        (Kept((), pushed=0), "expire"),
+        (Kept((), pushed=990), None),
+    ],
+)
+def test_what_becomes_of_an_image_on_day_1000(image: Kept, what: str | None) -> None:
+    assert applied(TEXT, {"it": image}, 1000).get("it") == what
+
+
+def test_no_number_of_other_images_takes_one_that_is_used() -> None:
+    images = {f"{line} of night {n}": Kept((f"{OWN}-{n}-{line}",), n, n + 1.0) for n in range(900) for line in range(3)}
+    images["named by a job"] = Kept((OWN,), pushed=0, pulled=899)
+    assert "named by a job" not in applied(TEXT, images, 900)
+    assert "expire" not in applied(TEXT, images, 900).values()
+
+
+@given(*(st.integers(0, 1000) for _ in range(4)))
+def test_ecr_takes_every_policy_of_ones_own(untagged: int, unpulled: int, nightly: int, archived: int) -> None:
+    days = {
+        "expire_untagged_days": untagged,
+        "archive_unpulled_days": unpulled,
+        "archive_nightly_days": nightly,
+        "expire_archived_nightly_days": archived if archived >= 90 else 0,
     }
-    images["released by hand"] = (0.0, ("pytorch-2.0.0-cpu-py311-debian12-20261121-0123456789ab",))
-    images["a night's, released later"] = (0.0, ("pytorch-2.0.0-cpu-py311-x", "nightly-x", "release-2.0"))
-    images["replaced"] = (0.0, ())
-    images["replaced today"] = (399 * NIGHT, ())
-    gone = expired(load_policy().lifecycle_text(), images, 400 * NIGHT)
-    assert {"released by hand", "a night's, released later", "replaced today"} & gone == set()
-    assert "replaced" in gone
-    stay = [name for name in images if name.startswith("night ") and name not in gone]
-    assert len(stay) == load_policy().keep_nightly
-    assert {"night 399 of 0", "night 399 of 1", "night 399 of 2"} <= set(stay)
+    text = load_policy().replace(**days).lifecycle_text()
+    assert faults(text) == [] if any(days.values()) else text == ""
+
+
+def test_what_ecr_does_not_take(tmp_path) -> None:
+    path = tmp_path / "policy.yaml"
+    words = "{tag_mutability: MUTABLE, scan_on_push: true, encryption: {type: AES256}, expire_untagged_days: 1, "
+    path.write_text(words + "expire_archived_nightly_days: 30}")
+    with pytest.raises(RequestError, match="90 days"):
+        load_policy(path)
+    path.write_text(words + "keep_images: 100}")
+    with pytest.raises(RequestError, match="keep_images"):
+        load_policy(path)
