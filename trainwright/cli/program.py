@@ -215,10 +215,11 @@ def checked(namespace: Collection, shelf: Shelf) -> Collection:
 
     called = Path(sys.argv[0])
     if called.name in ("invoke", "inv") or (called.name, called.parent.name) == ("__main__.py", "invoke"):
-        words = with_flags(sys.argv[1:], namespace.to_contexts())
+        contexts = namespace.to_contexts()
+        words = with_flags(sys.argv[1:], contexts)
         if words != sys.argv[1:] or _asks(words):  # plain invoke cannot, but our own program can
             raise Exit(code=run(sys.argv[1:], shelf, lambda: namespace, checkout=True))
-        check = functools.partial(check_command_line, words, namespace.to_contexts(), finding=True)
+        check = functools.partial(check_command_line, words, contexts, finding=True)
         if code := guarded(check, as_json="--json" in words, words=words):
             raise Exit(code=code)
     return namespace
@@ -265,8 +266,9 @@ def run(words: Sequence[str], shelf: Shelf, namespace: Callable[[], Collection],
         from trainwright.cli.parser import check_command_line, verbs_program, with_flags
 
         verbs = namespace()
-        given = with_flags(words, verbs.to_contexts())
-        check_command_line(given, verbs.to_contexts())
+        contexts = verbs.to_contexts()
+        given = with_flags(words, contexts)
+        check_command_line(given, contexts)
         verbs_program(verbs, __version__, checkout=checkout).perform(given)
 
     def attempt() -> None:

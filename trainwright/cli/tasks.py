@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 from trainwright.core.lean import import_invoke
@@ -25,6 +25,8 @@ from trainwright.cli.parser import BareWords, RestWords
 from trainwright.cli.program import guarded
 from trainwright.core.records import Words
 
+_fields = cache(fields)  # msgspec finds them anew each time, and a mistyped line asks for those of every verb
+
 
 def arguments(record: type[Words]) -> list[Argument]:
     """The flags of a record, as invoke's parser takes them; positional ones first, each group in the record's order.
@@ -32,7 +34,7 @@ def arguments(record: type[Words]) -> list[Argument]:
     Raises:
         TypeError: a field has a type that no flag has.
     """
-    made = [_argument(record, field) for field in fields(record)]
+    made = [_argument(record, field) for field in _fields(record)]
     return sorted(made, key=lambda argument: not argument.positional)
 
 
