@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from trainwright.catalog.catalog import Catalog
-from trainwright.catalog.image_line import Line, version_key
+from trainwright.catalog.image_line import ImageLine, Line, version_key
 from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
 from trainwright.plan.draft import Draft, can_move, make_draft
@@ -119,6 +119,14 @@ def _whole(fact: Reason, found: list[Objection]) -> Reason:
     return ", ".join(row[0] for row in every), "; ".join(row[1] for row in every)
 
 
+def packaged_pythons(lines: Iterable[ImageLine]) -> str:
+    """Which Pythons image lines have whose base is made from packages, in words."""
+    own = {line.python: line.base.os for line in lines if not line.base.image}
+    each = [f"{python} ({own[python]})" for python in sorted(own, key=version_key)]
+    named = " and ".join(filter(None, [", ".join(each[:-1]), *each[-1:]]))
+    return f"image lines that are made from packages have {named}" if own else "no image line is made from packages"
+
+
 def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft]) -> str:
     """What the image lines have for a word of the request."""
     flag, _, value = word.partition(" ")
@@ -128,7 +136,10 @@ def _evidence(word: str, others: list[str], catalog: Catalog, drafts: list[Draft
     if not having:
         return f"no image line has it; {_what_there_is(flag, value, catalog, drafts)}"
     if len(having) > 3:
-        return f"{len(having)} image lines have it"
+        counted = f"{len(having)} image lines have it"
+        if flag != "--python" or any(draft.line.base.image is None for draft in having):
+            return counted
+        return f"{counted}, none of them made from packages; {packaged_pythons(draft.line for draft in drafts)}"
     lacking = [o for o in others if o != word and not any(keeps(o, draft) for draft in having)]
     files = (f"{draft.file} ({', '.join([_own(o, draft) for o in lacking])})" for draft in having)
     return f"only in {', '.join(file.removesuffix(' ()') for file in files)}"

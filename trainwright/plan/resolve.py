@@ -14,7 +14,7 @@ from trainwright.catalog.wheel_lock import Lock, platform_of
 from trainwright.core.errors import Conflict, Failure, RequestError, did_you_mean
 from trainwright.core.text import fits
 from trainwright.plan.assemble import make_plan
-from trainwright.plan.conflict import conflict, offers
+from trainwright.plan.conflict import conflict, offers, packaged_pythons
 from trainwright.plan.differences import pinned
 from trainwright.plan.draft import Draft, is_whole, make_draft
 from trainwright.plan.extend import SMP_FRAMEWORK, published, registry_reference
@@ -246,10 +246,5 @@ def _elsewhere(request: Request, catalog: Catalog, draft: Draft) -> list[str]:
     image = draft.line.base.image
     if request.python is None or request.base is not None or image is None:
         return []
-    own = {
-        each.line.python: each.line.base.os for each in catalog.lines_of(request.framework) if not each.line.base.image
-    }
-    each = [f"{python} ({own[python]})" for python in sorted(own, key=version_key)]
-    named = " and ".join(filter(None, [", ".join(each[:-1]), *each[-1:]]))
-    words = f"image lines that are made from packages have {named}" if own else "no image line is made from packages"
+    words = packaged_pythons(each.line for each in catalog.lines_of(request.framework))
     return [f"Python {request.python} comes with {image}; {words}"]

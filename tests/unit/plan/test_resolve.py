@@ -256,3 +256,14 @@ def test_a_python_that_packages_do_not_have_is_said_to_come_with_an_image():
     for words in ({"python": "3.13"}, {"python": "3.12", "base": "nvidia"}):
         plan = resolve(make_request(framework="pytorch", **words), whole)
         assert not any(" comes with " in notice for notice in plan.notices)
+
+
+def test_a_python_that_only_images_of_others_have_is_said_so_in_a_conflict():
+    with pytest.raises(Conflict) as refused:
+        resolve(make_request(framework="pytorch", cuda="cu132", python="3.12"), load_catalog())
+    (said,) = [row["evidence"] for row in refused.value.details["rows"] if row["constraint"] == "--python 3.12"]
+    assert said.endswith("have 3.9 (debian-11), 3.11 (debian-12) and 3.13 (debian-13)")
+    with pytest.raises(Conflict) as refused:
+        resolve(make_request(framework="pytorch", cuda="cu132", python="3.11"), load_catalog())
+    (said,) = [row["evidence"] for row in refused.value.details["rows"] if row["constraint"] == "--python 3.11"]
+    assert "made from packages" not in said

@@ -94,7 +94,7 @@ def test_list_and_plan_say_it(folder):
     assert {row["proof"]["state"] for row in listed} == {"proven", "never"}
     (row,) = [row for row in listed if row["proof"]["state"] == "proven"]
     assert (row["cuda"], row["proof"]["date"]) == ("cpu", date)
-    text = call("list", "--framework", "pytorch", "--cuda", "cpu").stdout.splitlines()
+    text = call("list", "--framework", "pytorch", "--cuda", "cpu", "--python", "3.11").stdout.splitlines()
     assert [line.split()[text[0].split().index("proven")] for line in text[1:]] == [date]
     planned = call("plan", "--framework", "pytorch", "--cuda", "cpu")
     assert f"\nproof on {date}\n" in planned.stdout
