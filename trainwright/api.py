@@ -47,6 +47,7 @@ def request(
     version: str | None = None,
     python: str | None = None,
     base: str | None = None,
+    for_: str | None = None,
     with_: Iterable[str] = (),
     without: Iterable[str] = (),
     set_: Mapping[str, str] | None = None,
@@ -61,6 +62,7 @@ def request(
 
     Args:
         short: as much of it as one word says: ``pytorch:2.6.0-cu124``.
+        for_: where its jobs run: ``sagemaker`` (the default), ``hyperpod`` or ``ec2``.
         with_: components to add; ``without``: components to leave out.
         set_: component and version, or component and provider.
         requirements: the file of ``--with-requirements``.
@@ -76,6 +78,7 @@ def request(
         version=version,
         python=python,
         base=base,
+        for_=for_,
         with_=",".join(with_) or None,
         without=",".join(without) or None,
         set_=tuple(f"{name}={value}" for name, value in (set_ or {}).items()),

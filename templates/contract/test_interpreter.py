@@ -17,6 +17,18 @@ def test_bash_is_where_sdk_3_calls_it(host):
     assert host.run("/bin/bash -c 'set -o pipefail; true'").rc == 0
 
 
+@pytest.fixture
+def own(plan):
+    """A package of the image that no job may replace: the toolkit, or what the framework needs."""
+    toolkit = any(c["name"] == "sagemaker-toolkit" for c in plan["components"])
+    return "sagemaker_training" if toolkit else "numpy"
+
+
+def test_python3_imports_the_framework(framework, python):
+    assert python(f"import {FRAMEWORK_MODULE[framework['name']]}, sys; print(sys.executable)")
+
+
+@pytest.mark.sagemaker
 def test_python3_has_what_a_job_imports(framework, python):
     modules = [FRAMEWORK_MODULE[framework["name"]], "paramiko", "mpi4py", "sagemaker_training", "gethostname"]
     script = f"import importlib, json, sys; [importlib.import_module(m) for m in {modules!r}]; print(sys.executable)"
@@ -33,6 +45,7 @@ def test_python_and_python3_are_one(host):
     assert host.check_output(prefix % "python") == host.check_output(prefix % "python3")
 
 
+@pytest.mark.sagemaker
 def test_train_uses_that_interpreter(host, probe):
     first = host.check_output("head -n 1 %s", host.check_output("command -v train")).removeprefix("#!").strip()
     prefix = host.check_output("%s -c 'import sys; print(sys.prefix)'", first.split()[0])
@@ -69,21 +82,17 @@ def test_a_package_can_be_installed_at_start(python, within):
         within(60, "pip3 uninstall -q -y twsmoke; rm -f /tmp/twsmoke-1-py3-none-any.whl")
 
 
-def test_a_job_cannot_replace_the_image_s_packages(python, within):
+def test_a_job_cannot_replace_the_image_s_packages(python, within, own):
     # One line of a requirements.txt could: torchvision brings a torch of its own, on every host, when the job starts.
-    python(
-        WHEEL
-        + 'make("sagemaker_training", "0.0.1")\nmake("twneeds", "1", "Requires-Dist: sagemaker-training==0.0.1\\n")'
-    )
+    python(f'{WHEEL}make("{own}", "0.0.1")\nmake("twneeds", "1", "Requires-Dist: {own}==0.0.1\\n")')
     try:
         done = within(60, "pip3 install --no-index --find-links /tmp twneeds")
         assert done.rc != 0
         assert "constraint" in done.stdout + done.stderr
-        assert (
-            python("import sagemaker_training.environment as e; print(e.__name__)") == "sagemaker_training.environment"
-        )
+        inner = {"sagemaker_training": "sagemaker_training.environment", "numpy": "numpy.linalg"}[own]
+        assert python(f"import {inner} as inner; print(inner.__name__)") == inner
     finally:
-        within(60, "pip3 uninstall -q -y twneeds; rm -f /tmp/tw*.whl /tmp/sagemaker_training-*.whl")
+        within(60, f"pip3 uninstall -q -y twneeds; rm -f /tmp/tw*.whl /tmp/{own}-*.whl")
 
 
 def test_environment_is_the_plan_s(host, plan):

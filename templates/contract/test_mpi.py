@@ -2,6 +2,7 @@
 
 import pytest
 
+pytestmark = pytest.mark.sagemaker
 # sagemaker-training 5.1.4, mpi.py; a repeated MCA key is fatal to mpirun, so a default in the image must not clash.
 OPTIONS = (
     "--host algo-1:2 -np 2 --allow-run-as-root --display-map --tag-output "

@@ -22,6 +22,7 @@ report.update(epochs=args.epochs, cwd=os.getcwd(), version={module}.__version__,
 with open(os.path.join(os.environ["SM_MODEL_DIR"], "report.json"), "w") as out:
     json.dump(report, out)
 """
+pytestmark = pytest.mark.sagemaker
 MODULES = {"pytorch": "torch", "tensorflow": "tensorflow"}
 
 

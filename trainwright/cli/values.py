@@ -63,6 +63,12 @@ def _bases() -> list[str]:
     return list(get_args(BaseKind))
 
 
+def _destinations() -> list[str]:
+    from trainwright.plan.destination import DESTINATIONS
+
+    return list(DESTINATIONS)
+
+
 def _distributions() -> list[str]:
     from trainwright.rehearse.flags import WORDS
 
@@ -77,6 +83,7 @@ def _instances() -> list[str]:
 
 _LISTS: dict[str, Callable[[], list[str]]] = {
     **{"frameworks": _frameworks, "cudas": _cudas, "pythons": _pythons, "bases": _bases, "requests": _requests},
+    "destinations": _destinations,
     **{"components": _components, "built": _built, "distributions": _distributions, "instances": _instances},
 }
 

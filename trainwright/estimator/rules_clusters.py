@@ -79,7 +79,8 @@ ELASTIC_AGENT = Rule(
     severity="warning",
     title="an image that may lack hyperpodrun, with which HyperPod's operator starts jobs",
     source=f"{AGENT}: it must be in the image before jobs run under the operator, and needs torch 2.4 to 2.11",
-    remedy="Build the image --with-requirements a file that has hyperpod-elastic-agent; accept this with `silence`.",
+    remedy="In a Dockerfile FROM the image: RUN pip install hyperpod-elastic-agent. It asks for pip before 25.3, which "
+    "--with-requirements cannot change. Accept this with `silence`.",
 )
 NAMED = Rule(
     code="TW309",

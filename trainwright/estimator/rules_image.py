@@ -11,6 +11,7 @@ from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.estimator.image import ECR, ImageFacts
 from trainwright.estimator.rules_distribution import SDK
 from trainwright.estimator.subject import Subject, enabled
+from trainwright.plan.destination import CLUSTER
 from trainwright.sagemaker.distribution import needs_framework_module
 from trainwright.sagemaker.dlc import load_dlc
 from trainwright.sagemaker.instances import Instance
@@ -185,6 +186,14 @@ def _address(subject: Subject) -> Iterator[Finding]:
 
 def _components(subject: Subject, image: ImageFacts, where: str) -> Iterator[Finding]:
     launcher = subject.launcher
+    if subject.cluster is None and image.has(CLUSTER):
+        place = str((image.components or {})[CLUSTER]).partition("(")[2].rstrip(")")
+        yield NO_LAUNCHER.finding(
+            f"SageMaker starts every job by `train`, and the image is for {place}",
+            path=where,
+            remedy="Build it without --for, or write a manifest: --format pytorchjob, hyperpod or slurm.",
+        )
+        return
     # On a cluster torchrun is started without the toolkit, as by SDK 3's drivers.
     needs = list((NEEDS_3 if subject.sdk == 3 or subject.cluster else NEEDS).get(launcher, ()))
     if enabled(subject.job.distribution, "smdistributed", "modelparallel"):

@@ -14,6 +14,7 @@ from trainwright.catalog.image_line import BASE, ImageLine, Selection
 from trainwright.catalog.nvidia_images import image_notice
 from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
 from trainwright.core.errors import RequestError
+from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.differences import differences, flavour
 from trainwright.plan.draft import OPEN, Draft, facts_of
 from trainwright.plan.extend import notes_of
@@ -87,7 +88,8 @@ def make_plan(
     if request.user.entry_point:
         # As AWS's guide to one's own containers sets them, also in front of a Deep Learning Container's PATH.
         environment = {**environment, "PATH": f"{CODE}:{environment.get('PATH', '${PATH}')}"}
-        environment |= {"SAGEMAKER_PROGRAM": request.user.entry_point, "SAGEMAKER_SUBMIT_DIRECTORY": CODE}
+        if request.destination == SAGEMAKER:
+            environment |= {"SAGEMAKER_PROGRAM": request.user.entry_point, "SAGEMAKER_SUBMIT_DIRECTORY": CODE}
     check_required(request, catalog, draft, parts.components)
     told += _user_notices(request, line)
     if line.status != "supported" and draft.version == line.version:
@@ -108,6 +110,7 @@ def make_plan(
             digest=image.rpartition("@")[2] if image and "@" in image else None,
             build_image=line.base.build_image if line.base.build_image != image else None,
         ),
+        "destination": request.destination,
         "flavour": flavour(draft),
         "unproven": draft.unproven,
         "components": tuple(parts.components),
@@ -184,7 +187,7 @@ def _user_notices(request: Request, line: ImageLine) -> list[str]:
         RequestError: a flag does not fit the base.
     """
     notices = []
-    if request.user.entry_point:
+    if request.user.entry_point and request.destination == SAGEMAKER:
         notices.append("code is baked into /opt/ml/code: an estimator's source_dir would be ignored by the toolkit")
     if request.user.allow_change:
         notices.append(_allowed(request, line))

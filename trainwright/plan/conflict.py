@@ -8,8 +8,9 @@ from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, Line, version_key
 from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
+from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.draft import Draft, can_move, make_draft
-from trainwright.plan.fit import WITH_APT, Objection, Reason, keeps, objections, words_of
+from trainwright.plan.fit import FOR, WITH_APT, Objection, Reason, keeps, objections, words_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request
 
@@ -39,7 +40,7 @@ def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Reason] | N
 
 
 # If there is a choice, the least informative is left out first.
-_ORDER = ["--framework", WITH_APT, "--with", "--without", "--set", "--base", "--python", "--cuda", "--version"]
+_ORDER = ["--framework", WITH_APT, FOR, "--with", "--without", "--set", "--base", "--python", "--cuda", "--version"]
 
 
 def _order(element: str | Reason) -> tuple[int, str]:
@@ -185,6 +186,7 @@ def _own(word: str, draft: Draft) -> str:
         "--version": line.version,
         "--python": f"Python {line.python}" if flag == "--python" else line.python,
         "--base": line.base.os,
+        FOR: line.base.os,
         WITH_APT: line.base.os,
     }[flag]
 
@@ -281,6 +283,7 @@ def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: b
 def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection], *, keep_required: bool) -> Request:
     lost = {word for objection in found for word in objection.words}
     with_ = tuple(name for name in offer.with_ if f"--with {name}" not in lost)
+    place = SAGEMAKER if f"{FOR} {offer.destination}" in lost else offer.destination
     without = offer.without
     if keep_required:
         without = tuple(name for name in offer.without if f"--without {name}" not in lost)
@@ -296,7 +299,7 @@ def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection]
             pins.append(bringing)
         elif near := _nearest_known(catalog, draft, name, version):
             pins.append((name, near))
-    return offer.replace(with_=with_, without=without, set_=tuple(sorted(set(pins))))
+    return offer.replace(destination=place, with_=with_, without=without, set_=tuple(sorted(set(pins))))
 
 
 def _bringing(catalog: Catalog, draft: Draft, name: str, version: str) -> tuple[str, str] | None:

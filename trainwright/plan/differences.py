@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from trainwright.catalog.image_line import BASE, Selection
 from trainwright.catalog.wheel_lock import Lock
+from trainwright.plan.destination import CLUSTER, OF_SAGEMAKER
 from trainwright.plan.draft import OPEN, Draft
 
 
@@ -30,8 +31,14 @@ def flavour(draft: Draft) -> str:
     """What distinguishes the image from its line, as in a tag."""
     own = draft.line.components
     parts = [draft.line.variant] if draft.line.variant else []
-    parts += [name for name, chosen in sorted(draft.selections.items()) if name not in own and chosen.provider != BASE]
-    parts += [f"no-{name}" for name in sorted(own) if name not in draft.selections]
+    place = draft.selections.get(CLUSTER)
+    parts += [place.provider] if place else []
+    added = (name for name, chosen in sorted(draft.selections.items()) if name not in own and chosen.provider != BASE)
+    parts += [name for name in added if name != CLUSTER]
+    # Elsewhere the absence of what is SageMaker's says nothing.
+    parts += [
+        f"no-{name}" for name in sorted(own) if name not in draft.selections and not (place and name in OF_SAGEMAKER)
+    ]
     parts += [f"{name}-{chosen.provider}" for name, chosen in provided(draft).items()]
     parts += [f"{name}{version.replace('+', '.')}" for name, (_, version) in sorted(pinned(draft).items())]
     return "-".join([*parts, "unproven"] if draft.unproven else parts)

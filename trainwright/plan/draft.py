@@ -8,6 +8,7 @@ from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import BuildTarget
 from trainwright.catalog.image_line import BASE, ImageLine, Line, Selection, begins, cuda_tag, version_key
 from trainwright.catalog.incompatibilities import Composition, Fact
+from trainwright.plan.destination import CLUSTER, settle
 from trainwright.plan.extend import extended, with_evidence
 from trainwright.plan.request import Request
 
@@ -53,6 +54,7 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     if request.base == "dlc":  # the build looks whether the base image has it
         asked = (name for name in request.with_ if name not in chosen and name in catalog.components)
         chosen |= {name: Selection(provider=BASE) for name in asked}
+    chosen = settle(chosen, request.destination, request.with_)
     user = request.user
     if user.requirements or user.apt or user.run or user.code or USER in request.with_:
         chosen[USER] = Selection(provider="files", version="1")
@@ -185,6 +187,8 @@ def facts_of(request: Request, draft: Draft) -> Composition:
             continue  # nobody knows it yet, and rules are for images of one's own
         own = {**line.options, **line.components}.get(name, selection)
         added = frozenset({f"--with {name}"} if name in request.with_ and name not in line.components else ())
+        if name == CLUSTER:
+            added = frozenset({f"--for {request.destination}"})
         if name in pins and selection.provider != pins[name] and not same_version(own.version, pins[name]):
             words = frozenset({f"--set {name}={pins[name]}"})
             components[name] = Fact(pins[name], words, own.version, added, selection.provider)

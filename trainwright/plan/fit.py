@@ -9,11 +9,13 @@ from msgspec import Struct
 from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.image_line import BASE, begins, cuda_tag
+from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.draft import Draft, facts_of, same_version
 from trainwright.plan.request import Request
 
 Reason = tuple[str, str]  # constraint, evidence
 WITH_APT = "--with-apt"
+FOR = "--for"
 
 
 class Objection(Struct, frozen=True):
@@ -59,6 +61,10 @@ def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[O
             tied = has and catalog.components[name].component.providers[has.provider].tied
             if tied:
                 facts = frozenset({(f"{name} is tied to {tied.to}", tied.why)})
+        if flag == FOR:
+            facts = frozenset(
+                {(f"{draft.line.base.image} is for SageMaker", "its toolkit and its entry point are in it")}
+            )
         if flag == WITH_APT:
             facts = frozenset({(f"{draft.line.base.os} has no apt", "its package manager is dnf, with other names")})
         yield Objection(frozenset({word}), facts, closed=True)
@@ -72,6 +78,7 @@ def words_of(request: Request) -> list[str]:
     for flag, value in (("--version", request.version), ("--python", request.python), ("--base", request.base)):
         if value is not None:
             words.append(f"{flag} {value}")
+    words += [f"{FOR} {request.destination}"] if request.destination != SAGEMAKER else []
     words += [f"{WITH_APT} {','.join(request.user.apt)}"] if request.user.apt else []
     words += [f"--with {name}" for name in request.with_]
     words += [f"--without {name}" for name in request.without]
@@ -86,8 +93,8 @@ def keeps(word: str, draft: Draft) -> bool:
         return begins(draft.version, value)
     if flag == "--cuda":
         return line.goes_by_cuda(value)
-    if flag == WITH_APT:
-        return not line.base.os.startswith("amazonlinux")
+    if flag in (FOR, WITH_APT):
+        return line.base.kind != "dlc" if flag == FOR else not line.base.os.startswith("amazonlinux")
     if flag == "--with":
         return value in draft.selections or value in line.components or value in line.options
     if flag == "--set":

@@ -8,6 +8,7 @@ from typing import Any
 from trainwright.catalog.component import Licence, ProbeStep, SystemPackages
 from trainwright.catalog.image_line import BASE, Evidence
 from trainwright.core.records import Field, Record
+from trainwright.plan.destination import SAGEMAKER
 from trainwright.user.files import UserFiles
 
 SCHEMA = "trainwright/plan/1"
@@ -15,6 +16,8 @@ LABEL = "io.trainwright"
 CODE = "/opt/ml/code"  # where the toolkit looks for code in the image
 # Added to an image when it is built: a Dockerfile does not contain its id, which follows from it.
 PLAN_LABEL = f"{LABEL}.plan"
+# Where the jobs of an image run; missing of one for SageMaker's training jobs.
+FOR_LABEL = f"{LABEL}.for"
 
 
 class Base(Record):
@@ -129,6 +132,7 @@ class Plan(Record):
     cuda: str
     python: str
     base: Base
+    destination: str = Field(default=SAGEMAKER, description="where its jobs run: sagemaker, hyperpod or ec2")
     flavour: str = Field(default="", description="what distinguishes it from its image line, as in tags")
     unproven: tuple[str, ...] = Field(default=(), description="what is in no image line, such as pytorch 2.16.0")
     components: tuple[PlannedComponent, ...]
@@ -199,6 +203,8 @@ def _labels(plan: Plan) -> dict[str, str]:
     }
     labels |= {name: text for component in plan.components for name, text in component_label(component).items()}
     labels |= {f"{LABEL}.loads.{name}": version for name, version in plan.loads.items()}
+    if plan.destination != SAGEMAKER:
+        labels[FOR_LABEL] = plan.destination
     if plan.unproven:
         labels[f"{LABEL}.unproven"] = ", ".join(plan.unproven)
     if plan.user.entry_point:

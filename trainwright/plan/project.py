@@ -23,6 +23,7 @@ class Project(Record):
     version: str | None = None
     python: str | None = None
     base: str | None = None
+    for_: str | None = Field(default=None, alias="for")
     with_: tuple[str, ...] = Field(default=(), alias="with")
     without: tuple[str, ...] = ()
     set_: dict[str, str] = Field(default={}, alias="set")
@@ -35,7 +36,8 @@ class Project(Record):
 
     def words(self) -> dict[str, Any]:
         """What the command line would say, under the names of the fields of :class:`RequestWords`."""
-        plain = ("framework", "cuda", "version", "python", "base", "requirements", "apt", "run", "code", "entry_point")
+        of_image = ("framework", "cuda", "version", "python", "base", "for_")
+        plain = (*of_image, "requirements", "apt", "run", "code", "entry_point")
         said: dict[str, Any] = {name: getattr(self, name) for name in plain}
         said |= {"with_": ",".join(self.with_) or None, "without": ",".join(self.without) or None}
         return said | {"set_": tuple(f"{name}={version}" for name, version in self.set_.items())}

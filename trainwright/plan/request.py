@@ -9,10 +9,11 @@ from typing import Any
 
 from trainwright.catalog.image_line import cuda_tag
 from trainwright.catalog.wheel_lock import normalise
-from trainwright.core.errors import RequestError
+from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.fields import PACKAGE, VERSION
 from trainwright.core.records import Record
 from trainwright.core.text import fits
+from trainwright.plan.destination import CLUSTER, DESTINATIONS, SAGEMAKER
 from trainwright.plan.words import RequestWords
 from trainwright.user.files import UserFiles, make_user_files
 
@@ -34,6 +35,7 @@ _SHORT_FORM = "For example: pytorch, pytorch:cu124, pytorch:2.6.0-cu124, pytorch
 class Request(Record):
     """A request for an image. ``cuda`` is ``cpu`` or a version such as ``12.4``; ``None`` means not requested.
 
+    ``destination`` is where its jobs run, a key of :data:`trainwright.plan.destination.DESTINATIONS`.
     ``set_`` lists components whose version, or whose provider, differs from the image line's, sorted by name.
     ``allow_unproven`` permits a version that no image line has.
     """
@@ -43,6 +45,7 @@ class Request(Record):
     version: str | None = None
     python: str | None = None
     base: str | None = None
+    destination: str = SAGEMAKER
     with_: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     set_: tuple[tuple[str, str], ...] = ()
@@ -57,6 +60,8 @@ class Request(Record):
         for flag, value in (("--version", self.version), ("--python", self.python), ("--base", self.base)):
             if value is not None:
                 words.append(f"{flag} {value}")
+        if self.destination != SAGEMAKER:
+            words.append(f"--for {self.destination}")
         if self.with_:
             words.append(f"--with {','.join(self.with_)}")
         if self.without:
@@ -105,8 +110,9 @@ def read_request(words: RequestWords) -> Request:
         version=words.version,
         python=words.python,
         base=words.base,
-        with_=_names("--with", words.with_),
-        without=_names("--without", words.without),
+        destination=_destination(words.for_),
+        with_=_own_names("--with", words.with_),
+        without=_own_names("--without", words.without),
         set_=_pins(words.set_),
         allow_unproven=words.allow_unproven,
         user=make_user_files(
@@ -166,6 +172,26 @@ def parse_cuda(text: str) -> str:
         )
     major, minor = [group for group in match.groups() if group is not None]
     return f"{major}.{minor}"
+
+
+def _destination(word: str | None) -> str:
+    if word is None:
+        return SAGEMAKER
+    name = word.strip().lower()
+    if name not in DESTINATIONS:
+        raise RequestError(
+            f"--for {word}: no such place. {did_you_mean(name, DESTINATIONS)}",
+            remedy="; ".join(f"--for {each}: {what}" for each, what in DESTINATIONS.items()),
+        )
+    return name
+
+
+def _own_names(flag: str, text: str | None) -> tuple[str, ...]:
+    """Names of components, without the one that follows from where jobs run."""
+    names = _names(flag, text)
+    if CLUSTER in names:
+        raise RequestError(f"{flag} {CLUSTER}: it comes with --for", remedy="For example: --for hyperpod")
+    return names
 
 
 def _names(flag: str, text: str | None) -> tuple[str, ...]:

@@ -28,6 +28,12 @@ class RequestWords(Words):
     base: str | None = Field(
         default=None, description="what the image starts from (default: the image line's)", values="bases"
     )
+    for_: str | None = Field(
+        default=None,
+        alias="for",
+        description="where its jobs run (default: sagemaker); elsewhere the image has no training toolkit",
+        values="destinations",
+    )
     with_: str | None = Field(
         default=None,
         alias="with",

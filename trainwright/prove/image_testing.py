@@ -34,6 +34,7 @@ from testinfra.backend.docker import DockerBackend
 
 from trainwright.catalog.image_line import version_key
 from trainwright.core.runner import stream
+from trainwright.plan.destination import SAGEMAKER
 
 DATA_VARIABLE = "TRAINWRIGHT_IMAGE_TEST"
 COMMAND_SECONDS = 120
@@ -244,14 +245,17 @@ def load_data(environment: Mapping[str, str] = os.environ) -> ImageTestData:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep only the tests whose name contains the selected word, or those of a second run in the base image.
 
-    A test marked ``ours`` is of what Trainwright's own steps do: whether the base image passes it means nothing.
+    A test marked ``ours`` is of what Trainwright's own steps do: whether the base image passes it means nothing. One
+    marked ``sagemaker`` is of SageMaker's contract, to which an image for another place is not held.
     """
     data = load_data()
     word, only = data["select"], set(data["only"])
+    elsewhere = data["plan"].get("destination", SAGEMAKER) != SAGEMAKER
     chosen = [
         item
         for item in items
         if word in _name(item)
+        and (not elsewhere or not item.get_closest_marker("sagemaker"))
         and (not only or (f"{item.path.parent.name}::{item.name}" in only and not item.get_closest_marker("ours")))
     ]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
@@ -259,7 +263,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Announce the marker."""
+    """Announce the markers."""
+    config.addinivalue_line("markers", "sagemaker: of SageMaker's contract alone")
     config.addinivalue_line("markers", "ours: of what Trainwright's own steps do, also in a base image of another's")
 
 

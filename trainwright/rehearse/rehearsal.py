@@ -18,7 +18,7 @@ from trainwright.core.junit import check_junit
 from trainwright.core.owned import claim, write_atomically
 from trainwright.core.say import Say
 from trainwright.engine.engine import Engine
-from trainwright.plan.plan import LABEL
+from trainwright.plan.plan import FOR_LABEL, LABEL
 from trainwright.rehearse import (
     artifacts,
     causes,
@@ -263,10 +263,16 @@ def of_image(job: RehearsedJob, image: JobImage) -> RehearsedJob:
     launchers know two frameworks.
 
     Raises:
-        RequestError: neither the job nor the image has code.
+        RequestError: neither the job nor the image has code, or the image is not for what starts the job.
     """
+    place = image.labels.get(FOR_LABEL)
+    if place and job.start == "sagemaker":
+        raise RequestError(
+            f"{image.reference} is for {place}: it has no `train`, with which SageMaker starts a job",
+            remedy="--start pytorchjob or --start slurm starts the job as a cluster does.",
+        )
     if not job.entry_point:
-        program = image.environment.get("SAGEMAKER_PROGRAM", "")
+        program = image.environment.get("SAGEMAKER_PROGRAM") or image.labels.get(f"{LABEL}.entry-point", "")
         if not program:
             raise RequestError(
                 f"rehearse needs --entry-point: {image.reference} names no program of its own (SAGEMAKER_PROGRAM)",

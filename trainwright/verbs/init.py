@@ -49,6 +49,7 @@ def init(flags: InitFlags) -> None:
         "cuda": cuda_tag(plan.cuda),
         "python": request.python,
         "base": request.base,
+        "for": flags.for_,
         "with": list(request.with_),
         "without": list(request.without),
         "set": dict(request.set_),

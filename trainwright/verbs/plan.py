@@ -59,12 +59,15 @@ def plan(flags: PlanFlags) -> None:
 
 def plan_text(plan: Plan, proof: Standing, totals: Totals) -> str:
     """The components in their order, the tags, whether it is proven, what else there is to know, the totals."""
+    from trainwright.plan.destination import DESTINATIONS, SAGEMAKER
+
     cuda = "CPU only" if plan.cuda == "cpu" else f"CUDA {plan.cuda}"
     rows = [
         (c.name, c.version or "as found", c.provider, _download(c, unlocked=plan.unlocked)) for c in plan.components
     ]
+    place = "" if plan.destination == SAGEMAKER else f", for {DESTINATIONS[plan.destination]}"
     lines = [
-        f"{plan.framework} {plan.version}, {cuda}, Python {plan.python}, on {plan.base.image or plan.base.os}",
+        f"{plan.framework} {plan.version}, {cuda}, Python {plan.python}, on {plan.base.image or plan.base.os}{place}",
         f"plan {plan.id}",
         "",
         table([("component", "version", "provider", "download"), *rows]),

@@ -29,6 +29,7 @@ PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "
 ON_DEBIAN, LIBFABRIC_2 = {"aws_ofi_nccl": ("debian", "1.21.1")}, ("debian", "2.1.0")
 OLD, OF_INDEX = {"version": "1.13.1", "python": "3.9"}, {"pytorch": ("index", "1.13.1")}
 MPI = {"openmpi": ("efa", "4.1.7")}
+CLUSTER, PY_38 = {"cluster": ("ec2", "1")}, {"version": "1.10.2", "python": "3.8", "cuda": "11.3"}
 TF = {"framework": "tensorflow", "version": "2.18.0"}
 NUMPY_2 = {"numpy": "2.0.2"}
 KIT_4, KIT_5 = {"sagemaker_toolkit": "4.9.0"}, {"sagemaker_toolkit": "5.1.4"}
@@ -104,6 +105,9 @@ def refused(of: Composition) -> set[str]:
         ("smddp-cuda-12", {**SMDDP, "version": "2.1.0", "cuda": "11.8"}, {**SMDDP, "version": "2.1.0", "cuda": "12.1"}),
         ("numpy-2-tensorflow", {**TF, "version": "2.17.1", "packages": NUMPY_2}, {**TF, "packages": NUMPY_2}),
         ("smp-tensorflow", {**SMP, **TF}, TF),
+        ("cluster-toolkit", CLUSTER, {}),
+        ("cluster-smddp", {**CLUSTER, **SMDDP, **PY_38}, {**SMDDP, **PY_38}),
+        ("cluster-smp", {**CLUSTER, **SMP, **PY_38}, {**SMP, **PY_38}),
         ("smddp-tensorflow", {**SMDDP, **TF}, TF),
         ("efa-1.43-focal", {"os": "ubuntu-20.04", "efa": "1.43.1"}, {"os": "ubuntu-20.04", "efa": "1.42.0"}),
         ("efa-1.43-focal", {"os": "ubuntu-20.04", "efa": "1.100.0"}, {"os": "ubuntu-22.04", "efa": "1.43.1"}),

@@ -50,6 +50,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW243", "image", dist({"smdistributed": {"dataparallel": ON}}), without("smdistributed-dataparallel"), 2),
     ("TW243", "image", dist(smp(pipeline_parallel_degree=2)), without("smdistributed-modelparallel"), 2),
     ("TW243", "image", dist(smp(pipeline_parallel_degree=2)), TENSORFLOW, 2),
+    ("TW243", "image", {}, without("sagemaker-toolkit", cluster="1 (ec2)"), 2),
     ("TW244", "image", dist({"torch_distributed": ON}), image(framework="jax"), 2),
     ("TW245", "image", dist({"mpi": MPI}), without("openmpi", openmpi="5.0.11 (source)"), 2),
     ("TW246", "source_dir", {}, BAKED, 2),

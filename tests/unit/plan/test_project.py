@@ -46,7 +46,7 @@ def test_a_folder_without_a_project() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('[image]\nframwork = "pytorch"\n', "Did you mean framework?"),
+        ('[image]\nframwork = "pytorch"\n', "Did you mean framework"),
         ("[image]\nframework = 3\n", "framework"),
         ("image = 3\n", "trainwright.toml: [image]"),
         ("[image\n", "trainwright.toml"),

@@ -233,6 +233,18 @@ def test_a_container_that_dies(client: str, templates: Path, tmp_path: Path) -> 
     assert all("exited during the tests" in row.reason for row in report.rows)
 
 
+@pytest.mark.parametrize(("place", "checks"), [(None, 2), ("sagemaker", 2), ("ec2", 1), ("hyperpod", 1)])
+def test_an_image_for_another_place_is_not_held_to_sagemaker_s_contract(
+    client: str, templates: Path, tmp_path: Path, place: str | None, checks: int
+) -> None:
+    (templates / "contract" / "test_it.py").write_text(
+        "import pytest\n@pytest.mark.sagemaker\ndef test_train(): pass\ndef test_image(): pass\n"
+    )
+    plan = PLAN if place is None else {**PLAN, "destination": place}
+    report = smoke.smoke(client, "img", plan, {"found": 1}, tmp_path / "report", select="contract")
+    assert {row.check for row in report.rows} == {"test_image", "test_train"} - ({"test_train"} if checks == 1 else set())
+
+
 def test_every_shipped_component_has_tests() -> None:
     names = [path.name for path in (templates_dir() / "components").iterdir() if path.is_dir()]
     files, untested = smoke.collect(templates_dir(), names)

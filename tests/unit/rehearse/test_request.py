@@ -117,6 +117,17 @@ def test_an_image_without_a_program_needs_an_entry_point() -> None:
         of_image(job(entry_point=""), image)
 
 
+def test_an_image_for_a_cluster_is_started_as_a_cluster_does() -> None:
+    labels = {"io.trainwright.for": "ec2", "io.trainwright.entry-point": "main.py"}
+    image = JobImage("ref", "sha256:1", labels, "/bin", {}, (), (), ("main.py",), 0)
+    with pytest.raises(RequestError) as refused:
+        of_image(job(), image)
+    assert "ref is for ec2" in refused.value.message
+    assert "--start pytorchjob" in str(refused.value.remedy)
+    told = of_image(replace(job(entry_point=""), start="slurm"), image)
+    assert (told.entry_point, told.baked) == ("main.py", True)
+
+
 def test_parameters_that_the_smp_of_the_image_does_not_know_are_refused() -> None:
     smp = {"enabled": True, "parameters": {"pipeline_parallel_degree": 2}}
     mpi = {"enabled": True, "processes_per_host": 8}
