@@ -120,8 +120,13 @@ def nearest(word: str, known: Iterable[str], count: int = 3) -> list[str]:
     # The comparison takes time in proportion to both lengths; none of our names is longer. What begins every flag makes
     # none of them similar.
     names = {name.removeprefix("--"): name for name in known}
-    found = difflib.get_close_matches(str(word)[:100].removeprefix("--"), list(names), n=count, cutoff=0.5)
-    return [names[name] for name in found]
+    asked = str(word)[:100].removeprefix("--")
+    found = difflib.get_close_matches(asked, list(names), n=count, cutoff=0.5)
+    if not found:
+        return []
+    # Beside a much better one a name only distracts: of "framwork", "for" has half of the letters, too.
+    alike = {name: difflib.SequenceMatcher(None, name, asked).ratio() for name in found}
+    return [names[name] for name in found if alike[name] >= alike[found[0]] - 0.35]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
