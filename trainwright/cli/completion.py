@@ -38,15 +38,26 @@ _trainwright() {
 }
 compdef _trainwright invoke trainwright ./invoke
 """
+# Without -f, fish would offer the files of the folder beside verbs.
 FISH = r"""function __trainwright_complete
     set -l words (commandline -opc) (commandline -ct)
     if string match -q '*/invoke' -- $words[1]; and not test -e (dirname $words[1])/.venv/requirements.txt
         return
     end
-    $words[1] __complete $words[2..-1] 2>/dev/null
+    set -l found ($words[1] __complete $words[2..-1] 2>/dev/null | string match -r '.+')
+    if test (count $found) -gt 0
+        printf '%s\n' $found
+        return
+    end
+    set -l flag (string match -r -- '^--[^=]*=' $words[-1])
+    set -l typed (string replace -- "$flag" '' $words[-1])
+    for path in $typed*
+        test -d $path; and set path $path/
+        echo "$flag$path"
+    end
 end
-complete -c invoke -a '(__trainwright_complete)'
-complete -c trainwright -a '(__trainwright_complete)'
+complete -c invoke -f -a '(__trainwright_complete)'
+complete -c trainwright -f -a '(__trainwright_complete)'
 """
 SCRIPTS = {"bash": BASH, "zsh": ZSH, "fish": FISH}
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from trainwright import __version__
 from trainwright.core.errors import Failure, RequestError
 from trainwright.core.faults import as_failure
-from trainwright.core.terminal import Style, styled
+from trainwright.core.terminal import for_terminal
 from trainwright.core.text import for_people, hidden, printable
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _FIRST = {_COMPLETE, "help", "version", "--version", "-V", "--list", "-l"}
 _ANYWHERE = {"--help", "-h"}
 _OUR_NAME = "./invoke"  # in every text of ours
 _called = [_OUR_NAME]  # what the user typed in its place
-_TONES: dict[str, Style] = {"error": "bad", "warning": "notice"}
 
 
 class Ended(Exception):
@@ -74,10 +73,7 @@ def say(text: str) -> None:
 def complain(text: str) -> None:
     """A line or more on standard error, in one piece as threads write there, too; what cannot be written is lost."""
     try:
-        text = for_people(named(text))
-        first, colon, more = text.partition(": ")
-        text = f"{styled(first, _TONES[first], sys.stderr)}{colon}{more}" if first in _TONES else text
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{for_terminal(for_people(named(text)), sys.stderr)}\n")
         sys.stderr.flush()
     except OSError:
         _mute(sys.stderr)
@@ -86,7 +82,7 @@ def complain(text: str) -> None:
 def answer(text: str) -> None:
     """What a verb has to show, on standard output. Files and servers are quoted in it, so no character of it moves the
     cursor or turns the text around."""
-    print(printable(named(text)))
+    print(for_terminal(printable(named(text)), sys.stdout))
 
 
 def artifact(text: str) -> None:

@@ -1,8 +1,10 @@
-"""Colour for a terminal, by what it means; plain text everywhere else (https://no-color.org)."""
+"""Text for a terminal: lines as wide as it is, colour by what it means; plain everywhere else (https://no-color.org)."""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from typing import Literal, TextIO
 
 Style = Literal["bold", "dim", "good", "notice", "bad"]
@@ -24,3 +26,58 @@ def styled(text: str, style: Style, stream: TextIO) -> str:
         stream: where it will be written.
     """
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if text and has_colour(stream) else text
+
+
+# What follows is compiled only for a terminal.
+# A word that says how something went: at the beginning of a line, or before the code of a finding.
+_SAID = (
+    r"^( *)(ok|passed|error|warning|failed|skipped)(?=:|  | [a-z ]+:)"
+    r"|(?<=: )(error|warning|note)(?= TW\d)"
+)
+_SHADES: dict[str, Style] = {
+    **dict.fromkeys(("ok", "passed"), "good"),
+    **dict.fromkeys(("warning", "skipped"), "notice"),
+    **dict.fromkeys(("error", "failed"), "bad"),
+    "note": "dim",
+}
+# Lines that are copied to a command line, or quoted from a log, stay whole.
+_PROGRAMS = r"\./invoke|trainwright|docker|aws|apt-get|sudo|pip|git|rm|kill|export|[A-Z_]+=\S+"
+_WHOLE = rf" *(?:\||next +|(?:{_PROGRAMS}) )"
+_GAP = r"(?<=\S) {2,}(?=\S)"
+
+
+def for_terminal(text: str, stream: TextIO) -> str:
+    """``text`` as a terminal shows it best: wrapped between words, with colours; as it is, if the stream is none.
+
+    A line goes on below its last column, or by two characters further in. Words, and commands to copy, stay whole.
+
+    Args:
+        text: printable, without colours.
+        stream: where it will be written.
+    """
+    if not stream.isatty():
+        return text
+    import shutil
+
+    width, colour = max(shutil.get_terminal_size().columns, 40), has_colour(stream)
+    lines = (each for line in text.split("\n") for each in _wrapped(line, width))
+    return "\n".join(re.sub(_SAID, _shaded, line) if colour else line for line in lines)
+
+
+def _wrapped(line: str, width: int) -> Iterator[str]:
+    if len(line) <= width or re.match(_WHOLE, line):
+        yield line
+        return
+    import textwrap
+
+    inner = len(line) - len(line.lstrip())  # a gap is between two words, so never this one
+    columns = [gap.end() for gap in re.finditer(_GAP, line) if gap.end() <= width * 0.6]
+    hanging = columns[-1] if columns else inner + 2
+    yield from textwrap.wrap(
+        line, width, subsequent_indent=" " * hanging, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _shaded(said: re.Match[str]) -> str:
+    indent, word = said[1] or "", said[2] or said[3]
+    return f"{indent}\x1b[{_CODES[_SHADES[word]]}m{word}\x1b[0m"

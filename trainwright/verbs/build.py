@@ -93,7 +93,7 @@ def build(flags: BuildFlags) -> None:
             f"{'' if flags.stale else ' or --resume'}",
             remedy="For example: ./invoke build --images 'pytorch-*-debian' --jobs 4",
         )
-    state = begin(flags, options=flags, locked=flags.locked, smoke=flags.smoke)
+    state = begin(flags, asks="" if flags.json_ else "build", options=flags, locked=flags.locked, smoke=flags.smoke)
     if flags.builder:
         state = replace(state, site=state.site.replace(builder=flags.builder))
     if flags.stages is not None:

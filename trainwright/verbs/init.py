@@ -41,7 +41,7 @@ def init(flags: InitFlags) -> None:
     path = Path(SITE_FILE).absolute()
     if read_project(path.parent) is not None:
         raise RequestError(f"{SITE_FILE} has an [image] already", remedy="Edit it, or remove the table first.")
-    state = run(upto("resolve"), begin(flags, to_build=False))
+    state = run(upto("resolve"), begin(flags, asks="init", to_build=False))
     plan, request = known(state.plan), known(state.request)
     values: dict[str, str | list[str] | dict[str, str] | None] = {
         "framework": plan.framework,

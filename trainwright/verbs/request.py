@@ -29,13 +29,14 @@ class RequestFlags(RequestWords, CatalogFlag, SiteFlag, JsonFlag):
     """The flags of a verb that takes a request."""
 
 
-def begin(words: RequestFlags | RequestPlaces, **asked: Any) -> State:
+def begin(words: RequestFlags | RequestPlaces, *, asks: str = "", **asked: Any) -> State:
     """The beginning of a verb's way; the catalog of the command line becomes the one of this run.
 
     What the command line leaves out comes from the project file (:mod:`trainwright.plan.project`).
 
     Args:
         words: the command line.
+        asks: the name of the verb, if it asks for an image on a terminal where none is named.
         asked: further fields of the state: what the verb is to do.
 
     Raises:
@@ -45,9 +46,23 @@ def begin(words: RequestFlags | RequestPlaces, **asked: Any) -> State:
     from trainwright.plan.request import read_request
 
     use_catalog(words.catalog)
-    request = read_request(with_project(words, read_project(Path.cwd())))
+    words = with_project(words, read_project(Path.cwd()))
+    if asks and not (words.framework or words.short):
+        words = _answered(asks, words)
+    request = read_request(words)
     first = start(request, Path(words.site) if words.site else None, say, **asked)
     return replace(first, flags=_spelt(request, words))
+
+
+def _answered(verb: str, words: RequestFlags | RequestPlaces) -> RequestFlags | RequestPlaces:
+    """The words with the image that a person picks; as they are, if nobody answers."""
+    from trainwright.catalog.catalog import open_catalog
+    from trainwright.verbs.ask import ask_for_image, somebody_answers
+
+    if not somebody_answers():
+        return words
+    framework, cuda = ask_for_image(verb, open_catalog(), known=bool(words.cuda or words.version))
+    return words.replace(framework=framework, cuda=words.cuda or cuda)
 
 
 def _spelt(request: Request, words: RequestFlags | RequestPlaces) -> str:
