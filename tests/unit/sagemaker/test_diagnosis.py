@@ -58,6 +58,7 @@ LINES = [
     ("ERROR: No matching distribution found for no-such-package==1.0", "requirements"),
     ("SSLError(1, '[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "certificate"),
     ("[FATAL tini (7)] exec train failed: No such file or directory", "no-train"),
+    ("SMDebug Does Not Currently Support Distributed Training Jobs With Checkpointing Enabled", "debugger-checkpoints"),
     ('exec: "train": executable file not found in $PATH: unknown', "no-train"),
     ("exec /usr/local/bin/train: exec format error", "exec-format"),
     (

@@ -45,7 +45,7 @@ def test_every_cause_has_something_that_only_looks_like_it():
 
 # Nobody has quoted these in a public thread that was found; a new cause has a text.
 NOT_QUOTED = {
-    *("certificate", "channel", "cuda-803", "cuda-804"),
+    *("certificate", "channel", "cuda-803", "cuda-804", "debugger-checkpoints"),
     *("driver-too-old", "efa-only", "environment-text", "exec-format", "glibcxx"),
     *("host-unreachable", "host-unresolved", "hyperparameter-missing", "interrupted"),
     *("library", "library-boost", "log-level", "max-runtime"),
