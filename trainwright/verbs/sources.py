@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import Ended, say, use_catalog
-from trainwright.core.errors import EngineError, SourceError
+from trainwright.core.errors import EngineError, RequestError, SourceError
 from trainwright.core.layout import table
 from trainwright.core.records import Field
 
@@ -21,13 +21,20 @@ if TYPE_CHECKING:
 class SourcesFlags(CatalogFlag, SiteFlag, JsonFlag):
     """The flags of ``sources``."""
 
+    bare: ClassVar[str] = "lines"
     heading: ClassVar[str] = "Which lines"
     examples: ClassVar[tuple[str, ...]] = (
+        "sources pytorch/cpu pytorch:cu124",
         "sources --framework pytorch",
         "sources --framework pytorch --cuda cu124 --site site.toml",
         "sources --json",
     )
 
+    lines: tuple[str, ...] = Field(
+        default=(),
+        alias="line",
+        description="image lines: pytorch/cpu (a folder of images/), pytorch:cu124, pytorch, or a pattern",
+    )
     framework: str | None = Field(default=None, description="only lines of this framework", values="frameworks")
     version: str | None = Field(default=None, description="only lines of this version")
     cuda: str | None = Field(default=None, description="only lines of this CUDA version", values="cudas")
@@ -43,7 +50,7 @@ def sources(flags: SourcesFlags) -> None:
 
     from trainwright.catalog.catalog import open_catalog
     from trainwright.catalog.image_line import cuda_tag
-    from trainwright.catalog.listing import select
+    from trainwright.catalog.listing import named, select
     from trainwright.engine.engine import connect
     from trainwright.plan.request import parse_cuda
     from trainwright.site.site import load_site
@@ -52,7 +59,12 @@ def sources(flags: SourcesFlags) -> None:
     use_catalog(flags.catalog)
     catalog, site = open_catalog(), load_site(Path(flags.site) if flags.site else None)
     tag = cuda_tag(parse_cuda(flags.cuda)) if flags.cuda else None
-    entries = select(catalog, flags.framework, tag, flags.version)
+    if flags.lines and (flags.framework or flags.version or flags.cuda):
+        raise RequestError(
+            "sources takes image lines, or the flags that select some, but not both",
+            remedy=f"For example: ./invoke sources {' '.join(flags.lines)}",
+        )
+    entries = named(catalog, flags.lines) if flags.lines else select(catalog, flags.framework, tag, flags.version)
     try:
         engine = connect(setup=False)
     except EngineError as lacking:
