@@ -135,11 +135,20 @@ def shapes(dockerfile: str) -> Iterator[tuple[str, str, str]]:
 
 
 def sample(dockerfiles: Iterable[str]) -> list[str]:
-    """As few of these Dockerfiles as have every shape of instruction among them."""
+    """As few of these Dockerfiles as have every shape of instruction among them.
+
+    A ``RUN`` whose shape is in one of them already is left out of the others: a linter spends its time on shell.
+    """
     left = [(text, set(shapes(text))) for text in dockerfiles]
     chosen: list[str] = []
     while left:
-        text, seen = max(left, key=lambda each: len(each[1]))
-        chosen.append(text)
-        left = [(other, rest) for other, own in left if (rest := own - seen)]
+        text, new = max(left, key=lambda each: len(each[1]))
+        chosen.append(_without_known(text, new))
+        left = [(other, rest) for other, own in left if (rest := own - new)]
     return chosen
+
+
+def _without_known(dockerfile: str, new: set[tuple[str, str, str]]) -> str:
+    pairs = zip(instructions(dockerfile), shapes(dockerfile), strict=True)
+    kept = (text for text, shape in pairs if shape in new or not text.startswith("RUN "))
+    return "\n".join(kept) + "\n"
