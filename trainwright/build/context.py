@@ -16,7 +16,7 @@ from trainwright.sources.apt_repository import context_files, preferences
 from trainwright.sources.inputs import Input, Inputs
 
 
-def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "") -> None:
+def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "", refresh: str | None = None) -> None:
     """Fill ``folder`` with the Dockerfile and everything it takes in.
 
     Args:
@@ -24,6 +24,8 @@ def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "") ->
         folder: missing, empty, or filled by this function before; see :func:`trainwright.core.owned.fill`.
         say: progress callback: skipped files, and the size of the user's code.
         named: what the user called the folder, for errors.
+        refresh: a day. Steps that install packages of the distribution read it, so that the builder takes none of them
+            from a cache that another day, or none, has left.
 
     Raises:
         SourceError: a local file has the wrong checksum, or the site's folder lacks a package.
@@ -56,6 +58,8 @@ def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "") ->
     if inputs.script is not None:
         files["user/run/script"] = inputs.script  # made executable, as it begins with #!
     files |= _apt_files(inputs)
+    if refresh is not None:
+        files["apt/refresh"] = f"{refresh}\n"
     archives = dict.fromkeys(f"archives/{archive.owner}" for archive in inputs.archives)
     fill(
         folder,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import date
 from typing import TYPE_CHECKING, ClassVar, cast, get_args
 
 from trainwright.core.errors import RequestError, did_you_mean
@@ -38,6 +39,11 @@ class BuildOptions(Words):
     )
     no_cache: bool = Field(default=False, description="build every step again")
     fresh_base: bool = Field(default=False, description="make a new Debian base from today's packages")
+    refresh: str | None = Field(
+        default=None,
+        description="install the distribution's packages anew if the cache has them from before this day",
+        metavar="DAY",
+    )
     skip_source_check: bool = Field(default=False, description="build without checking first that every source answers")
     cache: tuple[str, ...] = Field(
         default=(),
@@ -74,7 +80,16 @@ class BuildOptions(Words):
         for tag in self.tags:
             if not TAG.fullmatch(tag):
                 raise RequestError(f"--tag {tag}: not an image name", remedy="For example: --tag team/trainer:nightly")
+        if self.refresh is not None and not _is_day(self.refresh):
+            raise RequestError(f"--refresh {self.refresh}: not a day", remedy="For example: --refresh 2026-11-25")
         for reference in self.cache:
             check_reference(reference)
         if self.registry is not None:
             check_registry(self.registry)
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False

@@ -29,6 +29,7 @@ OUTPUTS = {
 PHASES_FILE = OUTPUTS["buildspec"]
 MARK = "# Made by `./invoke pipeline"  # the first line of every file that is written
 STAGES_FILE = "buildspec-stages.yml"
+NIGHTLY_FILE = "buildspec-nightly.yml"
 PROOFS_FILE = "buildspec-proofs.yml"
 # The defaults of a single build: the smallest image, with the rehearsal of most images.
 FIRST = {"FRAMEWORK": "pytorch", "CUDA": "cpu", **REHEARSALS["pytorch"]}
@@ -122,7 +123,15 @@ def pipeline(
         text = buildspec.render("proofs.yml.j2", {**values, "batch": dump(proof_batch(images))})
         texts = {target: text}
     else:
-        texts = contents(images, shared, kind=kind, target=target, command=command, catalog_folder=catalog_folder or "")
+        texts = contents(
+            images,
+            shared,
+            kind=kind,
+            target=target,
+            command=command,
+            catalog_folder=catalog_folder or "",
+            words=words or "",
+        )
     stale = [change for name, text in texts.items() if (change := _change(Path(name), text))]
     if check and stale:
         raise RequestError("\n".join(stale), remedy=f"{command} writes it again.")
@@ -205,8 +214,12 @@ def contents(
     target: str,
     command: str,
     catalog_folder: str = "",
+    words: str = "",
 ) -> dict[str, str]:
-    """Name and content of the files of a format; the buildspec of shared stages is beside the one of images."""
+    """Name and content of the files of a format.
+
+    Beside the buildspec of images are that of shared stages and the nightly one, which asks what of ``words`` is stale.
+    """
     stages_file = str(Path(target).with_name(STAGES_FILE))
     if kind == "batch":
         graph = batch(images, shared, stages_file=stages_file, phases_file=str(Path(target).with_name(PHASES_FILE)))
@@ -220,6 +233,7 @@ def contents(
     return {
         target: buildspec.render("buildspec.yml.j2", {**values, "batch": dump(graph)}),
         stages_file: buildspec.render("stages.yml.j2", values),
+        str(Path(target).with_name(NIGHTLY_FILE)): buildspec.render("nightly.yml.j2", {**values, "words": words}),
     }
 
 

@@ -41,6 +41,10 @@ class PushOptions(Words):
         default=(), alias="tag", description="an additional tag of your own (may be repeated)"
     )
     revision: int = Field(default=1, description="distinguishes builds of one plan on one day", metavar="N")
+    next_revision: bool = Field(
+        default=False,
+        description="take the next revision if another image has the tag of this plan and day",
+    )
     unproven: bool = Field(
         default=False, description="allow an image that has not passed its smoke tests; its label and tag say so"
     )

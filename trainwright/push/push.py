@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, repeat
 from pathlib import Path
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 # Signs an image and the documents that are attached to it (name and digest); returns the digest of the signature.
 Sign = Callable[[Ecr, Registry, ImageManifest, Sequence[tuple[str, str]]], str]
+_REVISIONS = 100  # that are tried: builds of one plan on one day
 _READS = 5  # attempts to read back a digest; ECR may need a moment to know it
 
 
@@ -136,6 +137,8 @@ def push_images(
         _check_apart(parcels)
         account = target.account or caller_account(target.regions[0], site)
         places = [PushPlace(account, region, target.repository) for region in target.regions]
+        if options.next_revision:
+            parcels = [_renumbered(run, places, parcel) for parcel in parcels]
         shelves = [_open(run, place, parcels) for place in places]
         for shelf in shelves:
             for parcel in parcels:
@@ -206,6 +209,20 @@ def _check_apart(parcels: Sequence[Parcel]) -> None:
                 f"--image {other} and --image {parcel.image} would both get the tag {parcel.tags.immutable}",
                 remedy="Push them one by one, the second with --revision 2.",
             )
+
+
+def _renumbered(run: _Run, places: Sequence[PushPlace], parcel: Parcel) -> Parcel:
+    """The image under the first revision that no other image has in any of the places."""
+    shelves = [Ecr(place, run.site) for place in places]
+    for ecr in shelves:
+        settle(ecr, run.policy, [parcel.tags.filter], create=run.options.create, say=run.say)
+    plan, said, first = parcel.plan, parcel.published, run.options.revision
+    for revision in range(first, first + _REVISIONS):
+        tags = tags_of(plan, said.built, open_catalog(), revision=revision, untested=said.unproven)
+        found = [ecr.manifest(tag=tags.immutable) for ecr in shelves]
+        if all(one is None or _is_same(one, parcel.image_id) for one in found):
+            return replace(parcel, tags=tags)
+    raise _clash(places[0], tags.immutable, "one of many")
 
 
 def _open(run: _Run, place: PushPlace, parcels: Sequence[Parcel]) -> _Shelf:

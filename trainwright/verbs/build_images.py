@@ -28,9 +28,9 @@ Option = str | bool | tuple[str, ...]
 JOBS = 2  # BuildKit runs the stages of one build side by side already
 # What each build of a line gets as it was given; and each build of stages, where it has a use for it.
 _PATHS = ("catalog", "site")
-_VALUES = ("builder", "cache", "registry", "push")
+_VALUES = ("builder", "cache", "registry", "push", "refresh")
 _SWITCHES = ("locked", "smoke", "no_cache", "skip_source_check", "allow_redistribution")
-_OF_STAGES = (*_PATHS, "builder", "cache", "locked")
+_OF_STAGES = (*_PATHS, "builder", "cache", "locked", "refresh")
 # What means one image alone. --fresh-base would make a base for each line, and they would share nothing.
 _ALONE = (*RequestWords.__struct_fields__, "tags", "stages", "fresh_base")
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import CatalogFlag, JsonFlag, SiteFlag, emit, verb
 from trainwright.cli.program import Ended, answer, say, use_catalog
+from trainwright.core.errors import RequestError
 from trainwright.core.layout import table
 from trainwright.core.records import Field
 from trainwright.verbs.scan import ScanWords
@@ -46,6 +47,11 @@ class FreshFlags(ScanWords, CatalogFlag, SiteFlag, JsonFlag):
     )
     repository: str | None = Field(
         default=None, description="look at the images in this ECR repository instead of those that were built here"
+    )
+    repository_prefix: str | None = Field(
+        default=None,
+        description="look at the images in ECR, in a repository for each framework: PREFIX/pytorch",
+        metavar="PREFIX",
     )
     max_age: str | None = Field(default=None, description="older images are stale: 30d, 12h, 8w", metavar="AGE")
     fail_on: str | None = Field(
@@ -98,14 +104,22 @@ def _newest(flags: FreshFlags, images: Sequence[ChosenImage], catalog: Catalog, 
     """The newest image of each line, here or in the repository of the flags."""
     from trainwright.fresh.images import built_here, in_registry
 
-    if flags.repository is None:
+    if flags.repository is None and flags.repository_prefix is None:
         return built_here(images)
+    if flags.repository is not None and flags.repository_prefix is not None:
+        raise RequestError("--repository and --repository-prefix: one of them", remedy="Leave one out.")
     from trainwright.push.ecr import caller_account
     from trainwright.push.references import PushPlace, find_target
 
-    target = find_target(flags.repository, (), None, site.aws)
-    account = target.account or caller_account(target.regions[0], site)
-    return in_registry(images, PushPlace(account, target.regions[0], target.repository), catalog, site, say=say)
+    found: dict[str, NewestImage] = {}
+    frameworks = list(dict.fromkeys(image.plan.framework for image in images))
+    for framework in frameworks if flags.repository is None else [None]:
+        own = [image for image in images if framework in (None, image.plan.framework)]
+        name = f"{flags.repository_prefix}/{framework}" if framework else str(flags.repository)
+        target = find_target(name, (), None, site.aws)
+        account = target.account or caller_account(target.regions[0], site)
+        found |= in_registry(own, PushPlace(account, target.regions[0], target.repository), catalog, site, say=say)
+    return found
 
 
 def _questions(flags: FreshFlags, site: Site, catalog: Catalog) -> tuple[Questions, list[str]]:

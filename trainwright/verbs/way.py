@@ -209,7 +209,8 @@ def render(state: State) -> State:
     inputs = known(state.inputs)
     folder = state_dir() / "contexts" / inputs.plan.id[:16]
     state.held.enter_context(locked(folder))
-    write_context(inputs, folder, say=state.say)
+    refresh = state.options.refresh if state.options is not None else None
+    write_context(inputs, folder, say=state.say, refresh=refresh)
     return replace(state, folder=folder, dockerfile=(folder / "Dockerfile").read_text())
 
 

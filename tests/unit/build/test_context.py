@@ -136,3 +136,19 @@ def test_a_folder_of_the_user_is_left_alone_and_named_as_on_the_command_line(tmp
             write_context(inputs, mine, say=lambda _: None, named=named)
         assert refused.value.message.startswith(shown)
     assert [path.name for path in mine.iterdir()] == ["diary"]
+
+
+@pytest.mark.parametrize("words", [{"cuda": "cpu"}, {"cuda": "cu124"}, {"cuda": "cu113", "version": "1.10.2"}])
+def test_another_day_is_another_step_for_whatever_installs_packages(tmp_path, words):
+    """BuildKit's key of a step has the content of what it binds from the context."""
+    plan = plan_of(**words)
+    inputs = gather(plan, CATALOG, Site())
+    for day in (None, "2026-11-24", "2026-11-25"):
+        write_context(inputs, tmp_path / str(day), say=lambda _: None, refresh=day)
+    assert not [*(tmp_path / "None" / "apt").iterdir()]
+    read = [(tmp_path / day / "apt" / "refresh").read_text() for day in ("2026-11-24", "2026-11-25")]
+    assert read == ["2026-11-24\n", "2026-11-25\n"]
+    steps = re.findall(r"^RUN (?:.*\\\n)*.*", (tmp_path / "None" / "Dockerfile").read_text(), re.MULTILINE)
+    installing = [step for step in steps if "apt-install" in step]
+    assert installing
+    assert all("source=apt,target=/mnt/apt" in step for step in installing)

@@ -176,7 +176,7 @@ def test_the_project(aws, stack):
     assert variables["CACHE"] == stack["CacheUri"]
     assert project["serviceRole"] == stack["BuildRoleArn"]
     logs = aws.client("logs").describe_log_groups(logGroupNamePrefix="/aws/codebuild/trainwright")["logGroups"]
-    assert [log["retentionInDays"] for log in logs] == [90, 90]
+    assert [log["retentionInDays"] for log in logs] == [90, 90, 90]
 
 
 def test_what_nobody_reviewed_is_built_by_a_project_of_its_own(aws, stack):
@@ -222,38 +222,52 @@ def test_a_batch_has_a_role_of_its_own_and_a_limit(template):
     assert machine["Default"] in machine["AllowedValues"] == batch["Restrictions"]["ComputeTypesAllowed"]
 
 
-def test_the_schedule_starts_a_batch_and_may_do_nothing_else(aws, stack):
+def test_the_schedule_asks_what_is_stale_and_may_do_nothing_else(aws, stack, template):
     schedule = aws.client("scheduler").get_schedule(Name="trainwright-nightly", GroupName="trainwright")
     service, operation = schedule["Target"]["Arn"].split(":")[-2:]
     model = botocore.session.get_session().get_service_model(service)
     names = {name[0].lower() + name[1:]: name for name in model.operation_names}
-    assert names[operation] == "StartBuildBatch"
+    assert names[operation] == "StartBuild"
     asked = json.loads(schedule["Target"]["Input"])
     # The scheduler spells the members of a request with a capital.
-    members = model.operation_model("StartBuildBatch").input_shape.members
+    members = model.operation_model("StartBuild").input_shape.members
     assert {field[0].lower() + field[1:] for field in asked} <= set(members)
-    assert asked["ProjectName"] == PROJECT
-    (variable,) = asked["EnvironmentVariablesOverride"]
-    shape = members["environmentVariablesOverride"].member
-    assert {field[0].lower() + field[1:] for field in variable} <= set(shape.members)
-    assert variable["Type"] in shape.members["type"].enum
-    assert fnmatch.fnmatchcase(f"{variable['Value']}-1", load_policy().nightly_tags)
+    assert asked == {"ProjectName": f"{PROJECT}-nightly"}
     _, statements = aws.roles()["NightlyRole"]
+    assert allows(statements, "codebuild:StartBuild", arn("codebuild", "project/trainwright-nightly"))
+    assert [as_list(statement["Action"]) for statement in statements] == [["codebuild:StartBuild"]]
+    project = template["Resources"]["NightlyProject"]["Properties"]
+    variables = {row["Name"]: row["Value"] for row in project["Environment"]["EnvironmentVariables"]}
+    assert fnmatch.fnmatchcase(f"{variables['TAG']}-1", load_policy().nightly_tags)
+    assert (ROOT / project["Source"]["BuildSpec"]).is_file()
+
+
+def test_the_nightly_build_reads_images_and_starts_batches(aws, stack):
+    _, statements = aws.roles()["NightlyBuildRole"]
     assert allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/trainwright"))
-    assert not allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/another"))
-    assert [as_list(statement["Action"]) for statement in statements] == [["codebuild:StartBuildBatch"]]
+    ours = arn("ecr", "repository/trainwright/pytorch")
+    # What `fresh` asks: whether the repository exists, its tags, manifests, attached documents.
+    for action in ("DescribeRepositories", "ListImages", "BatchGetImage", "GetDownloadUrlForLayer"):
+        assert allows(statements, f"ecr:{action}", ours)
+    for action in ("PutImage", "UploadLayerPart", "BatchDeleteImage"):
+        assert not allows(statements, f"ecr:{action}", ours)
+    assert not allows(statements, "codebuild:StartBuildBatch", arn("codebuild", "project/trainwright-adhoc"))
 
 
 def test_roles_have_no_stars(aws, stack):
     roles = aws.roles()
-    assert set(roles) == {"BuildRole", "BatchRole", "AdHocBuildRole", "AdHocBatchRole", "NightlyRole"}
+    reviewed, others = {"BuildRole", "BatchRole"}, {"AdHocBuildRole", "AdHocBatchRole"}
+    assert set(roles) == reviewed | others | {"NightlyRole", "NightlyBuildRole"}
     for trust, statements in roles.values():
         (who,) = trust["Statement"]
         assert who["Principal"]["Service"] in ("codebuild.amazonaws.com", "scheduler.amazonaws.com")
         assert who["Condition"]["StringEquals"] == {"aws:SourceAccount": ACCOUNT}
         # One project, or the group of the schedule: AWS's page on the scheduler's confused deputy takes no schedule.
         source = who["Condition"]["ArnEquals"]["aws:SourceArn"]
-        assert source in (*(arn("codebuild", f"project/{name}") for name in (PROJECT, f"{PROJECT}-adhoc")), GROUP)
+        assert source in (
+            *(arn("codebuild", f"project/{name}") for name in (PROJECT, f"{PROJECT}-adhoc", f"{PROJECT}-nightly")),
+            GROUP,
+        )
         assert (source == GROUP) == (who["Principal"]["Service"] == "scheduler.amazonaws.com")
         for statement in statements:
             assert all("*" not in action for action in as_list(statement["Action"]))

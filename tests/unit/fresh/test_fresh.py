@@ -222,9 +222,29 @@ def test_the_verb_says_what_it_did_not_look_at_and_what_is_next(tmp_path):
     assert call("fresh", NAME, "--offline", "--names", cwd=tmp_path).stdout.strip() == ""
 
 
+def test_a_repository_for_each_framework(tmp_path, monkeypatch):
+    asked = []
+
+    def look_up(images, place, catalog, site, *, say):
+        asked.append((place.repository, [image.plan.framework for image in images]))
+        return {}
+
+    monkeypatch.setattr("trainwright.fresh.images.in_registry", look_up)
+    (tmp_path / "trainwright.toml").write_text('[aws]\naccount = "123456789012"\nregion = "us-west-2"\n')
+    lines = (NAME, "pytorch-2.13.0-cpu-debian", "tensorflow:cpu")
+    done = call("fresh", *lines, "--offline", "--names", "--repository-prefix", "team", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert asked == [("team/pytorch", ["pytorch"] * 2), ("team/tensorflow", ["tensorflow"])]
+    asked.clear()
+    call("fresh", *lines, "--offline", "--names", "--repository", "team/all", cwd=tmp_path)
+    assert asked == [("team/all", ["pytorch", "pytorch", "tensorflow"])]
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (("fresh", "--repository", "a", "--repository-prefix", "b"), "one of them"),
+        (("build", "pytorch:cpu", "--refresh", "tomorrow"), "--refresh tomorrow: not a day"),
         (("fresh", "pytorhc"), "Did you mean pytorch"),
         (("fresh", "--max-age", "soon"), "--max-age soon: not an age"),
         (("fresh", "--fail-on", "hihg"), "Did you mean high"),

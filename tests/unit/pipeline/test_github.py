@@ -115,7 +115,7 @@ def test_a_run_builds_proves_and_pushes_without_a_key(source, one):
         "invoke rehearse --image trainwright/candidate:pipeline --source-dir examples/ddp --entry-point train.py "
         "--hosts 2 --distribution torch_distributed --junit reports/rehearse.xml",
         "invoke push --image trainwright/candidate:pipeline --repository trainwright/pytorch --tag nightly-4711-0 "
-        "--revision 71 --progress plain --json",
+        "--next-revision --progress plain --json",
         "invoke report trainwright/candidate:pipeline --format markdown",
     ]
     assert job.summary == f"Pushed `{URI}`\n\n| a report |\n"
@@ -187,9 +187,9 @@ def test_a_group_within_a_group_is_of_the_next_level():
 
 def test_more_images_than_a_matrix_takes_are_refused():
     images = choose("pytorch-*-debian", CATALOG, Site())
-    with pytest.raises(RequestError, match="at most 7"):
-        image_rows(images, [], most=7)
-    assert len(image_rows(images, [], most=8)) == 8
+    with pytest.raises(RequestError, match=f"at most {len(images) - 1} "):
+        image_rows(images, [], most=len(images) - 1)
+    assert len(image_rows(images, [], most=len(images))) == len(images) > 5
 
 
 def test_the_commands_are_those_of_the_buildspec(one):

@@ -1,0 +1,75 @@
+"""The nightly build: it asks which lines are stale, and starts a batch of these alone."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.codebuild import Build, run_build
+
+ROOT = Path(__file__).resolve().parents[3]
+NOTES = """#!/bin/sh
+printf '%s' "{name}" >> calls; for word in "$@"; do printf ' %s' "$word" >> calls; done; echo >> calls
+"""
+BATCH = "trainwright:0aee3b32"
+
+
+def git(folder: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def night(tmp_path: Path, *, stale: str = "", code: int = 0, **variables: str) -> tuple[Build, list[str]]:
+    """A night on which ``fresh`` ends like that; the build, and what it called."""
+    (tmp_path / "buildspec-nightly.yml").write_text((ROOT / "buildspec-nightly.yml").read_text())
+    programs = {
+        "invoke": f'[ "$1" = fresh ] && {{ echo "{stale}"; exit {code}; }}\ntrue\n',
+        "aws": f"echo {BATCH}\n",
+    }
+    (tmp_path / "bin").mkdir()
+    git(tmp_path, "init", "-q")
+    git(tmp_path, "-c", "user.name=a", "-c", "user.email=a@b.example", "commit", "-q", "--allow-empty", "-m", "a")
+    for name, body in programs.items():
+        path = tmp_path / ("invoke" if name == "invoke" else f"bin/{name}")
+        path.write_text(NOTES.format(name=name) + body)
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    environment = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
+    build = run_build(tmp_path, "buildspec-nightly.yml", environment=environment | variables, timeout=60)
+    return build, (tmp_path / "calls").read_text().splitlines()
+
+
+def test_what_is_stale_is_built_and_nothing_else(tmp_path: Path) -> None:
+    names = "pytorch-2.6.0-cu124-debian,pytorch-2.13.0-cpu-debian"
+    build, calls = night(tmp_path, stale=names, code=1, LINES="pytorch-*", DATABASE="/srv/osv")
+    assert build.succeeded, build.log
+    fresh, pipeline, batch = calls
+    assert fresh == (
+        "invoke fresh --images pytorch-* --repository-prefix trainwright --max-age 30d --database /srv/osv "
+        "--offline --names"
+    )
+    assert pipeline == f"invoke pipeline --format batch --images {names} --output buildspec-stale.yml"
+    assert batch.startswith(
+        "aws codebuild start-build-batch --project-name trainwright "
+        f"--source-version {git(tmp_path, 'rev-parse', 'HEAD')} "
+        "--buildspec-override file://buildspec-stale.yml --environment-variables-override name=TAG,value=nightly "
+        "name=REFRESH,value=2"
+    )
+    assert build.exported == {"STALE": names, "BATCH_ID": BATCH}
+
+
+def test_if_nothing_is_stale_nothing_is_built_or_pushed(tmp_path: Path) -> None:
+    build, calls = night(tmp_path)
+    assert build.succeeded, build.log
+    assert [call.split()[1] for call in calls] == ["fresh"]
+    assert build.exported == {}
+
+
+@pytest.mark.parametrize("code", [2, 7, 70])
+def test_if_it_cannot_be_known_the_build_fails(tmp_path: Path, code: int) -> None:
+    build, calls = night(tmp_path, code=code)
+    assert not build.succeeded
+    assert [call.split()[1] for call in calls] == ["fresh"]
