@@ -87,7 +87,7 @@ def test_the_twin_s_torch_needs_what_aws_s_does(tmp_path):
         wheel.writestr("torch-1.10.2.dist-info/METADATA", "Name: torch\nVersion: 1.10.2\n")
         wheel.writestr("torch-1.10.2.dist-info/RECORD", f"torch/version.py,,\n{DEPENDENCIES},,\n")
     library = linked_library(SHAPES / "torch" / "global_deps.c", Path(DEPENDENCIES).name, TORCH_NEEDS)
-    relabel_torch(source, target, "1.10.2+cu113", "11.3", library)
+    relabel_torch(source, target, "1.10.2+cu113", "11.3", {DEPENDENCIES: library})
     with zipfile.ZipFile(target) as wheel:
         inside = wheel.read(DEPENDENCIES)
     for name in ("libmkl_intel_lp64.so.1", "libgomp.so.1", "libcupti.so.11.3"):
