@@ -7,7 +7,8 @@ the job of the group around it. So a common stage is built once, and the others 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from trainwright.catalog.image_line import cuda_tag
@@ -21,6 +22,7 @@ REHEARSALS = {
     "mpi4py": {"SOURCE_DIR": "examples/mpi", "DISTRIBUTION": "mpi"},
     "": {"SOURCE_DIR": "examples/two-frameworks", "DISTRIBUTION": ""},
 }
+MOST = 100  # builds of one batch (CodeBuild user guide, "Quotas"; MaximumBuildsAllowed)
 # Said in every job: what a job says of its environment replaces the project's, and the default is false (CodeBuild user
 # guide, "Batch build buildspec reference").
 _ENGINE = {"privileged-mode": True}
@@ -42,6 +44,40 @@ def batch(
     nodes += [_image_node(image, group_of(image.name, groups), phases_file) for image in images]
     # A line that can no longer be built does not stop the others.
     return {"batch": {"fast-fail": False, "build-graph": nodes}}
+
+
+def split(
+    images: Sequence[ChosenImage], groups: Sequence[Group], most: int = MOST
+) -> list[tuple[list[ChosenImage], list[Group]]]:
+    """Images and their groups in parts that are small enough for one batch, in order.
+
+    Args:
+        images: the images to build.
+        groups: their groups, each after its parent. One whose images are in two parts is in both: the second finds its
+            stages in the cache.
+        most: jobs of one batch.
+    """
+    by_name = {group.name: group for group in groups}
+    parts: list[tuple[list[ChosenImage], set[str]]] = [([], set())]
+    for image in images:
+        needed, group = set[str](), group_of(image.name, groups)
+        while group is not None:
+            needed.add(group.name)
+            group = by_name.get(group.parent) if group.parent else None
+        chosen, shared = parts[-1]
+        if chosen and len(chosen) + 1 + len(shared | needed) > most:
+            parts.append(([], set()))
+            chosen, shared = parts[-1]
+        chosen.append(image)
+        shared |= needed
+    return [(chosen, list(_within(groups, shared, {image.name for image in chosen}))) for chosen, shared in parts]
+
+
+def _within(groups: Sequence[Group], wanted: set[str], images: set[str]) -> Iterator[Group]:
+    """The groups of a part, each with those of its images that are in it: one of them builds the stages."""
+    for group in groups:
+        if group.name in wanted:
+            yield replace(group, images=tuple(name for name in group.images if name in images))
 
 
 def proof_batch(lines: Sequence[ChosenImage]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from trainwright.core.owned import check_replaceable, claim, write_atomically
 from trainwright.core.records import Document
 from trainwright.core.say import Say
 from trainwright.pipeline import buildspec, github
-from trainwright.pipeline.batch import REHEARSALS, batch, proof_batch
+from trainwright.pipeline.batch import MOST, REHEARSALS, batch, proof_batch, split
 from trainwright.pipeline.images import ChosenImage, choose, lines_to_prove
 from trainwright.pipeline.sharing import Group, SharedImage, groups
 from trainwright.pipeline.text import dump
@@ -222,13 +222,25 @@ def contents(
     """
     stages_file = str(Path(target).with_name(STAGES_FILE))
     if kind == "batch":
-        graph = batch(images, shared, stages_file=stages_file, phases_file=str(Path(target).with_name(PHASES_FILE)))
-        text = f"# Made by `{command}`; docs/pipeline.md says what it does.\n{dump({'version': 0.2, **graph})}"
-        buildspec.check(text, target)
-        return {target: text}
+        parts, path, texts = split(images, shared), Path(target), {}
+        phases_file = str(path.with_name(PHASES_FILE))
+        for number, (some, theirs) in enumerate(parts, 1):
+            graph = batch(some, theirs, stages_file=stages_file, phases_file=phases_file)
+            of = f" Part {number} of {len(parts)}: a batch has at most {MOST} jobs." if len(parts) > 1 else ""
+            text = f"# Made by `{command}`; docs/pipeline.md says what it does.{of}\n{dump({'version': 0.2, **graph})}"
+            name = str(path.with_stem(f"{path.stem}-{number}")) if len(parts) > 1 else target
+            buildspec.check(text, name)
+            texts[name] = text
+        return texts
     if kind == "github":
         return {target: github.workflow(images, shared, command=command, catalog=catalog_folder)}
     values = {"command": command, "catalog": catalog_folder, "first": FIRST}
+    if len(images) + len(shared) > MOST:
+        raise RequestError(
+            f"--images: {len(images)} images and {len(shared)} groups of shared stages; a batch of CodeBuild has "
+            f"at most {MOST} jobs",
+            remedy=f"{command.replace('--format buildspec', '--format batch')} writes several batches.",
+        )
     graph = batch(images, shared, stages_file=stages_file)
     return {
         target: buildspec.render("buildspec.yml.j2", {**values, "batch": dump(graph)}),

@@ -18,9 +18,11 @@ from tests.doubles.codebuild import Job, run_batch, run_build
 from tests.support.in_process import call
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
-from trainwright.pipeline.batch import identifier
+from trainwright.pipeline.batch import identifier, split
 from trainwright.pipeline.buildspec import check, order_of, parse, schema
-from trainwright.pipeline.pipeline import default_files, pipeline
+from trainwright.pipeline.images import choose
+from trainwright.pipeline.pipeline import default_files, pipeline, shared_groups
+from trainwright.site.site import Site
 
 ROOT = Path(__file__).resolve().parents[3]
 VALIDATOR = jsonschema.Draft202012Validator(schema())
@@ -176,16 +178,18 @@ def test_shared_stages_come_first_and_once():
     graph = made("pytorch-*-debian", "batch")["batch"]["build-graph"]
     shared = [node for node in graph if node.get("buildspec") == "buildspec-stages.yml"]
     images = [node for node in graph if node not in shared]
-    assert len(images) == 8
+    assert len(images) == len(choose("pytorch-*-debian", load_catalog(), Site()))
     # Each job starts a container engine of its own.
     assert all(node["env"]["privileged-mode"] is True for node in graph)
-    # One for each release of Debian.
+    # One for each release of Debian that several images have.
     assert len(shared) == 2
     names = {node["identifier"]: node["env"]["variables"]["SHARED"] for node in shared}
-    for node in images:
+    sharing = [node for node in images if "depend-on" in node]
+    assert len(images) - len(sharing) <= 1
+    for node in sharing:
         (first,) = node["depend-on"]
         assert node["env"]["variables"]["SHARED"] == names[first]
-    assert {node["depend-on"][0] for node in images} == set(names)
+    assert {node["depend-on"][0] for node in sharing} == set(names)
     assert all("metis" in node["env"]["variables"]["STAGES"].split(",") for node in shared)
 
 
@@ -227,7 +231,7 @@ def test_the_verb_writes_and_checks(tmp_path, run):
     written = run("--json")
     assert written.returncode == 0, written.stderr
     document = json.loads(written.stdout)
-    assert document["files"] == ["buildspec.yml", "buildspec-stages.yml"]
+    assert document["files"] == ["buildspec.yml", "buildspec-stages.yml", "buildspec-nightly.yml"]
     assert (tmp_path / "buildspec.yml").read_text() == (ROOT / "buildspec.yml").read_text()
     assert run("--check").returncode == 0
     with (tmp_path / "buildspec-stages.yml").open("a") as file:
@@ -317,3 +321,35 @@ def test_lines_of_proofs_are_named_as_for_prove(tmp_path, monkeypatch):
     document = parse((tmp_path / "buildspec-proofs.yml").read_text(), "x")
     assert {each["env"]["variables"]["LINE"] for each in document["batch"]["build-graph"]} == supported
     assert call("pipeline", "--proofs", "--check").returncode == 0
+
+
+def test_a_batch_stays_within_its_limit_and_every_image_is_in_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("trainwright.pipeline.pipeline.MOST", 6)
+    monkeypatch.setattr("trainwright.pipeline.batch.split.__defaults__", (6,))
+    done = call("pipeline", "--format", "batch", "--images", "pytorch-*-debian", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["files"] == [f"buildspec-batch-{number}.yml" for number in range(1, len(document["files"]) + 1)]
+    seen = []
+    for name in document["files"]:
+        nodes = parse((tmp_path / name).read_text(), name)["batch"]["build-graph"]  # what a job depends on is there
+        assert len(nodes) <= 6
+        seen += [node["identifier"] for node in nodes if "STAGES" not in node["env"]["variables"]]
+    assert sorted(seen) == sorted(identifier(image["name"]) for image in document["images"])
+    done = call("pipeline", "--images", "pytorch-*-debian", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "at most 6 jobs" in done.stderr
+    assert "--format batch" in done.stderr
+
+
+def test_the_shipped_catalog_fits_into_batches():
+    """96 of 100 once: five more lines would have been refused by AWS, and by nothing before it."""
+    images = choose("*", load_catalog(), Site())
+    shared = shared_groups(images, load_catalog())
+    parts = split(images, shared)
+    assert [image.name for some, _ in parts for image in some] == [image.name for image in images]
+    for some, theirs in parts:
+        assert len(some) + len(theirs) <= 100
+        names = {group.name for group in theirs}
+        assert all(group.parent is None or group.parent in names for group in theirs)
