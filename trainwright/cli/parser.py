@@ -206,7 +206,8 @@ def _check_value(flag: str, argument: Argument, kind: Any) -> None:
     values = argument.value if isinstance(argument.value, list) else [argument.value]
     texts = [value for value in values if isinstance(value, str)]
     if kind is not list and len(texts) > 1:
-        raise RequestError(f"{flag} is given twice: {texts[0]} and {texts[1]}", remedy="Give it once.")
+        remedy = f"In one word: {':'.join(texts[:2])}" if flag == "--request" else "Give it once."
+        raise RequestError(f"{flag} is given twice: {texts[0]} and {texts[1]}", remedy=remedy)
     for text in texts:
         if not text:
             raise RequestError(f"{flag}: the value is empty", remedy="Give it a value, or leave the flag out.")
@@ -228,7 +229,9 @@ def _explained(
         flags = (word for word in words[1:] if word.startswith("--") and word.partition("=")[0] not in verb.flags)
         if strange := next(flags, None):
             return _no_flag(strange, verb)
-        return RequestError(f"{verb.name}: {lacking[1].replace(chr(39), '')} is missing", remedy=_see(verb))
+        names = lacking[1].replace("'", "")
+        usage = f"./invoke {verb.name} {names.replace(',', '').upper()}"
+        return RequestError(f"{verb.name}: {names} is missing", remedy=f"{usage}   ({_see(verb)[:-1]})")
     if unknown is None:
         return RequestError(f"{verb.name}: {wrong}", remedy=_see(verb))
     if unknown in verbs:

@@ -8,7 +8,7 @@ from pathlib import Path
 from trainwright.core.errors import EngineError
 from trainwright.core.say import Say
 from trainwright.doctor.machine import Machine, MachineFinding, finding
-from trainwright.engine import engine_packages, setup
+from trainwright.engine import engine_packages, platforms, setup
 from trainwright.engine.engine import connect, no_client, survey
 
 GB = 1_000_000_000
@@ -34,6 +34,7 @@ def check_engine(machine: Machine) -> MachineFinding:
             "members of the group docker have the rights of root, as a container can mount all files of this machine"
         )
         return finding("engine", "error", f"{engine.message}; {warning}", engine.remedy)
+    platforms.check_engine(engine)
     gpus = "with GPUs" if engine.gpus else "no GPU runtime"
     return finding("engine", "ok", f"version {engine.server_version} at {engine.endpoint}, {gpus}")
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import configparser
 import os
-import platform
 import ssl
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from trainwright.doctor.machine import Machine, MachineFinding, MachineSeverity, finding
 from trainwright.engine import engine_packages
+from trainwright.engine.platforms import ELSEWHERE, this_machine
 
 PYTHON = (3, 11)
 CA_VARIABLES = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE")
@@ -20,11 +20,10 @@ SYSTEM_CA = Path("/etc/ssl/certs/ca-certificates.crt")
 
 def check_platform(_: Machine) -> MachineFinding:
     """Images are for Linux on x86-64, and a build runs their programs."""
-    here = f"{platform.system()} {platform.machine()}"
-    if (platform.system(), platform.machine().lower()) in (("Linux", "x86_64"), ("Linux", "amd64")):
+    here, fits = this_machine()
+    if fits:
         return finding("platform", "ok", here)
-    remedy = "Build in CodeBuild (docs/pipeline.md), or name a builder on Linux x86-64 (docs/builders.md)."
-    return finding("platform", "error", f"{here}: images are built on Linux x86-64", remedy)
+    return finding("platform", "error", f"{here}: images are built on Linux x86-64", ELSEWHERE)
 
 
 def check_python(_: Machine) -> MachineFinding:

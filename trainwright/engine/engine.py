@@ -78,6 +78,8 @@ class Engine:
         context: the Docker context that names the address, or ``default``.
         data_root: its folder of images and containers, on the engine's machine.
         mirrors: the registry mirrors of its configuration.
+        system: of its containers, such as ``linux``; empty if it does not say.
+        processor: such as ``x86_64``; empty if it does not say.
     """
 
     client: Client
@@ -88,6 +90,8 @@ class Engine:
     context: str = "default"
     data_root: str = ""
     mirrors: tuple[str, ...] = ()
+    system: str = ""
+    processor: str = ""
 
     @property
     def local(self) -> bool:
@@ -315,6 +319,8 @@ def _ask(client: Client) -> Engine | EngineError:
             context=context,
             data_root=info.get("DockerRootDir") or "",
             mirrors=tuple((info.get("RegistryConfig") or {}).get("Mirrors") or ()),
+            system=str(info.get("OSType") or ""),
+            processor=str(info.get("Architecture") or ""),
         )
     named = chosen([client.path]) or _context(context)
     return _no_answer(client, endpoint, named, "; ".join(info.get("ServerErrors") or []) or said.tail(3))

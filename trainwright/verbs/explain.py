@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from trainwright.cli.flags import emit, verb
@@ -21,7 +22,7 @@ class ExplainFlags(RequestFlags):
     examples: ClassVar[tuple[str, ...]] = (
         "explain pytorch:cu124",
         "explain pytorch:cu124 --component nccl",
-        "explain pytorch:2.5.1-cu124 --with compiler",
+        "explain nccl",
         "explain --framework tensorflow --cuda cpu --json",
     )
 
@@ -33,6 +34,7 @@ def explain(flags: ExplainFlags) -> None:
     """Say why each version is in a plan, with the evidence."""
     from trainwright.plan.explain import explain as reasons
 
+    flags = _of_component(flags)
     state = run(upto("resolve"), begin(flags, to_build=False))
     document = reasons(known(state.plan), state.catalog, state.site)
     if flags.component:
@@ -42,6 +44,25 @@ def explain(flags: ExplainFlags) -> None:
             raise RequestError(f"--component {flags.component}: not in this plan. {hint}")
         document = document.replace(components=rows, notices=())
     emit(document, explain_text, as_json=flags.json_)
+
+
+def _of_component(flags: ExplainFlags) -> ExplainFlags:
+    """``explain nccl`` as ``explain --component nccl``, of the project's image. Frameworks are requests.
+
+    Raises:
+        RequestError: there is no project, so no image is named.
+    """
+    from trainwright.cli.values import values_of
+    from trainwright.plan.project import read_project
+
+    name = flags.short
+    if not name or name not in values_of("components") or name in values_of("frameworks"):
+        return flags
+    if not flags.framework and read_project(Path.cwd()) is None:
+        raise RequestError(
+            f"{name} is a component; of which image?", remedy=f"./invoke explain pytorch:cu124 --component {name}"
+        )
+    return flags.replace(short=None, component=name)
 
 
 def explain_text(document: ExplainDocument) -> str:

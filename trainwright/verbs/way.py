@@ -149,6 +149,7 @@ def check(state: State) -> State:
     gigabytes."""
     from trainwright.build.build import builder_of
     from trainwright.engine import engine as engines
+    from trainwright.engine import platforms
     from trainwright.engine.setup import ensure_tool
     from trainwright.plan.licences import check_public
     from trainwright.plan.plan_lock import lock_path
@@ -161,7 +162,10 @@ def check(state: State) -> State:
         state.say(f"with the lock {lock_path(inputs.plan, inputs.site)}")
     for notice in inputs.plan.notices:
         state.say(f"note: {notice}")
+    if inputs.rootfs is not None:
+        platforms.check_machine()
     engine = state.engine or engines.connect(say=state.say)
+    platforms.check_engine(engine)
     if inputs.rootfs is not None and inputs.rootfs.sha256 is None:
         ensure_tool("mmdebstrap", say=state.say)
     builder = builder_of(engine, inputs.site, options)

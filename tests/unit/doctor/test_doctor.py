@@ -20,6 +20,7 @@ from trainwright.doctor import doctor, host, network
 from trainwright.doctor import engine as engine_checks
 from trainwright.doctor import machine as examined
 from trainwright.doctor.machine import Check, Machine, MachineFinding, Say, finding
+from trainwright.engine import platforms
 from trainwright.engine import setup as engine_setup
 from trainwright.engine.engine import Client, Engine, PassedOver
 
@@ -59,8 +60,8 @@ def check(name: str) -> Callable[[Machine], MachineFinding]:
 def test_images_are_built_on_linux_x86_64(
     monkeypatch: pytest.MonkeyPatch, system: str, processor: str, severity: str
 ) -> None:
-    monkeypatch.setattr(host.platform, "system", lambda: system)
-    monkeypatch.setattr(host.platform, "machine", lambda: processor)
+    monkeypatch.setattr(platforms.platform, "system", lambda: system)
+    monkeypatch.setattr(platforms.platform, "machine", lambda: processor)
     found = check("platform")(machine())
     assert found.severity == severity
     assert processor in found.message

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.in_process import call
 from trainwright.catalog.catalog import load_catalog
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -94,3 +95,22 @@ def test_an_old_base_is_told_with_the_command_of_the_verb_that_makes_another(mon
         "./invoke build --framework pytorch --cuda cpu --fresh-base"
     ]
     assert list(wrong(said[0])) == []
+
+
+def test_a_component_is_explained_of_the_project_s_image(tmp_path: Path) -> None:
+    lost = call("explain", "nccl", cwd=tmp_path)
+    assert lost.returncode == 2
+    assert "./invoke explain pytorch:cu124 --component nccl" in lost.stderr
+    (tmp_path / "trainwright.toml").write_text('[image]\nframework = "pytorch"\ncuda = "cu124"\n')
+    told = call("explain", "nccl", cwd=tmp_path)
+    assert told.stdout == call("explain", "pytorch:cu124", "--component", "nccl", cwd=tmp_path).stdout
+    assert "nccl 2.21.5 from wheel" in told.stdout
+    assert "metis" in call("explain", "pytorch", cwd=tmp_path).stdout  # a request, not the component pytorch
+
+
+def test_two_words_of_a_request_are_one() -> None:
+    assert "In one word: pytorch:cu124" in call("plan", "pytorch", "cu124").stderr
+
+
+def test_what_is_missing_is_shown_in_its_place() -> None:
+    assert "./invoke diagnose LOG " in call("diagnose").stderr

@@ -57,13 +57,15 @@ def test_what_the_two_debians_have(column: int, number: int) -> None:
     assert {version for version in versions("efa") if not f"{version}.".startswith(f"{libfabric}.")} == set()
     plugin = versions("aws-ofi-nccl")
     assert plugin == ({said["NCCL between hosts"].rpartition(" ")[2]} if number == 13 else set())
-    torch = [
-        version_key(entry.line.version)
-        for entry in lines
-        if entry.line.framework == "pytorch" and entry.line.cuda != "cpu"
-    ]
+    # "PyTorch with CUDA 12.6, 12.8, 13.0 and 13.2, TensorFlow with …": of PyTorch alone.
+    torch = [entry.line for entry in lines if entry.line.framework == "pytorch" and entry.line.cuda != "cpu"]
     assert torch
-    assert max(torch) < (2, 8) if number == 12 else min(torch) >= (2, 9)
+    if number == 12:
+        newest = re.match(r"PyTorch up to ([\d.]+) ", said["lines"])
+        assert newest and max(version_key(line.version)[:2] for line in torch) == version_key(newest[1])
+    else:
+        named = said["lines"].partition(", TensorFlow")[0]
+        assert {line.cuda for line in torch} == set(re.findall(r"\d+\.\d+", named))
 
 
 def test_versions_on_the_page_are_those_of_the_lines() -> None:
