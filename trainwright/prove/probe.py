@@ -25,6 +25,7 @@ SINGLE_LIBRARIES = ("libcudart", "libmpi", "libnccl")  # a second one on the loa
 COMPILER_COMPONENTS = frozenset({"compiler", "cuda-compiler"})
 ROOT_KEYS = "ssh keys of root"
 _DOCKER_ITSELF_FAILED = 125
+_NOT_FOUND = 127  # of the program in the container
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,13 @@ def _document(done: Completed, image: str) -> dict[str, Any]:
     if done.returncode == _DOCKER_ITSELF_FAILED:
         raise EngineError(
             f"the engine could not run {image}: {done.tail(3)}", remedy="./invoke doctor says what is wrong with it."
+        )
+    if done.returncode == _NOT_FOUND:
+        raise ProofFailed(
+            f"{image} has no python3 on PATH, so its contents cannot be read: {done.tail(1)}",
+            remedy="Extend another image (./invoke list --all), or look inside: "
+            f"docker run --rm -it --entrypoint /bin/sh {image}",
+            image=image,
         )
     try:
         found = json.loads(done.stdout) if done.ok else None
