@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, Line, version_key
@@ -152,10 +152,18 @@ def _unlisted(word: str, catalog: Catalog, drafts: list[Draft]) -> bool:
     return flag == "--with" and name in catalog.components and not any(keeps(word, draft) for draft in drafts)
 
 
+def _refusals_of(name: str, catalog: Catalog, drafts: list[Draft]) -> Iterator[str]:
+    """The rules by which a component that no line has would be refused in some of these drafts."""
+    frameworks = {draft.line.framework for draft in drafts}
+    for rule in catalog.rules.rules:
+        if rule.refuse and rule.when.framework in frameworks and [*rule.when.components] == [name]:
+            yield f"{rule.refuse}: {rule.why} ({rule.evidence.source}, {rule.evidence.date}: {rule.evidence.says})"
+
+
 def _what_there_is(flag: str, value: str, catalog: Catalog, drafts: list[Draft]) -> str:
     name = value.partition("=")[0]
     if flag in ("--with", "--set") and name not in catalog.components:
-        return f"templates/components has no {name} yet"
+        return next(_refusals_of(name, catalog, drafts), f"templates/components has no {name} yet")
     if flag == "--with":
         return f"templates/components/{name} exists: {unlisted.providers(catalog, name)}"
     if flag == "--set":

@@ -28,6 +28,7 @@ TRIXIE = {"os": "debian-13"}
 PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "1.13.2")}
 ON_DEBIAN, LIBFABRIC_2 = {"aws_ofi_nccl": ("debian", "1.21.1")}, ("debian", "2.1.0")
 OLD, OF_INDEX = {"version": "1.13.1", "python": "3.9"}, {"pytorch": ("index", "1.13.1")}
+XFORMERS = {"xformers": ("wheel", "0.0.35")}
 MPI = {"openmpi": ("efa", "4.1.7")}
 CLUSTER, PY_38 = {"cluster": ("ec2", "1")}, {"version": "1.10.2", "python": "3.8", "cuda": "11.3"}
 TF = {"framework": "tensorflow", "version": "2.18.0"}
@@ -104,6 +105,9 @@ def refused(of: Composition) -> set[str]:
         ("smddp-torch-of-aws", {**SMDDP, **OLD, **OF_INDEX}, {**SMDDP, **OF_INDEX, "version": "2.0.1"}),
         ("smddp-cuda-12", {**SMDDP, "version": "2.1.0", "cuda": "11.8"}, {**SMDDP, "version": "2.1.0", "cuda": "12.1"}),
         ("numpy-2-tensorflow", {**TF, "version": "2.17.1", "packages": NUMPY_2}, {**TF, "packages": NUMPY_2}),
+        ("horovod-torch", {"version": "2.1.0", "horovod": None}, {"version": "2.0.1", "horovod": None}),
+        ("apex-torch", {"version": "2.1.0", "apex": None}, {"version": "2.0.1", "apex": None}),
+        ("xformers-cuda-12", {**XFORMERS, "cuda": "13.0"}, {**XFORMERS, "cuda": "12.8"}),
         ("smp-tensorflow", {**SMP, **TF}, TF),
         ("cluster-toolkit", CLUSTER, {}),
         ("cluster-smddp", {**CLUSTER, **SMDDP, **PY_38}, {**SMDDP, **PY_38}),

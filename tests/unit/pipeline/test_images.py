@@ -83,7 +83,7 @@ def image_of(cuda: str, catalog=CATALOG, **words: str) -> SharedImage:
 
 
 def test_debian_lines_share_what_no_framework_is_in():
-    images = choose(DEBIAN, CATALOG, Site())
+    images = [image for image in choose(DEBIAN, CATALOG, Site()) if image.plan.base.os != "debian-11"]
     assert len(images) == 8
     bookworm, trixie = shared_groups(images, CATALOG)
     assert {*bookworm.images, *trixie.images} == {image.name for image in images}

@@ -219,7 +219,17 @@ FACTS = [
             "pip's documentation, Secure installs: --require-hashes; or files that were fetched with their checksums",
             (rf"=requirements/{name}\.txt,.* --require-hashes .*-r /mnt/req|from={name},source=/src,.* --no-index ",),
         )
-        for name in ("pytorch", "torchvision", "torchaudio", "tensorflow", "huggingface", "rmm")
+        for name in [
+            *("pytorch", "torchvision", "torchaudio", "tensorflow", "huggingface", "rmm"),
+            *("bitsandbytes", "deepspeed", "triton", "xformers"),
+        ]
+    ),
+    Fact(
+        "deepspeed",
+        "wheel",
+        "its releases on the package index are source packages alone; setup.py: DS_BUILD_OPS is 0 on Linux",
+        (r"from=wheels,source=/wheels/deepspeed,.* --no-index ",),
+        (r"DS_BUILD",),
     ),
 ]
 

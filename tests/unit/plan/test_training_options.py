@@ -1,0 +1,56 @@
+"""Options for training large models: which lines have them, what decides their versions, and why others do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from trainwright.catalog.catalog import load_catalog
+from trainwright.core.errors import Conflict
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+
+CATALOG = load_catalog()
+# `Requires-Dist: triton==...` in the metadata of the torch wheels for Linux.
+TRITON = {"cu126": "3.3.1", "cu128": "3.5.1", "cu130": "3.7.1", "cu132": "3.9.0"}
+
+
+def plan_of(cuda: str, **words):
+    return resolve(make_request(framework="pytorch", cuda=cuda, base="debian", **words), CATALOG)
+
+
+def refused(cuda: str, **words) -> str:
+    with pytest.raises(Conflict) as caught:
+        plan_of(cuda, **words)
+    return " ".join(row["evidence"] for row in caught.value.details["rows"])
+
+
+@pytest.mark.parametrize("cuda", [*TRITON, "cpu"])
+def test_every_line_has_bitsandbytes_and_deepspeed(cuda):
+    plan = plan_of(cuda, with_="bitsandbytes,deepspeed")
+    owners = {s.package.partition("==")[0]: c.name for c in plan.components for s in c.sources if s.package}
+    # Each package is in one layer: torch and NumPy stay with the framework.
+    assert owners["bitsandbytes"] == "bitsandbytes" and owners["deepspeed"] == owners["hjson"] == "deepspeed"
+    assert owners["torch"] == owners["numpy"] == "pytorch"
+
+
+@pytest.mark.parametrize(("cuda", "version"), TRITON.items())
+def test_triton_is_the_one_that_torch_pins(cuda, version):
+    plan = plan_of(cuda, with_="triton")
+    assert plan.component("triton").version == version
+    assert [s.package for s in plan.component("triton").sources] == [f"triton=={version}"]
+    # Without the option it is there all the same, with the framework.
+    assert f"triton=={version}" in {s.package for s in plan_of(cuda).component("pytorch").sources}
+
+
+def test_triton_changes_only_with_pytorch():
+    assert "pins the Triton" in refused("cu130", with_="triton", set_=["triton=3.6.0"], allow_unproven=True)
+
+
+def test_xformers_goes_with_cuda_12_alone():
+    assert plan_of("cu128", with_="xformers").component("xformers").version == "0.0.33.post2"
+    assert "libcudart.so.12" in refused("cu130", with_="xformers")
+
+
+@pytest.mark.parametrize(("name", "said"), [("horovod", "C++17"), ("apex", "another project")])
+def test_what_no_line_has_is_explained(name, said):
+    assert said in refused("cu130", with_=name)
