@@ -17,6 +17,7 @@ from devtools.pictures import pictures
 from devtools.proofs_table import with_proofs
 from devtools.rule_examples import rule_examples
 from devtools.schemas import schema_of
+from devtools.transcripts import PAGES as TRANSCRIPTS
 from devtools.transcripts import with_transcripts
 from devtools.variants import expectations, shipped_dockerfiles
 from trainwright.build.store import BuildRecord, BuiltDocument
@@ -116,6 +117,7 @@ DOCUMENTS: dict[str, type[Record]] = {
 }
 ROOT = Path(__file__).resolve().parent.parent
 WIDTH = 120
+PROVEN = ROOT / "docs" / "proven.md"
 SCHEMAS = ROOT / "trainwright" / "schemas"
 # https://github.com/redhat-developer/yaml-language-server, "Using inlined schema".
 MODELINE = "# yaml-language-server: $schema="
@@ -136,8 +138,8 @@ def expected_files() -> dict[Path, str]:
     files[EXAMPLES] = json.dumps(examples, indent=0, ensure_ascii=False) + "\n"
     files[ROOT / "docs" / "rules.md"] = _rules_page(examples)
     files[ROOT / "docs" / "findings.md"] = _findings_page()
-    tour, proven = ROOT / "docs" / "tour.md", ROOT / "docs" / "proven.md"
-    files |= {tour: with_transcripts(tour.read_text()), proven: with_proofs(proven.read_text(), everything)}
+    files |= {ROOT / page: with_transcripts((ROOT / page).read_text()) for page in TRANSCRIPTS}
+    files[PROVEN] = with_proofs(PROVEN.read_text(), everything)
     files[MENU] = menu_page()
     files |= pictures()
     files[PAGE] = architecture_page(PAGE.read_text())

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from trainwright.build.options import BuildOptions
 from trainwright.cli.flags import emit, verb
 from trainwright.core.errors import RequestError
-from trainwright.core.layout import size, table
+from trainwright.core.layout import duration, size, table
 from trainwright.core.records import Field
 from trainwright.verbs.build_images import JOBS, build_images
 from trainwright.verbs.push import push_text
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from trainwright.site.site import Site
     from trainwright.verbs.documents import BuildDocument, StagesDocument
     from trainwright.verbs.way import State
+
+
+_SLOW = 10.0  # seconds
 
 
 class BuildFlags(BuildOptions, RequestFlags):
@@ -178,6 +181,7 @@ def build_text(document: BuildDocument) -> str:
     lines = [
         table(rows),
         "",
+        *([f"slowest {slow}"] if (slow := _slowest(document)) else []),
         f"image   {document.image_id[7:19]}  {size(document.size_bytes)} in {document.seconds:.0f} s, {proof}",
         *(f"tag     {tag}" for tag in document.tags),
         *([f"pushed  {document.pushed}"] if document.pushed else []),
@@ -188,6 +192,12 @@ def build_text(document: BuildDocument) -> str:
     if document.push is not None:
         lines += ["", push_text(document.push)]
     return "\n".join(lines)
+
+
+def _slowest(document: BuildDocument) -> str:
+    """The parts that took longest, for a build that made one wait; they ran side by side."""
+    slow = sorted((row for row in document.components if row.seconds >= _SLOW), key=lambda row: -row.seconds)
+    return ", ".join(f"{row.name} {duration(row.seconds, tenths=False)}" for row in slow[:3])
 
 
 def stages_text(document: StagesDocument) -> str:
