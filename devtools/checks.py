@@ -22,6 +22,7 @@ ENGINE_JOBS = 3  # modules of engine tests at a time: they wait for sleeping job
 ROOM = 45_000_000_000  # bytes; more than the fullest disk of a whole run, less the disk before it
 # Where the tests with these marks are: collecting all others takes each process of pytest half a minute of a core.
 MARKED = {"browser": ("tests/browser",), "engine": ("tests/e2e", "tests/image", "tests/unit/prove/test_smoke.py")}
+TEMPLATES = ("infra/trainwright.yaml", "infra/replica.yaml")
 CODE = ["trainwright", "devtools", "tests", "templates", "bench", "tasks.py"]
 
 
@@ -54,7 +55,7 @@ def run_tests(*, fast: bool, select: str | None) -> None:
             _generated_files_are_fresh()
             if not fast:
                 _lint_dockerfiles()
-            _step("infrastructure", [str(Path(sys.executable).with_name("cfn-lint")), "infra/trainwright.yaml"])
+            _step("infrastructure", [str(Path(sys.executable).with_name("cfn-lint")), *TEMPLATES])
     # pytest exits with 5 where -k chose nothing of one half.
     empty = (5,) if select else ()
     # A module's fixtures are shared by its tests, so engine tests of a module stay together (see tests/conftest.py).

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from devtools.architecture import PAGE, architecture_page
-from devtools.infra import infra_template
+from devtools.infra import REPLICA, infra_template
 from devtools.menu import PAGE as MENU
 from devtools.menu import menu_page
 from devtools.pictures import pictures
@@ -144,6 +144,7 @@ def expected_files() -> dict[Path, str]:
     files |= pictures()
     files[PAGE] = architecture_page(PAGE.read_text())
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
+    files[ROOT / "infra" / "replica.yaml"] = infra_template(REPLICA)
     files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files
 

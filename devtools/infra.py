@@ -16,12 +16,14 @@ from trainwright.sagemaker.dlc import load_dlc
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = Path(__file__).with_name("infra.yaml.j2")
+REPLICA = Path(__file__).with_name("replica.yaml.j2")
 # What builds ask of the repositories of images and cache: whether they exist, layers in both directions, manifests.
 # tests/unit/devtools/test_infra.py holds it against the calls of trainwright/publish and of a registry client.
 ACTIONS = (
     "BatchCheckLayerAvailability",
     "BatchGetImage",
     "CompleteLayerUpload",
+    "DescribeImageReplicationStatus",
     "DescribeImageScanFindings",
     "DescribeImages",
     "DescribeRepositories",
@@ -85,8 +87,12 @@ AD_HOC_LIFECYCLE: Mapping[str, Any] = {
 }
 
 
-def infra_template() -> str:
-    """The CloudFormation template, as text."""
+def infra_template(template: Path = TEMPLATE) -> str:
+    """A CloudFormation template, as text.
+
+    Args:
+        template: that of the stack, or :data:`REPLICA`: what a registry needs that images are copied to.
+    """
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -96,7 +102,7 @@ def infra_template() -> str:
     )
     environment.filters["logical"] = logical_name
     environment.filters["rules"] = _lifecycle_text
-    return environment.from_string(TEMPLATE.read_text()).render(
+    return environment.from_string(template.read_text()).render(
         frameworks=sorted({entry.line.framework for entry in load_catalog().lines}),
         policy=load_policy(),
         source=POLICY.relative_to(ROOT),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from trainwright.core.records import Document
+from trainwright.push.replicas import Replica
 
 TagKind = Literal["immutable", "own", "moving"]
 
@@ -23,7 +24,7 @@ class PushedImage(Document):
 
     ``uri`` names it by digest. ``sent_bytes`` counts what was sent, before compression; ``layers_present`` is null
     where the whole image was there. ``proof`` has the digest of every document attached to the image, by its name;
-    ``sbom_digest`` is that of the bill of materials.
+    ``sbom_digest`` is that of the bill of materials. ``replicas`` are the copies that were waited for.
     """
 
     image: str
@@ -46,6 +47,7 @@ class PushedImage(Document):
     sbom_digest: str
     proof: dict[str, str]
     record: str
+    replicas: tuple[Replica, ...] = ()
 
 
 class PushDocument(Document):

@@ -62,6 +62,21 @@ class StoredImage:
 
 
 @dataclass(frozen=True)
+class Replication:
+    """How far ECR is with a copy of an image: ``IN_PROGRESS``, ``COMPLETE`` or ``FAILED``, then with a code."""
+
+    account: str
+    region: str
+    status: str
+    code: str
+
+    @property
+    def place(self) -> str:
+        """Where it goes, for people."""
+        return f"{self.account}/{self.region}"
+
+
+@dataclass(frozen=True)
 class Referrer:
     """A document attached to an image: the digest of its manifest, its artifact type, the manifest's annotations."""
 
@@ -301,6 +316,16 @@ class Ecr:
             if not answer.get("nextToken"):
                 return found
             more["nextToken"] = answer["nextToken"]
+
+    def replication(self, digest: str) -> list[Replication]:
+        """How far ECR is with the copies of an image that its registry's rules demand."""
+        answer = self._call(
+            "describe_image_replication_status", repositoryName=self._name, imageId={"imageDigest": digest}
+        )
+        return [
+            Replication(one["registryId"], one["region"], one["status"], one.get("failureCode", ""))
+            for one in answer["replicationStatuses"]
+        ]
 
     @property
     def _name(self) -> str:

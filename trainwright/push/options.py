@@ -48,6 +48,9 @@ class PushOptions(Words):
     unproven: bool = Field(
         default=False, description="allow an image that has not passed its smoke tests; its label and tag say so"
     )
+    wait_for_replicas: bool = Field(
+        default=False, description="wait until ECR has copied the image as its registry's replication rules say"
+    )
     stall: float = Field(
         default=STALL, description="seconds without progress after which a push is stopped", metavar="SECONDS"
     )

@@ -33,6 +33,7 @@ from trainwright.push.options import PushOptions, check_options
 from trainwright.push.proof import gate, mark_unproven
 from trainwright.push.references import PushPlace, PushTarget
 from trainwright.push.registry import Published, Registry, moment
+from trainwright.push.replicas import await_replicas
 from trainwright.push.repository import RepositoryPolicy, load_policy
 from trainwright.push.sbom import FILE as SBOM_FILE
 from trainwright.push.sbom import make_sbom
@@ -275,6 +276,7 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
             for moving in parcel.tags.moving
             if may_move(shelf.description, moving)
         ]
+        replicas = await_replicas(ecr, manifest.digest, say=run.say) if run.options.wait_for_replicas else ()
     except Failure as failed:
         # The image is whole, whatever became of what comes after it.
         failed.details = {**failed.details, "uri": place.digested(manifest.digest)}
@@ -304,6 +306,7 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
         sbom_digest=attached["sbom"],
         proof=attached,
         record=str(parcel.record.folder / history.FILE),
+        replicas=replicas,
     )
     pushed = row.as_json() | {"pushed_at": datetime.now(UTC).isoformat()}
     del pushed["record"]

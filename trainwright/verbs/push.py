@@ -79,6 +79,7 @@ def _image_text(row: PushedImage) -> str:
         f"sbom    {row.sbom}",
         f"proof   {', '.join(row.proof)} attached",
         f"uri     {row.uri}",
+        *(f"copy    {one.uri}" for one in row.replicas),
     ]
     return "\n".join(lines)
 
