@@ -201,7 +201,9 @@ def _training_request(subject: Subject, name: str) -> dict[str, Any]:
         request["EnableNetworkIsolation"] = True
     for member, value in options.members(job).items():
         request[member] = {**request.get(member, {}), **value} if isinstance(value, dict) else value
-    nothing: tuple[Any, ...] = (None, [], {}, {"S3OutputPath": None})
+    if request["OutputDataConfig"].get("S3OutputPath") is None:
+        request["OutputDataConfig"].pop("S3OutputPath", None)  # the SDK fills in its bucket
+    nothing: tuple[Any, ...] = (None, [], {})
     # SDK 3 sends hyperparameters even if they are empty.
     return {k: v for k, v in request.items() if v not in nothing or (subject.sdk == 3 and k == "HyperParameters")}
 

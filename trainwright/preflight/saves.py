@@ -86,6 +86,8 @@ def saves(code: ScriptFacts) -> list[Save]:
             path = event.arg("checkpoint_dir") or event.arg("model_dir")
             chosen = " if " in ast.unparse(event.node) or _steps_by_rank(code)
             found += [] if path is None or chosen else [Save(event, path, whole=True)]
+        elif event.last == "BackupAndRestore" and code.tensorflow:
+            found.append(Save(event, event.arg("backup_dir", 0), whole=True))
         elif event.last == "CheckpointManager":
             found.append(Save(event, event.arg("directory", 1), whole=True))
     return [save for save in found if save.path is None or not save.path.made_by("BytesIO", "StringIO")]

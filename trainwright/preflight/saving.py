@@ -220,7 +220,8 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
                 continue
             later = [s for s in written if s.event.order > event.order]
             passed_on = _copied(code, event) or _read_again(code, save)
-            if where == {"tmp"} and (passed_on or any({"model"} & roots(s.path) for s in later)):
+            backup = event.last == "BackupAndRestore"  # for the next start, when this container is gone
+            if where == {"tmp"} and not backup and (passed_on or any({"model"} & roots(s.path) for s in later)):
                 continue
             if where == {"relative"} and _variable(save.path):
                 continue

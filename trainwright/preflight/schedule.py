@@ -42,7 +42,14 @@ ON_CPU = Rule(
     source="PyTorch's documentation of torch.device: tensors and modules are made on the CPU",
     remedy='device = torch.device("cuda"); model.to(device), and each batch, too',
 )
-RULES = (SCHEDULER_FIRST, STAYS_IN_EVAL, EVAL_WITH_GRAPH, ON_CPU)
+SUMMED = Rule(
+    code="TW418",
+    severity="note",
+    title="gradients of several batches are added, and the loss is not divided by their number",
+    source="PyTorch's examples of automatic mixed precision, gradient accumulation: loss = loss / iters_to_accumulate",
+    remedy="loss = loss / accumulation, before backward; or a learning rate that was tuned for the sum",
+)
+RULES = (SCHEDULER_FIRST, STAYS_IN_EVAL, EVAL_WITH_GRAPH, ON_CPU, SUMMED)
 # Other models than the one that is trained: they stay in evaluation.
 _FROZEN = re.compile(r"teacher|ema|disc|clip|vae|encoder|ref|target|critic|frozen|lpips|vgg|inception", re.I)
 _NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
@@ -60,6 +67,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _kept(code, backwards)
     yield from _scheduler(code)
     yield from _modes(code, backwards)
+    yield from _summed(code, backwards)
 
 
 def _at(rule: Rule, event: Event, message: str) -> Finding:
@@ -125,6 +133,33 @@ def _scheduler(code: ScriptFacts) -> Iterator[Finding]:
                 SCHEDULER_FIRST, event, f"`{_text(event)}`, and the optimizer's first step is in line {passes[0].line}"
             )
             return
+
+
+def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
+    """Report steps after several batches, where nothing divides by how many they are."""
+    if code.managed or code.horovod or code.imports("deepspeed", "accelerate") is not None:
+        return
+    divided = False
+    for module in code.modules:
+        for node in module.nodes:
+            if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div | ast.Mult):
+                text = ast.unparse(node).lower()
+                divided = divided or "loss" in text or "accum" in text
+    if divided or code.mentions("mul_", "div_", "reduction"):
+        return
+    for step in _steps(code):
+        inside = [e for e in backwards if e.loops == step.loops and e.order < step.order and e.stack == step.stack]
+        every = [g for g in step.guards if inside and g not in inside[-1].guards and _each_nth(g.node)]
+        if every:
+            what = f"`{_text(step)}` only where `{ast.unparse(every[0].node)[:40]}`"
+            yield _at(SUMMED, inside[-1], what)
+            return
+
+
+def _each_nth(node: ast.expr) -> bool:
+    """Return whether a condition is true at each n-th step: ``(i + 1) % n == 0``."""
+    test = node.values[0] if isinstance(node, ast.BoolOp) else node
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.BinOp) and isinstance(test.left.op, ast.Mod)
 
 
 def _trained(code: ScriptFacts) -> list[Value]:

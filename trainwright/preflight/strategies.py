@@ -73,6 +73,13 @@ PASSES = Rule(
     "before step; more of them raise an error",
     remedy="hvd.DistributedOptimizer(optimizer, named_parameters=…, backward_passes_per_step=accumulation)",
 )
+OWN_METRICS = Rule(
+    code="TW419",
+    severity="note",
+    title="the metrics of an epoch are those of one process and its share of the data",
+    source="Horovod's API of MetricAverageCallback: it averages the metrics of all processes at the end of an epoch",
+    remedy="callbacks=[…, hvd.callbacks.MetricAverageCallback()], before those that use metrics",
+)
 MIXED_SHARES = Rule(
     code="TW427",
     severity="warning",
@@ -97,6 +104,7 @@ RULES = (
         TWICE,
         WHOLE_EPOCH,
         PASSES,
+        OWN_METRICS,
         MIXED_SHARES,
         FEW_GPUS,
     ),
@@ -181,6 +189,7 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     yield from _broadcast(code)
     yield from _epoch(code)
     yield from _accumulated(code)
+    yield from _own_metrics(code)
 
 
 def _broadcast(code: ScriptFacts) -> Iterator[Finding]:
@@ -198,6 +207,23 @@ def _broadcast(code: ScriptFacts) -> Iterator[Finding]:
         what = "the optimizer's state is not sent: it differs where the first process has loaded a checkpoint"
         restores = code.mentions("restore", "load_weights", "load_state_dict", "load_model")
         yield _at(NO_BROADCAST, sent[-1], what, "warning" if restores else "note")
+
+
+def _own_metrics(code: ScriptFacts) -> Iterator[Finding]:
+    """Report Keras metrics that nobody averages, where something is chosen or shown by them."""
+    if code.mentions("MetricAverageCallback", "allreduce", "metric_average", "EarlyStopping", "ReduceLROnPlateau"):
+        return
+    for event in code.ran("fit", "fit_generator", live=True):
+        shared = event.arg("x", 0)
+        divided = shared is not None and shared.tags & {"own", "sharded"}
+        if event.arg("validation_data", 7) is None or not divided or event.receiver is None:
+            continue
+        best = [e for e in code.ran("ModelCheckpoint") if (v := e.arg("save_best_only")) and v.single() is True]
+        what = (
+            "the first process chooses the best model by its own metrics" if best else "metrics are those of a process"
+        )
+        yield _at(OWN_METRICS, event, f"{what}: no MetricAverageCallback", "warning" if best else None)
+        return
 
 
 def _accumulated(code: ScriptFacts) -> Iterator[Finding]:

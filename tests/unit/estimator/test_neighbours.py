@@ -34,8 +34,10 @@ from tests.support.rule_jobs import (
     without,
 )
 from tests.unit.estimator import test_cluster_rules
-from trainwright.estimator.check import CODES
+from trainwright.estimator.check import CODES, check
 from trainwright.estimator.image import ImageFacts
+from trainwright.estimator.subject import Subject
+from trainwright.sagemaker.job import Job
 
 folder = pytest.fixture(scope="module")(source_folder)
 
@@ -211,3 +213,8 @@ def test_every_rule_has_its_right_neighbour():
 @pytest.mark.parametrize(("code", "changes", "facts", "sdk"), NEIGHBOURS)
 def test_a_rule_is_silent_on_the_right_neighbour(folder, code, changes, facts, sdk):
     assert code not in {each.code for each in found(folder, changes, facts, sdk)}
+
+
+def test_a_key_for_the_models_needs_no_bucket_while_a_job_is_only_checked(tmp_path):
+    job = Job(image="training:1", output_kms_key="alias/models", instance_type="ml.g5.2xlarge")
+    assert "TW290" not in {finding.code for finding in check(Subject(job, image(), 2, tmp_path, False))}
