@@ -69,6 +69,11 @@ class LockLinesFlags(CatalogFlag):
     framework: str | None = Field(default=None, description="only lines of this framework")
     cuda: str | None = Field(default=None, description="only lines of this CUDA version")
     version: str | None = Field(default=None, description="only lines of this version of the framework")
+    platform: str | None = Field(
+        default=None,
+        description="only their locks for this platform (default: those that there are)",
+        values=("linux/amd64", "linux/arm64"),
+    )
     check: bool = Field(default=False, description="change nothing; fail where a lock does not fit its line any more")
 
 
@@ -76,9 +81,11 @@ class LockLinesFlags(CatalogFlag):
 def lock_lines(flags: LockLinesFlags) -> None:
     """Pin every Python package of the image lines, with hashes."""
     from trainwright.lock.refresh import refresh_locks
+    from trainwright.plan.request import read_platform
 
     use_catalog(flags.catalog)
-    refresh_locks(flags.framework, flags.cuda, flags.version, check=flags.check, say=say)
+    platform = None if flags.platform is None else read_platform(flags.platform)
+    refresh_locks(flags.framework, flags.cuda, flags.version, platform=platform, check=flags.check, say=say)
 
 
 class NewComponentFlags(CatalogFlag):

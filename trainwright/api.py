@@ -48,6 +48,7 @@ def request(
     python: str | None = None,
     base: str | None = None,
     for_: str | None = None,
+    platform: str | None = None,
     with_: Iterable[str] = (),
     without: Iterable[str] = (),
     set_: Mapping[str, str] | None = None,
@@ -63,6 +64,7 @@ def request(
     Args:
         short: as much of it as one word says: ``pytorch:2.6.0-cu124``.
         for_: where its jobs run: ``sagemaker`` (the default), ``hyperpod`` or ``ec2``.
+        platform: the processor of its hosts: ``linux/amd64`` (the default) or ``linux/arm64``.
         with_: components to add; ``without``: components to leave out.
         set_: component and version, or component and provider.
         requirements: the file of ``--with-requirements``.
@@ -79,6 +81,7 @@ def request(
         python=python,
         base=base,
         for_=for_,
+        platform=platform,
         with_=",".join(with_) or None,
         without=",".join(without) or None,
         set_=tuple(f"{name}={value}" for name, value in (set_ or {}).items()),

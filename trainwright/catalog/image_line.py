@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trainwright.catalog.platforms import AMD64, PLATFORMS
 from trainwright.core.errors import did_you_mean
 from trainwright.core.fields import (
     Capability,
@@ -178,6 +179,10 @@ class Line(Record):
     def lock_path(self) -> Path:
         """The lock of every Python package of the line."""
         return self.path.with_name(LOCK_FILE)
+
+    def lock_for(self, platform: str) -> Path:
+        """The lock of the line for a platform; a line has none for a platform that it was not resolved for."""
+        return self.lock_path if platform == AMD64 else self.path.with_name(f"lock.{PLATFORMS[platform].debian}.json")
 
 
 def known_suite(os: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from trainwright.catalog.image_line import version_key
+from trainwright.catalog.platforms import AMD64, PLATFORMS
 from trainwright.catalog.wheel_lock import Lock, normalise
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError, did_you_mean
@@ -61,20 +62,22 @@ def load_tools() -> Tools:
     return parse_record(Tools, read_yaml(path), str(path))
 
 
-def lock_path(python: str) -> Path:
-    """The path of the lock of the tools for that Python."""
-    return images_dir() / COMPONENT / f"{python}.lock.json"
+def lock_path(python: str, platform: str = AMD64) -> Path:
+    """The path of the lock of the tools for that Python, and for a platform."""
+    other = "" if platform == AMD64 else f".{PLATFORMS[platform].debian}"
+    return images_dir() / COMPONENT / f"{python}{other}.lock.json"
 
 
-def tools_lock(python: str) -> Lock:
+def tools_lock(python: str, platform: str = AMD64) -> Lock:
     """The lock of the tools for images with that Python (major and minor).
 
     Raises:
         RequestError: there is no such lock.
     """
-    path = lock_path(python)
+    path = lock_path(python, platform)
     if not path.is_file():
-        known = sorted((file.name.removesuffix(".lock.json") for file in path.parent.glob("*.json")), key=version_key)
+        names = (file.name.removesuffix(".lock.json") for file in path.parent.glob("*.json"))
+        known = sorted((name for name in names if name.count(".") == 1), key=version_key)
         raise RequestError(
             f"no tools are locked for Python {python}, only for {', '.join(known)}",
             remedy="Add them to images/tools.yaml and lock again.",
@@ -82,10 +85,10 @@ def tools_lock(python: str) -> Lock:
     return Lock.load(path)
 
 
-def stale_tools(tools: Tools, python: str) -> list[str]:
+def stale_tools(tools: Tools, python: str, platform: str = AMD64) -> list[str]:
     """The requirements that are missing from the lock, or why it cannot be read."""
     try:
-        held = {f"{p.name}=={p.version}" for p in tools_lock(python).packages}
+        held = {f"{p.name}=={p.version}" for p in tools_lock(python, platform).packages}
     except RequestError as missing:
         return [missing.message]
     names = {requirement: requirement.partition("==") for requirement in tools.roots(python)}

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trainwright.catalog.platforms import AMD64, PLATFORMS
 from trainwright.core.data_files import read_json
 from trainwright.core.fields import (
     AnyVersion,
@@ -116,6 +117,7 @@ def _bracketed(begin: str, rows: Iterable[str], end: str, indent: str) -> str:
     return begin + "\n" + ",\n".join(indent + row for row in rows) + "\n" + indent[1:] + end
 
 
-def platform_of(os_name: str) -> str:
+def platform_of(os_name: str, image_platform: str = AMD64) -> str:
     """The platform of wheels for images of a distribution."""
-    return _OLD_PLATFORMS.get(os_name, PLATFORM)
+    machine = PLATFORMS[image_platform].machine
+    return _OLD_PLATFORMS.get(os_name, PLATFORM).replace(PLATFORMS[AMD64].machine, machine)

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Literal
 
 from trainwright.catalog.image_line import BASE
+from trainwright.catalog.platforms import AMD64
 from trainwright.core.errors import EngineError
 from trainwright.core.records import Field, Record
-from trainwright.plan.plan import LABEL, Plan
+from trainwright.plan.plan import LABEL, PLATFORM_LABEL, Plan
 from trainwright.sagemaker.dlc import FRAMEWORKS, load_dlc
 from trainwright.sagemaker.dlc_contents import contents_of
 
@@ -35,6 +36,7 @@ class ImageFacts(Record):
     cuda: str | None = Field(description="such as 12.4, or cpu; null: unknown")
     python: str | None
     base: str | None = None
+    platform: str = Field(default=AMD64, description="operating system and processor")
     components: Mapping[str, str] | None = Field(description="component → version and provider")
     entry_point: str | None = Field(default=None, description="of code built into the image")
     plan_id: str | None = None
@@ -75,6 +77,7 @@ def facts_of_labels(reference: str, labels: Mapping[str, str], origin: FactOrigi
         cuda=labels.get(f"{LABEL}.cuda"),
         python=labels.get(f"{LABEL}.python"),
         base=labels.get(f"{LABEL}.base"),
+        platform=labels.get(PLATFORM_LABEL, AMD64),
         components={name.removeprefix(prefix): text for name, text in labels.items() if name.startswith(prefix)},
         entry_point=labels.get(f"{LABEL}.entry-point"),
         plan_id=labels.get(f"{LABEL}.plan"),

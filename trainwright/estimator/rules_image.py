@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from trainwright.catalog.image_line import BASE, version_key
+from trainwright.catalog.platforms import ARM64
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.estimator.image import ECR, ImageFacts
 from trainwright.estimator.rules_distribution import SDK
@@ -236,8 +237,9 @@ def _code(subject: Subject, image: ImageFacts) -> Iterator[Finding]:
 
 
 def _hardware(image: ImageFacts, kind: Instance, path: str) -> Iterator[Finding]:
-    if kind.architecture == "arm64":
-        yield PROCESSOR.finding(f"{kind.name} has an ARM processor, but the image is for x86-64", path=path)
+    if (kind.architecture == "arm64") != (image.platform == ARM64):
+        there = f"{kind.name} has {'an ARM' if kind.architecture == 'arm64' else 'an x86-64'} processor"
+        yield PROCESSOR.finding(f"{there}, but the image is for {image.platform}", path=path)
     if kind.neuron_devices:
         yield PROCESSOR.finding(f"{kind.name} has Trainium devices, but the image has no Neuron SDK", path=path)
         return

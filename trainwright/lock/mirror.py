@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from trainwright.catalog.platforms import AMD64, PLATFORMS
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.core.hashes import KnownHashes
 from trainwright.core.heartbeat import heartbeat, waiting
@@ -81,6 +82,11 @@ def pull(lock: PlanLock, folder: Path, site: Site, engine: Engine, *, say: Say) 
         raise RequestError(
             f"packages of {base.os} cannot be mirrored",
             remedy="Its repositories are versioned, so a locked build uses them directly.",
+        )
+    if not lock.platform.startswith(PLATFORMS[AMD64].machine):
+        raise RequestError(
+            f"packages for {lock.platform.partition('-')[0]} cannot be mirrored: the folder is a repository for amd64",
+            remedy="Build with the lock and without a mirror.",
         )
     claim(folder, KIND, f"--to {folder}", whole=True)
     named = gather_lock(lock, base, site)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from trainwright.catalog.platforms import AMD64
 from trainwright.catalog.wheel_lock import PLATFORM, Lock, LockedPackage, normalise, platform_of
 from trainwright.core import runner
 from trainwright.core.errors import Conflict, Failure, RequestError, SourceError
@@ -34,12 +35,13 @@ _PIN = re.compile(
 )
 
 
-def lock_line(line: Mapping[str, Any]) -> Lock:
+def lock_line(line: Mapping[str, Any], image_platform: str = AMD64) -> Lock:
     """The lock of an image line: all its components and options, resolved together.
 
     Args:
         line: the content of an image line's file (``images/<framework>/<line>/line.yaml``). An ``index`` of a component
             is asked only if this machine's own indexes have no answer, so a site without it can still lock.
+        image_platform: of its images.
 
     Raises:
         SourceError: an index cannot be reached.
@@ -50,7 +52,7 @@ def lock_line(line: Mapping[str, Any]) -> Lock:
     indexes = tuple(dict.fromkeys(entry["index"] for entry in chosen.values() if entry.get("index")))
     constraints, python = tuple(line.get("constraints", ())), str(line.get("python", "3.11"))
     base = line.get("base", "")
-    platform = platform_of(base if isinstance(base, str) else base["os"])
+    platform = platform_of(base if isinstance(base, str) else base["os"], image_platform)
     excluded = tuple(line.get("excluded", ()))
     if not roots:  # a line that takes everything from its base image
         return Lock(python=python, platform=platform, packages=())

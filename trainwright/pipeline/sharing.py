@@ -147,7 +147,10 @@ def _content(path: str, plan: Plan) -> str:
 def _python_packages(name: str, plan: Plan) -> object:
     """The pins behind ``requirements/<name>.txt`` and ``wheels/<name>``."""
     if name == "tools":
-        return [(package.name, package.version, package.sha256) for package in tools_lock(plan.python).packages]
+        return [
+            (package.name, package.version, package.sha256)
+            for package in tools_lock(plan.python, plan.platform).packages
+        ]
     chosen = plan.components if name == "constraints" else [c for c in plan.components if c.name == name]
     pins = [(c.name, c.index, s.package, s.file, s.sha256) for c in chosen for s in c.sources if s.package]
     return pins or plan.id

@@ -12,6 +12,7 @@ from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import Provider, SystemPackages, fill
 from trainwright.catalog.image_line import BASE, ImageLine, Selection
 from trainwright.catalog.nvidia_images import image_notice
+from trainwright.catalog.platforms import AMD64
 from trainwright.catalog.wheel_lock import Lock, LockedPackage, normalise
 from trainwright.core.errors import RequestError
 from trainwright.plan.destination import SAGEMAKER
@@ -97,6 +98,8 @@ def make_plan(
         told.append(f"{line.framework} {line.version} is {status}: no fixes come from upstream")
     told += incompatibilities.notices(catalog.rules.rules, facts_of(request, draft))
     told += differences(draft, lock)
+    if request.platform != AMD64:
+        told.append(f"unproven: no image for {request.platform} was built or run")
     told += notices
     fields: dict[str, Any] = {
         "framework": line.framework,
@@ -111,6 +114,7 @@ def make_plan(
             build_image=line.base.build_image if line.base.build_image != image else None,
         ),
         "destination": request.destination,
+        "platform": request.platform,
         "flavour": flavour(draft),
         "unproven": draft.unproven,
         "components": tuple(parts.components),

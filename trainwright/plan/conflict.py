@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import ImageLine, Line, version_key
+from trainwright.catalog.platforms import AMD64
 from trainwright.core.errors import Conflict
 from trainwright.plan import unlisted
 from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.draft import Draft, can_move, make_draft
-from trainwright.plan.fit import FOR, WITH_APT, Objection, Reason, keeps, objections, words_of
+from trainwright.plan.fit import FOR, PLATFORM, WITH_APT, Objection, Reason, keeps, objections, words_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import Request
 
@@ -40,7 +41,19 @@ def smallest(per_draft: Sequence[Sequence[Objection]]) -> list[str | Reason] | N
 
 
 # If there is a choice, the least informative is left out first.
-_ORDER = ["--framework", WITH_APT, FOR, "--with", "--without", "--set", "--base", "--python", "--cuda", "--version"]
+_ORDER = [
+    "--framework",
+    WITH_APT,
+    FOR,
+    PLATFORM,
+    "--with",
+    "--without",
+    "--set",
+    "--base",
+    "--python",
+    "--cuda",
+    "--version",
+]
 
 
 def _order(element: str | Reason) -> tuple[int, str]:
@@ -195,6 +208,7 @@ def _own(word: str, draft: Draft) -> str:
         "--python": f"Python {line.python}" if flag == "--python" else line.python,
         "--base": line.base.os,
         FOR: line.base.os,
+        PLATFORM: "linux/amd64",
         WITH_APT: line.base.os,
     }[flag]
 
@@ -255,7 +269,9 @@ def _distance(request: Request, catalog: Catalog, draft: Draft) -> tuple[int, in
     age = version_key(line.version)
     newness = sum(number * 1000 ** (2 - place) for place, number in enumerate(age[:3]))
     pins = sum(word.startswith("--set") for word in lost)
-    return len(lost), pins, not line.released, apart, line.cuda == "cpu", -newness
+    # Another version can be used instead, another processor cannot.
+    cannot = len(lost) + 2 * any(word.startswith(PLATFORM) for word in lost)
+    return cannot, pins, not line.released, apart, line.cuda == "cpu", -newness
 
 
 def _settle(request: Request, catalog: Catalog, entry: Line, *, keep_required: bool) -> Request | None:
@@ -292,6 +308,7 @@ def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection]
     lost = {word for objection in found for word in objection.words}
     with_ = tuple(name for name in offer.with_ if f"--with {name}" not in lost)
     place = SAGEMAKER if f"{FOR} {offer.destination}" in lost else offer.destination
+    platform = AMD64 if f"{PLATFORM} {offer.platform}" in lost else offer.platform
     without = offer.without
     if keep_required:
         without = tuple(name for name in offer.without if f"--without {name}" not in lost)
@@ -307,7 +324,9 @@ def _mend(offer: Request, catalog: Catalog, draft: Draft, found: list[Objection]
             pins.append(bringing)
         elif near := _nearest_known(catalog, draft, name, version):
             pins.append((name, near))
-    return offer.replace(destination=place, with_=with_, without=without, set_=tuple(sorted(set(pins))))
+    return offer.replace(
+        destination=place, platform=platform, with_=with_, without=without, set_=tuple(sorted(set(pins)))
+    )
 
 
 def _bringing(catalog: Catalog, draft: Draft, name: str, version: str) -> tuple[str, str] | None:

@@ -9,6 +9,7 @@ from msgspec import Struct
 from trainwright.catalog import incompatibilities
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.image_line import BASE, begins, cuda_tag
+from trainwright.catalog.platforms import AMD64
 from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.draft import Draft, facts_of, same_version
 from trainwright.plan.request import Request
@@ -16,6 +17,7 @@ from trainwright.plan.request import Request
 Reason = tuple[str, str]  # constraint, evidence
 WITH_APT = "--with-apt"
 FOR = "--for"
+PLATFORM = "--platform"
 
 
 class Objection(Struct, frozen=True):
@@ -65,9 +67,31 @@ def _not_in_line(request: Request, catalog: Catalog, draft: Draft) -> Iterator[O
             facts = frozenset(
                 {(f"{draft.line.base.image} is for SageMaker", "its toolkit and its entry point are in it")}
             )
+        if flag == PLATFORM:
+            facts = frozenset({_no_wheels(draft)})
         if flag == WITH_APT:
             facts = frozenset({(f"{draft.line.base.os} has no apt", "its package manager is dnf, with other names")})
         yield Objection(frozenset({word}), facts, closed=True)
+
+
+def _made_so(flag: str, value: str, draft: Draft) -> bool:
+    """Whether the images of a line can be for a place or a platform, or have packages of apt."""
+    if flag == PLATFORM:
+        return not draft.unproven and draft.entry.lock_for(value).is_file()
+    base = draft.line.base
+    return base.kind != "dlc" if flag == FOR else not base.os.startswith("amazonlinux")
+
+
+def _no_wheels(draft: Draft) -> Reason:
+    """Why a line cannot be had for another processor."""
+    line = draft.line
+    if line.base.kind != "debian":
+        return f"{line.base.os} is made for linux/amd64", "no line of its kind was resolved for another processor"
+    return (
+        f"{line.main} {line.version} with {line.cuda_tag} has no lock for linux/arm64",
+        "the package index, 2026-11-25: its wheels for aarch64 have CUDA in torch 2.13.0 (427 MB) and 2.15.0 (484 MB), "
+        "not in 2.7.1 (99 MB) and 2.9.1 (104 MB); other lines were not resolved",
+    )
 
 
 def words_of(request: Request) -> list[str]:
@@ -79,6 +103,7 @@ def words_of(request: Request) -> list[str]:
         if value is not None:
             words.append(f"{flag} {value}")
     words += [f"{FOR} {request.destination}"] if request.destination != SAGEMAKER else []
+    words += [f"{PLATFORM} {request.platform}"] if request.platform != AMD64 else []
     words += [f"{WITH_APT} {','.join(request.user.apt)}"] if request.user.apt else []
     words += [f"--with {name}" for name in request.with_]
     words += [f"--without {name}" for name in request.without]
@@ -93,8 +118,8 @@ def keeps(word: str, draft: Draft) -> bool:
         return begins(draft.version, value)
     if flag == "--cuda":
         return line.goes_by_cuda(value)
-    if flag in (FOR, WITH_APT):
-        return line.base.kind != "dlc" if flag == FOR else not line.base.os.startswith("amazonlinux")
+    if flag in (FOR, PLATFORM, WITH_APT):
+        return _made_so(flag, value, draft)
     if flag == "--with":
         return value in draft.selections or value in line.components or value in line.options
     if flag == "--set":

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.catalog.catalog import Catalog
+from trainwright.catalog.platforms import AMD64
 from trainwright.catalog.tools import lock_path, tools_file, tools_lock
 from trainwright.core.errors import RequestError
 from trainwright.core.owned import write_atomically
@@ -57,7 +58,8 @@ def identify(plan: Plan, catalog: Catalog) -> str:
     from trainwright.plan.dockerfile import instructions
     from trainwright.plan.render import render
 
-    tools = [(package.name, package.version, package.sha256) for package in tools_lock(plan.python).packages]
+    locked = tools_lock(plan.python, plan.platform).packages
+    tools = [(package.name, package.version, package.sha256) for package in locked]
     steps = instructions(render(plan, catalog))
     used = carried | {"components": _named(carried["components"], "\n".join(steps))}
     found = _digest([steps, used, tools])
@@ -73,7 +75,7 @@ def _carried(plan: Plan) -> dict[str, Any]:
     """
     left_out = (*NOT_IDENTITY, *(name for name in _OPTIONAL if not getattr(plan.user, name)))
     return {
-        "base": plan.base.os,
+        "base": plan.base.os if plan.platform == AMD64 else f"{plan.base.os} {plan.platform}",
         "tools": tool_files(),
         "components": {c.name: [c.files, [(s.package, s.file, s.sha256) for s in c.sources]] for c in plan.components},
         "user": {key: value for key, value in plan.user.as_json().items() if key not in left_out},
@@ -103,7 +105,7 @@ def _sources_of_render(plan: Plan, catalog: Catalog) -> Iterable[Path]:
     for folder in catalog.template_folders():
         yield from sorted((*folder.glob("*.j2"), *folder.glob("*/*.j2")))
     yield from sorted(Path(__file__).parent.glob("*.py"))
-    yield from (tools_file(), lock_path(plan.python))
+    yield from (tools_file(), lock_path(plan.python, plan.platform))
 
 
 def _bytes_of(files: Iterable[Path]) -> str:

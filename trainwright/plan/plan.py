@@ -7,6 +7,7 @@ from typing import Any
 
 from trainwright.catalog.component import Licence, ProbeStep, SystemPackages
 from trainwright.catalog.image_line import BASE, Evidence
+from trainwright.catalog.platforms import AMD64, PLATFORMS
 from trainwright.core.records import Field, Record
 from trainwright.plan.destination import SAGEMAKER
 from trainwright.user.files import UserFiles
@@ -18,6 +19,8 @@ CODE = "/opt/ml/code"  # where the toolkit looks for code in the image
 PLAN_LABEL = f"{LABEL}.plan"
 # Where the jobs of an image run; missing of one for SageMaker's training jobs.
 FOR_LABEL = f"{LABEL}.for"
+# Missing of an image for linux/amd64.
+PLATFORM_LABEL = f"{LABEL}.platform"
 
 
 class Base(Record):
@@ -133,6 +136,7 @@ class Plan(Record):
     python: str
     base: Base
     destination: str = Field(default=SAGEMAKER, description="where its jobs run: sagemaker, hyperpod or ec2")
+    platform: str = Field(default=AMD64, description="operating system and processor, as in OCI images")
     flavour: str = Field(default="", description="what distinguishes it from its image line, as in tags")
     unproven: tuple[str, ...] = Field(default=(), description="what is in no image line, such as pytorch 2.16.0")
     components: tuple[PlannedComponent, ...]
@@ -205,6 +209,8 @@ def _labels(plan: Plan) -> dict[str, str]:
     labels |= {f"{LABEL}.loads.{name}": version for name, version in plan.loads.items()}
     if plan.destination != SAGEMAKER:
         labels[FOR_LABEL] = plan.destination
+    if plan.platform != AMD64:
+        labels[PLATFORM_LABEL] = plan.platform
     if plan.unproven:
         labels[f"{LABEL}.unproven"] = ", ".join(plan.unproven)
     if plan.user.entry_point:
@@ -234,6 +240,8 @@ def variant(plan: Plan) -> str:
     name = f"{version}-{cuda_tag(plan.cuda)}-py{plan.python.replace('.', '')}-{plan.base.os.replace('-', '')}"
     if plan.base.kind == "dlc":
         name += "-dlc"
+    if plan.platform != AMD64:
+        name += f"-{PLATFORMS[plan.platform].debian}"
     return f"{name}-{plan.flavour}" if plan.flavour else name
 
 

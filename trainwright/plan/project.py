@@ -24,6 +24,7 @@ class Project(Record):
     python: str | None = None
     base: str | None = None
     for_: str | None = Field(default=None, alias="for")
+    platform: str | None = None
     with_: tuple[str, ...] = Field(default=(), alias="with")
     without: tuple[str, ...] = ()
     set_: dict[str, str] = Field(default={}, alias="set")
@@ -36,7 +37,7 @@ class Project(Record):
 
     def words(self) -> dict[str, Any]:
         """What the command line would say, under the names of the fields of :class:`RequestWords`."""
-        of_image = ("framework", "cuda", "version", "python", "base", "for_")
+        of_image = ("framework", "cuda", "version", "python", "base", "for_", "platform")
         plain = (*of_image, "requirements", "apt", "run", "code", "entry_point")
         said: dict[str, Any] = {name: getattr(self, name) for name in plain}
         said |= {"with_": ",".join(self.with_) or None, "without": ",".join(self.without) or None}

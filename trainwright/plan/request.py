@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from trainwright.catalog.image_line import cuda_tag
+from trainwright.catalog.platforms import AMD64, PLATFORMS
 from trainwright.catalog.wheel_lock import normalise
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.fields import PACKAGE, VERSION
@@ -46,6 +47,7 @@ class Request(Record):
     python: str | None = None
     base: str | None = None
     destination: str = SAGEMAKER
+    platform: str = AMD64
     with_: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     set_: tuple[tuple[str, str], ...] = ()
@@ -62,6 +64,8 @@ class Request(Record):
                 words.append(f"{flag} {value}")
         if self.destination != SAGEMAKER:
             words.append(f"--for {self.destination}")
+        if self.platform != AMD64:
+            words.append(f"--platform {self.platform}")
         if self.with_:
             words.append(f"--with {','.join(self.with_)}")
         if self.without:
@@ -111,6 +115,7 @@ def read_request(words: RequestWords) -> Request:
         python=words.python,
         base=words.base,
         destination=_destination(words.for_),
+        platform=AMD64 if words.platform is None else read_platform(words.platform),
         with_=_own_names("--with", words.with_),
         without=_own_names("--without", words.without),
         set_=_pins(words.set_),
@@ -182,6 +187,22 @@ def _destination(word: str | None) -> str:
         raise RequestError(
             f"--for {word}: no such place. {did_you_mean(name, DESTINATIONS)}",
             remedy="; ".join(f"--for {each}: {what}" for each, what in DESTINATIONS.items()),
+        )
+    return name
+
+
+def read_platform(word: str) -> str:
+    """A platform of images: ``linux/arm64``, or ``arm64``.
+
+    Raises:
+        RequestError: there is no such platform.
+    """
+    name = word.strip().lower()
+    name = name if "/" in name else f"linux/{name}"
+    if name not in PLATFORMS:
+        raise RequestError(
+            f"--platform {word}: no such platform. {did_you_mean(name, PLATFORMS)}",
+            remedy="Images are made for linux/amd64, and some image lines for linux/arm64.",
         )
     return name
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import BASE
+from trainwright.catalog.platforms import PLATFORMS
 from trainwright.core.errors import RequestError
 from trainwright.plan.draft import Draft
 from trainwright.plan.plan import PlannedComponent
@@ -31,7 +32,8 @@ def check_required(request: Request, catalog: Catalog, draft: Draft, components:
     _check_python(required, draft.line.python, what)
     _check_index(required, catalog, draft, what)
     if required.resolved:
-        _check_pins(required, draft.line.python, components, what)
+        machine = PLATFORMS[request.platform].machine
+        _check_pins(required_pins(required.lines, draft.line.python, machine), components, what)
 
 
 def _check_python(required: Required, python: str, what: str) -> None:
@@ -59,7 +61,7 @@ def _check_index(required: Required, catalog: Catalog, draft: Draft, what: str) 
             )
 
 
-def _check_pins(required: Required, python: str, components: Iterable[PlannedComponent], what: str) -> None:
+def _check_pins(pins: Mapping[str, str], components: Iterable[PlannedComponent], what: str) -> None:
     """Refuse a lock with other versions of packages that the image has: those cannot change."""
     has = dict(
         source.package.split("==", 1)
@@ -67,7 +69,6 @@ def _check_pins(required: Required, python: str, components: Iterable[PlannedCom
         for source in component.sources
         if source.package and "==" in source.package and component.name != "user"
     )
-    pins = required_pins(required.lines, python)
     rows = [f"  {n} {pins[n]}, the image has {has[n]}" for n in sorted(pins) if has.get(n, pins[n]) != pins[n]]
     if rows:
         raise RequestError(

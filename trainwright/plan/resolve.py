@@ -55,7 +55,7 @@ def resolve(
         return line.base.image or (base_image if line.base.kind == "debian" else None)
 
     def made(asked: Request, found: Draft, locks: Locks | None) -> Plan:
-        lock = _lock_of(found, locks)
+        lock = _lock_of(found, asked.platform, locks)
         others = [
             *_two_ways(asked, catalog, found),
             *_others(asked, catalog, found),
@@ -102,13 +102,13 @@ def _find(request: Request, catalog: Catalog) -> Draft | None:
     return max(_fitting(request, catalog), key=_worth, default=None)
 
 
-def _lock_of(draft: Draft, locks: Locks | None) -> Lock | None:
+def _lock_of(draft: Draft, platform: str, locks: Locks | None) -> Lock | None:
     """The lock of the line, or if the draft is in no line, the one made for it."""
     if draft.unproven:
         return None if locks is None else locks(draft)
     if all(chosen.provider == BASE for chosen in draft.line.components.values()):
-        return Lock(python=draft.line.python, platform=platform_of(draft.line.base.os), packages=())
-    return Lock.load(draft.entry.lock_path)
+        return Lock(python=draft.line.python, platform=platform_of(draft.line.base.os, platform), packages=())
+    return Lock.load(draft.entry.lock_for(platform))
 
 
 def _worth(draft: Draft) -> tuple[Any, ...]:

@@ -106,7 +106,7 @@ def _tools(plan: Plan, lock: PlanLock | None) -> Sequence[LockedPackage]:
     if lock is not None and lock.tools is not None:
         return lock.tools
     try:
-        return tools_lock(plan.python).packages
+        return tools_lock(plan.python, plan.platform).packages
     except RequestError:  # no tools for this Python: the build says so
         return ()
 

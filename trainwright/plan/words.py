@@ -34,6 +34,11 @@ class RequestWords(Words):
         description="where its jobs run (default: sagemaker); elsewhere the image has no training toolkit",
         values="destinations",
     )
+    platform: str | None = Field(
+        default=None,
+        description="the processor of its hosts (default: linux/amd64); linux/arm64 is unproven",
+        values=("linux/amd64", "linux/arm64"),
+    )
     with_: str | None = Field(
         default=None,
         alias="with",

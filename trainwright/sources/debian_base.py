@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
+from trainwright.catalog.platforms import PLATFORMS, here
 from trainwright.core import runner
 from trainwright.core.data_files import read_json
 from trainwright.core.errors import EngineError, Failure, RequestError, SourceError
@@ -85,7 +86,9 @@ class RootFileSystem:
     size: int
 
 
-def make_base(suite: str, site: Site, *, say: Say, refresh: bool = False) -> RootFileSystem:
+def make_base(
+    suite: str, site: Site, *, say: Say, refresh: bool = False, architecture: str | None = None
+) -> RootFileSystem:
     """The base of a Debian suite, from the cache if it was made before.
 
     Args:
@@ -93,6 +96,8 @@ def make_base(suite: str, site: Site, *, say: Say, refresh: bool = False) -> Roo
         site: its apt mirror and proxies are used; neither is stored in the result.
         say: progress callback.
         refresh: make it again even if it is cached.
+        architecture: of Debian's archive, such as ``arm64`` (default: this machine's own). The programs of another one
+            run under qemu-user, which this machine's kernel must know (binfmt_misc).
 
     Raises:
         RequestError: ``suite`` is not a valid name.
@@ -101,7 +106,10 @@ def make_base(suite: str, site: Site, *, say: Say, refresh: bool = False) -> Roo
     """
     if not re.fullmatch(r"[a-z][a-z0-9-]{1,30}", suite):
         raise RequestError(f"{suite!r} is not a Debian suite", remedy="For example: bookworm or trixie")
-    folder = cache_dir() / "base" / recipe_key(suite, site)
+    own = PLATFORMS.get(here(platform.machine()) or "")
+    if own is not None and architecture == own.debian:
+        architecture = None
+    folder = cache_dir() / "base" / recipe_key(suite, site, architecture)
     with _locked(folder, say):
         for left in folder.glob(".*"):  # left by a killed process: we hold the lock
             shutil.rmtree(left) if left.is_dir() else left.unlink()
@@ -110,7 +118,7 @@ def make_base(suite: str, site: Site, *, say: Say, refresh: bool = False) -> Roo
         say(f"making the Debian {suite} base with mmdebstrap (about half a minute)")
         try:
             with tempfile.TemporaryDirectory(prefix=".making-", dir=folder) as work:
-                return _make(suite, site, folder, Path(work), say)
+                return _make(suite, site, folder, Path(work), say, architecture=architecture)
         except OSError as wrong:
             if wrong.errno in {errno.ENOSPC, errno.EDQUOT}:
                 raise _disk_full(folder) from wrong
@@ -125,12 +133,12 @@ def made_at(tar: Path) -> datetime | None:
         return None
 
 
-def recipe_key(suite: str, site: Site) -> str:
+def recipe_key(suite: str, site: Site, architecture: str | None = None) -> str:
     """The cache key of a base: sha256 (hex) of everything that determines its content, except the archive's state."""
     recipe = {
         "recipe": RECIPE,
         "suite": suite,
-        "machine": platform.machine(),
+        "machine": architecture or platform.machine(),
         "variant": VARIANT,
         "include": INCLUDE,
         "epoch": EPOCH,
@@ -184,10 +192,10 @@ def _from_note(tar: Path, noted: dict[str, Any]) -> RootFileSystem:
     )
 
 
-def _make(suite: str, site: Site, folder: Path, work: Path, say: Say) -> RootFileSystem:
+def _make(suite: str, site: Site, folder: Path, work: Path, say: Say, *, architecture: str | None) -> RootFileSystem:
     """Make the tar in ``work``, then move it and its metadata to ``folder``, atomically."""
     raw, tar = work / "raw.tar", work / "rootfs.tar"
-    _mmdebstrap(suite, site, raw, work, say)
+    _mmdebstrap(suite, site, raw, work, say, architecture=architecture)
     with raw.open("rb") as source, tar.open("wb") as out:
         packages = clean(source, out, own_sources=site.apt_mirror is None)
     raw.unlink()
@@ -208,11 +216,12 @@ def _make(suite: str, site: Site, folder: Path, work: Path, say: Say) -> RootFil
     return replace(_from_note(folder / "rootfs.tar", noted), cached=False)
 
 
-def _mmdebstrap(suite: str, site: Site, target: Path, work: Path, say: Say) -> None:
+def _mmdebstrap(suite: str, site: Site, target: Path, work: Path, say: Say, *, architecture: str | None = None) -> None:
     """Run mmdebstrap; as root in its mode ``root``, otherwise in the mode that works (``unshare``, ``fakechroot``)."""
     argv = ["mmdebstrap", f"--variant={VARIANT}", f"--include={','.join(INCLUDE)}", "--format=tar"]
     # Device nodes hang `docker build --output type=local` on 20.10, and a container creates its own anyway.
     argv += ["--skip=output/dev", *(f"--dpkgopt={option}" for option in DPKG_OPTIONS)]
+    argv += [f"--architectures={architecture}"] if architecture else []
     argv += [*(f"--aptopt={option}" for option in APT_OPTIONS), suite, str(target)]
     if sources := site.apt_sources(suite):
         # In a file: the mirror's URL may contain a password, while argv is public and logged in the journal.
@@ -241,6 +250,11 @@ def _mmdebstrap(suite: str, site: Site, target: Path, work: Path, say: Say) -> N
 def _failure(suite: str, status: int, last: str, target: Path) -> Failure:
     if re.search(r"No space left on device|[Qq]uota exceeded|not enough (free )?space", last):
         return _disk_full(target.parent.parent, last)
+    if re.search(r"install arch-test|can neither be executed natively|cannot find /usr/bin/qemu-", last):
+        return EngineError(
+            "this machine cannot run programs of the other processor, as making a Debian base for it does",
+            remedy="apt-get install qemu-user-static binfmt-support arch-test, or use a machine with that processor",
+        )
     if "unable to pick chroot mode" in last:
         return EngineError(
             "mmdebstrap cannot make a root file system as this user",

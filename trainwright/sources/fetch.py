@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from trainwright.catalog.platforms import PLATFORMS
 from trainwright.catalog.wheel_lock import platform_of
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import locked
@@ -71,7 +72,8 @@ def fetch_base(inputs: Inputs, *, fresh: bool = False, say: Say) -> Inputs:
     if rootfs is None:
         return inputs
     if rootfs.sha256 is None:
-        made = make_base(DEBIAN_SUITES[inputs.plan.base.os], inputs.site, say=say, refresh=fresh)
+        suite, architecture = DEBIAN_SUITES[inputs.plan.base.os], PLATFORMS[inputs.plan.platform].debian
+        made = make_base(suite, inputs.site, say=say, refresh=fresh, architecture=architecture)
         if made.stale:
             again = f"./invoke build {inputs.flags} --fresh-base"  # render, which has no such flag, comes here as well
             say(f"the base file system is from {made.created[:10]}; for a new one: {again}")
@@ -94,7 +96,11 @@ def new_lock(plan: Plan, flags: str) -> PlanLock:
     """A lock of a plan with nothing in it."""
     indexes = tuple(dict.fromkeys(c.index for c in plan.components if c.index))
     return PlanLock(
-        plan=plan.id, request=flags, python_version=plan.python, platform=platform_of(plan.base.os), indexes=indexes
+        plan=plan.id,
+        request=flags,
+        python_version=plan.python,
+        platform=platform_of(plan.base.os, plan.platform),
+        indexes=indexes,
     )
 
 

@@ -48,7 +48,7 @@ def gather(
     archives = [(c.name, s) for c in whole.components for s in files_of(c)]
     python = [(c.name, s, c.index) for c in whole.components for s in c.sources if s.package and "==" in s.package]
     locked = lock.tools if lock is not None else None
-    tools = tools_lock(plan.python).packages if locked is None else locked
+    tools = tools_lock(plan.python, plan.platform).packages if locked is None else locked
     user = plan.user
     folders = [(c.name, catalog.components[c.name].path) for c in plan.components]
     own = [(name, each) for name, path in folders for each in component_files(path, allow_secrets=user.allow_secrets)]

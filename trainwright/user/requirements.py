@@ -94,17 +94,18 @@ def required_names(lines: Iterable[str]) -> list[str]:
     return found
 
 
-def required_pins(lines: Iterable[str], python: str) -> dict[str, str]:
+def required_pins(lines: Iterable[str], python: str, machine: str = "x86_64") -> dict[str, str]:
     """The versions that lines pin for an image, by normalised name.
 
     Args:
         lines: as :func:`read_requirements` returns them.
-        python: the image's version, such as 3.11: markers are evaluated for it, on Linux and x86_64.
+        python: the image's version, such as 3.11: markers are evaluated for it, on Linux.
+        machine: the image's processor, as Python names it.
     """
     from packaging.requirements import InvalidRequirement, Requirement
     from packaging.utils import canonicalize_name
 
-    platform = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": "x86_64"}
+    platform = {"sys_platform": "linux", "platform_system": "Linux", "os_name": "posix", "platform_machine": machine}
     runs = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
     environment = {**platform, **runs, "python_version": python, "python_full_version": f"{python}.99"}
     found: dict[str, str] = {}

@@ -50,6 +50,7 @@ def init(flags: InitFlags) -> None:
         "python": request.python,
         "base": request.base,
         "for": flags.for_,
+        "platform": flags.platform,
         "with": list(request.with_),
         "without": list(request.without),
         "set": dict(request.set_),

@@ -89,6 +89,7 @@ def lock_plan(
         Failure: as :func:`trainwright.lock.make.make_lock`.
     """
     from trainwright.engine.engine import connect
+    from trainwright.engine.platforms import check_engine
     from trainwright.engine.setup import ensure_tool
     from trainwright.lock import diff
     from trainwright.lock.make import make_lock
@@ -101,6 +102,7 @@ def lock_plan(
     # A lock of another plan is refused before any source is asked.
     inputs = gather(plan, catalog, site, old, flags=flags)
     engine = connect(say=say)
+    check_engine(engine, plan.platform)
     if check:
         document = diff.document(plan, path, diff.compare(inputs, engine, say=say))
         if document.faults:

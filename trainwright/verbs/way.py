@@ -163,9 +163,9 @@ def check(state: State) -> State:
     for notice in inputs.plan.notices:
         state.say(f"note: {notice}")
     if inputs.rootfs is not None:
-        platforms.check_machine()
+        platforms.check_machine(inputs.plan.platform)
     engine = state.engine or engines.connect(say=state.say)
-    platforms.check_engine(engine)
+    platforms.check_engine(engine, inputs.plan.platform)
     if inputs.rootfs is not None and inputs.rootfs.sha256 is None:
         ensure_tool("mmdebstrap", say=state.say)
     builder = builder_of(engine, inputs.site, options)

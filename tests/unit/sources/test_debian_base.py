@@ -11,6 +11,7 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,7 +64,7 @@ def calls(log: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
 
 
-def make(site: Site | None = None, **more: bool) -> RootFileSystem:
+def make(site: Site | None = None, **more: Any) -> RootFileSystem:
     return make_base("bookworm", site or Site(), say=lambda _: None, **more)
 
 
@@ -125,6 +126,35 @@ def test_a_failed_refresh_keeps_the_old_base(log: Path, monkeypatch: pytest.Monk
     with pytest.raises(SourceError):
         make(refresh=True)
     assert make().cached
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "E: install arch-test for foreign architecture support",
+        "E: arm64 can neither be executed natively nor via qemu user emulation with binfmt_misc",
+        "E: cannot find /usr/bin/qemu-aarch64-static",
+    ],
+)
+def test_a_machine_that_cannot_run_another_processor_s_programs_is_told(
+    log: Path, monkeypatch: pytest.MonkeyPatch, said: str
+) -> None:
+    # What mmdebstrap 1.3.5 says.
+    monkeypatch.setenv("FAKE_FAIL", said)
+    with pytest.raises(EngineError) as wrong:
+        make(architecture="arm64")
+    assert wrong.value.exit_code == 4
+    assert "qemu-user-static" in str(wrong.value.remedy)
+
+
+def test_a_base_for_another_processor_is_one_of_its_own(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    own = make()
+    assert make(architecture="amd64").cached
+    other = make(architecture="arm64")
+    assert other.path != own.path
+    asked = [[word for word in call["argv"] if "architectures" in word] for call in calls(log)]
+    assert asked == [[], ["--architectures=arm64"]]
 
 
 def test_a_full_disk_is_said(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
