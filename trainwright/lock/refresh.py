@@ -91,9 +91,9 @@ def refresh_locks(
 
 
 def _platforms(entry: Line, platform: str | None) -> list[str]:
-    """The platform that was asked for, or all that a line has a lock for."""
+    """The platform that was asked for, or all that a line has a lock for; base images are for linux/amd64."""
     if platform is not None:
-        return [platform]
+        return [platform] if platform == AMD64 or entry.line.base.kind == "debian" else []
     return [own for own in PLATFORMS if own == AMD64 or entry.lock_for(own).is_file()]
 
 

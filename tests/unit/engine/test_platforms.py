@@ -66,7 +66,7 @@ def test_a_build_looks_at_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _ready(**inputs: Any) -> State:
-    plan = SimpleNamespace(notices=())
+    plan = SimpleNamespace(notices=(), platform="linux/amd64")
     known: Any = SimpleNamespace(lock=None, plan=plan, site=SimpleNamespace(), folder=Path(), **inputs)
     options: Any = SimpleNamespace(registry=None, skip_source_check=True)
     unused: Any = SimpleNamespace()

@@ -10,6 +10,7 @@ from trainwright.catalog.catalog import load_catalog
 from trainwright.catalog.platforms import here
 from trainwright.catalog.tools import load_tools, stale_tools, tools_lock
 from trainwright.core.errors import Conflict, EngineError, RequestError
+from trainwright.engine import platforms
 from trainwright.engine.engine import Client, Engine
 from trainwright.engine.platforms import check_engine
 from trainwright.estimator.check import check
@@ -125,6 +126,17 @@ def test_an_engine_of_another_processor_is_refused_at_once(machine, platform, fi
         check_engine(engine, platform)
     assert refused.value.exit_code == 4
     assert machine in refused.value.message
+
+
+@pytest.mark.parametrize(("processor", "fits"), [("aarch64", True), ("x86_64", True), ("riscv64", False)])
+def test_a_base_for_arm_is_made_on_arm_or_where_mmdebstrap_can(monkeypatch, processor, fits):
+    monkeypatch.setattr(platforms.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(platforms.platform, "machine", lambda: processor)
+    if fits:
+        platforms.check_machine("linux/arm64")
+        return
+    with pytest.raises(EngineError, match=processor):
+        platforms.check_machine("linux/arm64")
 
 
 @pytest.mark.parametrize(("said", "platform"), [("aarch64", "linux/arm64"), ("arm64", "linux/arm64"), ("sparc", None)])
