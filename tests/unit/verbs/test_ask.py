@@ -62,6 +62,7 @@ def test_a_terminal_is_somebody(tmp_path: Path) -> None:
 
 
 def test_nobody_is_asked_where_nobody_answers(tmp_path: Path) -> None:
-    done = call("build", cwd=tmp_path, stdin=b"pytorch\ncpu\n")
+    done = call("init", cwd=tmp_path, stdin=b"pytorch\ncpu\n")
     assert done.returncode == 2
     assert "--framework is missing" in done.stderr
+    assert list(tmp_path.iterdir()) == []
