@@ -1,0 +1,68 @@
+"""The tutorial, command by command, as its reader types it: a machine that is ready, to a finished two-host job."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+# A command of the page, continued by backslashes or not.
+COMMAND = re.compile(r"^    (?! )((?:.*\\\n +)*.*)$", re.MULTILINE)
+# What needs an AWS account, and what undoes everything.
+LEFT_OUT = ("./invoke push ", "docker image rm ", "rm -rf ")
+
+
+@pytest.fixture(scope="module")
+def said(
+    proven: dict[str, Any], environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, str]:
+    """What each command printed, in a folder that has of the checkout what the tutorial uses. The image is that of the
+    test run, so nothing is built again."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    (folder / "invoke").symlink_to(ROOT / "invoke")
+    shutil.copytree(ROOT / "examples", folder / "examples")
+    printed = {}
+    for command in COMMAND.findall(PAGE):
+        if command.startswith(LEFT_OUT):
+            continue
+        typed = re.sub(r"\\\n +", "", command)
+        done = subprocess.run(
+            ["/bin/sh", "-c", typed],
+            cwd=folder,
+            env={key: value for key, value in environment.items() if key != "PYTHONPATH"},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
+        )
+        assert done.returncode == 0, (typed, done.stdout[-2000:], done.stderr[-2000:])
+        printed[" ".join(typed.split()[:2])] = done.stdout
+    return printed
+
+
+def test_every_step_is_on_the_page(said: dict[str, str]) -> None:
+    steps = ["doctor", "init", "plan", "build", "rehearse", "preflight", "estimator"]
+    assert [name.partition(" ")[2] for name in said if name.startswith("./invoke")] == steps
+
+
+def test_the_image_is_built_and_tested(said: dict[str, str], proven: dict[str, Any]) -> None:
+    assert re.search(r"^image .* probe passed, \d+ smoke tests passed$", said["./invoke build"], re.MULTILINE)
+    assert proven["build"]["image_id"][7:19] in said["./invoke build"]
+
+
+def test_the_job_on_two_hosts_is_finished(said: dict[str, str]) -> None:
+    rows = [line for line in said["./invoke rehearse"].splitlines() if line.startswith(("passed", "failed"))]
+    assert rows and all(row.startswith("passed") for row in rows)
+    assert any(re.match(r"passed +world size +4 = 2 x 2", row) for row in rows)
+    assert any(re.match(r"passed +all-reduce +10 on every rank", row) for row in rows)  # 1 + 2 + 3 + 4
+
+
+def test_the_mistake_is_found_and_the_job_is_well(said: dict[str, str]) -> None:
+    assert "TW142" in said["./invoke preflight"]
+    assert "0 errors, 0 warnings" in said["./invoke estimator"]
