@@ -171,9 +171,9 @@ def _packages(plan: Plan, kind: str) -> list[str]:
 
 
 def _tools_packages(plan: Plan) -> list[str]:
-    """The distribution packages that `python -m venv` needs, and those with which components finish their layers."""
-    named = [c.values.get(key) for c in plan.components for key in ("venv_package", "layer_package")]
-    return sorted({package for package in named if package})
+    """The distribution packages that `python -m venv` needs, and strip, with which layers of packages are trimmed."""
+    named = {c.values.get("venv_package") for c in plan.components}
+    return sorted({name for name in named if name} | (set() if plan.base.kind == "dlc" else {"binutils"}))
 
 
 def _pairs(values: dict[str, str], filled: bool = False) -> str:

@@ -35,11 +35,15 @@ from trainwright.core.paths import cache_dir
 from trainwright.core.say import Say
 from trainwright.site.site import Site
 
-RECIPE = 2  # increment when the same options give another file system
+RECIPE = 3  # increment when the same options give another file system
 VARIANT = "minbase"
 INCLUDE = ("ca-certificates",)
 EPOCH = 1_700_000_000  # SOURCE_DATE_EPOCH: the time of files made here; those of packages keep their own
 STALE_DAYS = 30
+# Debian 12's init-system-helpers needs `usrmerge | usr-is-merged`: the first needs all of perl, 47 MB that nothing else
+# uses. With this hook /usr is merged before the first package is unpacked, as in Debian's own images, which have the
+# second. Debian 11 needs neither, and Debian 13's packages come merged.
+MERGED_USR = Path("/usr/share/mmdebstrap/hooks/merged-usr")
 # What Debian's slim images omit; licences stay. These options remain in effect in the image.
 DPKG_OPTIONS = (
     "path-exclude=/usr/share/doc/*",
@@ -222,6 +226,8 @@ def _mmdebstrap(suite: str, site: Site, target: Path, work: Path, say: Say, *, a
     # Device nodes hang `docker build --output type=local` on 20.10, and a container creates its own anyway.
     argv += ["--skip=output/dev", *(f"--dpkgopt={option}" for option in DPKG_OPTIONS)]
     argv += [f"--architectures={architecture}"] if architecture else []
+    if suite == "bookworm" and MERGED_USR.is_dir():
+        argv.append(f"--hook-dir={MERGED_USR}")
     argv += [*(f"--aptopt={option}" for option in APT_OPTIONS), suite, str(target)]
     if sources := site.apt_sources(suite):
         # In a file: the mirror's URL may contain a password, while argv is public and logged in the journal.

@@ -19,7 +19,8 @@ dist.destroy_process_group()
 KEPT_FOR_DEVELOPERS = """
 import os, pathlib, struct, torch
 site = pathlib.Path(torch.__file__).parents[1]
-found = [p for p in (*site.glob("torch/test"), *site.glob("torch/bin/*test*"), *site.glob("triton/**/*.a"))]
+names = "torch/test", "torch/bin/*[tT]est*", "triton/**/*.a", "triton/FileCheck", "triton/backends/amd/lib/*.so"
+found = [path for name in names for path in site.glob(name)]
 for path in (*site.glob("torch/lib/*.so*"), *site.glob("triton/_C/*.so")):
     with open(path, "rb") as file:
         head = file.read(64)
@@ -44,6 +45,18 @@ with tempfile.TemporaryDirectory() as folder:
     import kernels
     source = ASTSource(kernels.double, {"x": "*fp32", "y": "*fp32"}, {})
     print(triton.compile(source, target=GPUTarget("cuda", 80, 32)).asm["cubin"][:4] == b"\\x7fELF")
+"""
+
+
+# What the profiler of triton opens, or a link to it. It needs no GPU to say its version.
+CUPTI = """
+import ctypes, pathlib, triton
+version = ctypes.c_uint32()
+for path in pathlib.Path(triton.__file__).parent.glob("backends/nvidia/lib/cupti*/*.so*"):
+    library = ctypes.CDLL(str(path))
+    if path.name.startswith("libcupti.so"):
+        assert library.cuptiGetVersion(ctypes.byref(version)) == 0 and version.value, path
+        print(path.name)
 """
 
 
@@ -96,6 +109,17 @@ def test_triton_compiles(python):
     if not re.match(r"\['([3-9]|\d\d)\.", said):
         pytest.skip("the framework has no triton 3")
     assert python(TRITON).splitlines()[-1] == "True"
+
+
+def test_the_profiler_of_triton_finds_cupti(python):
+    said = python("import importlib.metadata as m; print([d.version for d in m.distributions(name='triton')])")
+    if not re.match(r"\['([3-9]|\d\d)\.", said):
+        pytest.skip("the framework has no triton 3")
+    assert "libcupti.so" in python(CUPTI).split()
+
+
+def test_numpy_testing_works_without_numpys_tests(python):
+    assert python("import numpy.testing as t; t.assert_allclose([1.0], [1.0 + 1e-9]); print('ok')") == "ok"
 
 
 def test_numpy_bridge(python):

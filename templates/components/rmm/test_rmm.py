@@ -22,12 +22,13 @@ def test_imports(python):
 
 
 @pytest.mark.usefixtures("wheel")
-def test_headers_are_there(python):
+def test_headers_come_with_a_compiler(python, plan):
     script = (
         "import importlib.metadata as m; print(any(str(f).endswith('rmm/device_buffer.hpp') for d in m.distributions() "
     )
     script += "if (d.metadata['Name'] or '').lower().replace('_', '-').startswith('librmm') for f in d.files or []))"
-    assert python(script) == "True"
+    compiles = any(c["name"] in ("compiler", "cuda-compiler") for c in plan["components"])
+    assert python(script) == str(compiles)
 
 
 @pytest.mark.usefixtures("requires_gpu", "wheel")

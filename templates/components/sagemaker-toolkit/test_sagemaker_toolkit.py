@@ -26,11 +26,26 @@ kill -TERM $job && wait $job
 """
 
 
+# The image leaves out the tests of these packages and the symbols of their libraries.
+SCIPY = """
+import gevent, numpy, scipy, scipy.linalg, scipy.optimize, scipy.sparse.linalg, scipy.stats
+for name in scipy.__all__:
+    getattr(scipy, name)
+worker = gevent.spawn(scipy.linalg.solve, numpy.diag([2.0, 4.0]), numpy.array([2.0, 8.0]))
+gevent.joinall([worker], timeout=60)
+print(worker.value.tolist(), round(scipy.optimize.brentq(lambda x: x * x - 4, 0, 9), 6), scipy.stats.norm.cdf(0))
+"""
+
+
 @pytest.fixture
 def own_entrypoint(plan):
     provider = next(c["provider"] for c in plan["components"] if c["name"] == "sagemaker-toolkit")
     if provider == "base":
         pytest.skip("the toolkit and the ENTRYPOINT are the base image's")
+
+
+def test_what_the_toolkit_brings_works_without_its_tests(python):
+    assert python(SCIPY) == "[1.0, 2.0] 2.0 0.5"
 
 
 @pytest.mark.usefixtures("own_entrypoint")

@@ -86,6 +86,20 @@ def test_made_once_then_taken_from_the_cache(log: Path, tmp_path: Path) -> None:
     assert first.sha256 == make().sha256
 
 
+@pytest.mark.parametrize(
+    ("suite", "installed", "merged"), [("bookworm", True, True), ("bookworm", False, False), ("trixie", True, False)]
+)
+def test_usr_of_debian_12_is_merged_first_so_that_no_package_needs_perl(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suite: str, installed: bool, merged: bool
+) -> None:
+    hook = tmp_path / "merged-usr"
+    monkeypatch.setattr(base_module, "MERGED_USR", hook)
+    if installed:
+        hook.mkdir()
+    make_base(suite, Site(), say=lambda _: None)
+    assert (f"--hook-dir={hook}" in calls(log)[0]["argv"]) is merged
+
+
 def test_a_touched_tar_is_hashed_and_a_spoilt_one_made_again(log: Path) -> None:
     first = make()
     os.utime(first.path, (1, 1))
