@@ -55,6 +55,17 @@ def test_bytecode_is_in_the_image(uncompiled):
     assert uncompiled(script) == []
 
 
+@pytest.mark.usefixtures("own_entrypoint")
+def test_arguments_of_a_function_are_matched(python):
+    # As AWS's own functional tests of the toolkit's framework modules do; inspect.ArgSpec is gone since Python 3.11.
+    script = """
+from sagemaker_training import functions
+print(functions.matching_args(lambda model_dir, epochs=1: None, {"model_dir": "/opt/ml/model", "other": 2}))
+print(functions.matching_args(lambda **all: None, {"other": 2}))
+"""
+    assert python(script).splitlines() == ["{'model_dir': '/opt/ml/model'}", "{'other': 2}"]
+
+
 def test_the_folder_of_the_platform_is_there(host):
     assert host.file("/opt/ml").is_directory
 
