@@ -15,7 +15,7 @@ os.write(1, f"rank {dist.get_rank()} of {dist.get_world_size()} sum {value.item(
 dist.destroy_process_group()
 """
 
-# A section of type 2 (SHT_SYMTAB, elf.h) is what `strip` removes; the loader reads another one, SHT_DYNSYM.
+# A section of type 2 (SHT_SYMTAB, elf.h) is what `strip` removes; the loader reads another one. Small ones may stay.
 KEPT_FOR_DEVELOPERS = """
 import os, pathlib, struct, torch
 site = pathlib.Path(torch.__file__).parents[1]
@@ -27,7 +27,8 @@ for path in (*site.glob("torch/lib/*.so*"), *site.glob("triton/_C/*.so")):
         at, (size, count) = struct.unpack_from("<Q", head, 40)[0], struct.unpack_from("<HH", head, 58)
         file.seek(at)
         table = file.read(size * count)
-    found += [path] * (2 in [struct.unpack_from("<I", table, n * size + 4)[0] for n in range(count)])
+    rows = [struct.unpack_from("<I24xQ", table, n * size + 4) for n in range(count)]  # type and size
+    found += [path] * any(kind == 2 and length > 1_000_000 for kind, length in rows)
 print([str(path.relative_to(site)) for path in found])
 """
 
