@@ -37,9 +37,9 @@ def test_every_line_has_bitsandbytes_and_deepspeed(cuda):
 def test_triton_is_the_one_that_torch_pins(cuda, version):
     plan = plan_of(cuda, with_="triton")
     assert plan.component("triton").version == version
-    assert [s.package for s in plan.component("triton").sources] == [f"triton=={version}"]
-    # Without the option it is there all the same, with the framework.
-    assert f"triton=={version}" in {s.package for s in plan_of(cuda).component("pytorch").sources}
+    # With the option or without, it is in the framework's layer, where what only developers of torch use is left out.
+    for each in (plan, plan_of(cuda)):
+        assert f"triton=={version}" in {s.package for s in each.component("pytorch").sources}
 
 
 def test_triton_changes_only_with_pytorch():
