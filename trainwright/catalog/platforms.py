@@ -8,14 +8,14 @@ AMD64 = "linux/amd64"
 ARM64 = "linux/arm64"
 
 
-class Names(NamedTuple):
+class PlatformNames(NamedTuple):
     """The names of one platform."""
 
     debian: str  # an architecture of Debian's archive, and of OCI images
     machine: str  # as uname, Python and names of wheels have it
 
 
-PLATFORMS = {AMD64: Names("amd64", "x86_64"), ARM64: Names("arm64", "aarch64")}
+PLATFORMS = {AMD64: PlatformNames("amd64", "x86_64"), ARM64: PlatformNames("arm64", "aarch64")}
 
 
 def here(machine: str) -> str | None:

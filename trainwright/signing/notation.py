@@ -57,7 +57,7 @@ class Trust:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Judgement:
     """``signer`` is the subject of the certificate, or AWS Signer's profile; ``fault`` is empty if it is trusted."""
 
     signer: str
@@ -70,7 +70,7 @@ def payload_of(image: ImageManifest) -> bytes:
     return json.dumps({"targetArtifact": artifact}, separators=(",", ":")).encode()
 
 
-def judge(envelope: bytes, image: ImageManifest, trust: Trust, now: datetime) -> Verdict:
+def judge(envelope: bytes, image: ImageManifest, trust: Trust, now: datetime) -> Judgement:
     """Whether an envelope is a trusted signature of an image.
 
     Args:
@@ -96,8 +96,8 @@ def judge(envelope: bytes, image: ImageManifest, trust: Trust, now: datetime) ->
         if not fault and (target["digest"], target["size"]) != (image.digest, len(image.text.encode())):
             fault = f"it is the signature of {target['digest']}"
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, binascii.Error) as wrong:
-        return Verdict("", f"its envelope is malformed: {type(wrong).__name__}: {wrong}")
-    return Verdict(signer, fault)
+        return Judgement("", f"its envelope is malformed: {type(wrong).__name__}: {wrong}")
+    return Judgement(signer, fault)
 
 
 def profile_of(envelope: bytes) -> str:

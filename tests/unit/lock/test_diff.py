@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import jsonschema
 import pytest
@@ -55,7 +56,7 @@ def test_a_check_that_finds_a_fault_fails_with_the_document(monkeypatch, tmp_pat
         diff.row("package", "gcc", "0.1-1", None, "gone"),
         diff.row("python", "toolz", "0.11", "0.12", "newer"),
     ]
-    monkeypatch.setattr(engines, "connect", lambda **_: None)
+    monkeypatch.setattr(engines, "connect", lambda **_: SimpleNamespace(system="linux", processor="x86_64"))
     monkeypatch.setattr(diff, "compare", lambda *_, **__: rows)
     path, quiet = tmp_path / "x.lock.json", lambda _: None
     asked = {"flags": "--framework pytorch", "output": path, "upgrade": (), "check": True, "say": quiet}
@@ -73,7 +74,7 @@ def test_a_check_that_finds_a_fault_fails_with_the_document(monkeypatch, tmp_pat
 
 def test_a_lock_says_when_anything_in_it_changed_last(monkeypatch, tmp_path):
     plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
-    monkeypatch.setattr(engines, "connect", lambda **_: None)
+    monkeypatch.setattr(engines, "connect", lambda **_: SimpleNamespace(system="linux", processor="x86_64"))
     monkeypatch.setattr("trainwright.engine.setup.ensure_tool", lambda *_, **__: None)
     path = tmp_path / "x.lock.json"
     first, second = (lock(sha256).replace(plan=plan.id) for sha256 in (OLD, NEW))

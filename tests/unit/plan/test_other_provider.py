@@ -121,5 +121,5 @@ def test_what_is_compiled_for_gpus_needs_a_line_that_names_them():
 
 def test_a_python_package_is_not_a_component_and_where_it_goes_is_said():
     with pytest.raises(RequestError) as refused:
-        resolve(make_request(framework="pytorch", cuda="cpu", with_="deepspeed"), CATALOG)
+        resolve(make_request(framework="pytorch", cuda="cpu", with_="lightgbm"), CATALOG)
     assert "--with-requirements" in str(refused.value.remedy)

@@ -149,7 +149,7 @@ def test_a_named_site_file_must_exist(tmp_path: Path, env: dict[str, str]) -> No
         ('[aws]\nacount = "1"', r"trainwright\.toml:2: aws\.acount: unknown key", "account"),
         ("[proxies]\nhttps = 1", r"trainwright\.toml:2: proxies\.https: must be text", ""),
         ("[aws]\naccount = 123456789012", r"trainwright\.toml:2: aws\.account: must be text", ""),
-        ('origins = {a = "b"}', r"trainwright\.toml:1: origins: unknown key", "Known"),
+        ('quux = {a = "b"}', r"trainwright\.toml:1: quux: unknown key", "Known"),
         ('build_network = "bridge"', r"trainwright\.toml:1: build_network: must be 'host' or 'none'", ""),
         ('find_links = "w"', r"trainwright\.toml:1: find_links: must be a list", ""),
         ('index_url = "ftp://u:pw@x"', r"trainwright\.toml:1: index_url: is neither", ""),

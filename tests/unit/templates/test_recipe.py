@@ -276,5 +276,5 @@ def test_every_fact_is_of_a_part_that_some_image_has() -> None:
     assert idle == []
     installed = {component for component, provider in every if provider != "base"}
     steps = {name for name in installed if (CATALOG.components[name].path / "Dockerfile.j2").is_file()}
-    own = {"python", "cuda", "cuda-compiler", "compiler", "torch-xla", "triton", "user"}  # their own tests have what they do
+    own = {"python", "cuda", "cuda-compiler", "compiler", "torch-xla", "triton", "user"}  # their own tests say it
     assert steps - {f.component for f in FACTS} - own == set()
