@@ -35,9 +35,11 @@ class KnownCause(Record):
         default=1, description="lines that must show it; a retry or two is normal"
     )
     at_the_end: bool = Field(default=False, description="only if it is the last line of the log")
+    needs: str | None = Field(default=None, description="a cause that must be found near it, in the same log")
+    ranks_part: bool = Field(default=False, description="only if Horovod's report lists tensors that ranks disagree on")
     over: tuple[str, ...] = Field(default=(), description="causes that this one replaces where both are found")
     near: Annotated[int, Meta(ge=0)] = Field(
-        default=0, description="how many lines the replaced one may be away; 0: the same line"
+        default=0, description="how many lines the replaced or needed one may be away; 0: the same line"
     )
     cause: str
     remedy: str

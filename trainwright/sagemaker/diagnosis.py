@@ -24,6 +24,7 @@ from trainwright.sagemaker.exceptions import Collector, Raised, first_raised
 from trainwright.sagemaker.first_failure import reported_first
 from trainwright.sagemaker.log_lines import Log, bare, blocks, clean, host_of, log_files, rank_of, time_of
 from trainwright.sagemaker.log_search import Finder, Hit, Search
+from trainwright.sagemaker.stalls import ranks_part
 
 SCHEMA: Literal["trainwright/diagnosis/1"] = "trainwright/diagnosis/1"
 MOST_EVIDENCE, MOST_MATTERS = 3, 20
@@ -84,6 +85,7 @@ class _Seen:
     cause: KnownCause
     count: int = 0
     at_end: bool = False
+    timed: bool = True
     lines: list[_Line] = field(default_factory=list)
     groups: dict[str, str] = field(default_factory=dict)
 
@@ -116,7 +118,7 @@ def diagnose_logs(logs: Iterable[Log], name: str, causes: Sequence[KnownCause] |
         causes: the known causes; by default the shipped ones.
 
     Causes come before likely causes, and these before consequences; among equals the earliest comes first, as later
-    ones are often its effects. In several logs, the times of the lines decide.
+    ones are often its effects. The times of the lines decide; if lines of one log lack them, their order does.
     """
     logs = tuple(logs)
     search = _shipped_search() if causes is None else Search(causes, (), _MATTERS)
@@ -125,14 +127,18 @@ def diagnose_logs(logs: Iterable[Log], name: str, causes: Sequence[KnownCause] |
         _read(reading, number, log, search)
     several = [log.name for log in logs] if len(logs) > 1 else []
 
-    def when(line: _Line) -> tuple[str, int, int]:
-        # Within one log the order of the lines is right; of several, lines without a time come last.
-        return ((line.time or "~") if several else "", line.log, line.line)
-
-    for seen in reading.seen.values():
-        seen.lines.sort(key=when)
     found = [s for s in reading.seen.values() if s.count >= s.cause.at_least and (s.at_end or not s.cause.at_the_end)]
+    found = [each for each in found if each.cause.needs is None or _near(each, reading.seen.get(each.cause.needs))]
     found = [each for each in found if not any(_replaces(other, each) for other in found)]
+    # The lines of one log are out of order where processes write to it through buffers. Times are only compared if all
+    # lines have one; of several logs, lines without a time come last.
+    use_times = bool(several) or all(each.timed for each in found if each.cause.certainty != "consequence")
+
+    def when(line: _Line) -> tuple[str, int, int]:
+        return ((line.time or "~") if use_times else "", line.log, line.line)
+
+    for each in found:
+        each.lines.sort(key=when)
     found.sort(key=lambda each: (-each.cause.rank, when(each.lines[0])))
     unknown = not any(each.cause.certainty != "consequence" for each in found)
     return DiagnosisDocument(
@@ -174,12 +180,14 @@ def _look(reading: _Reading, number: int, hit: Hit[KnownCause], at_end: dict[str
     message = bare(text)
     here = _Line(number, hit.line, text, time_of(text))
     for cause, match in hit.matches(message):
+        if cause.ranks_part and not ranks_part(message, hit.after):
+            continue
         seen = reading.seen.setdefault(cause.id, _Seen(cause))
         seen.count += 1
         at_end[cause.id] = hit.line
         seen.groups |= {k: v.strip() for k, v in match.groupdict().items() if v}
-        if sum(line.log == number for line in seen.lines) < MOST_EVIDENCE:
-            seen.lines.append(here)
+        seen.timed &= here.time is not None
+        _keep(seen.lines, here)
     reading.raised[-1].alone(hit.line, message, text)
     if _MATTERS.search(hit.text.lower()):
         if len(reading.early) < MOST_MATTERS // 2:
@@ -187,6 +195,17 @@ def _look(reading: _Reading, number: int, hit: Hit[KnownCause], at_end: dict[str
         else:
             reading.late.append(here)
     reading.first = reading.first or reported_first(message, hit.after, host)
+
+
+def _keep(lines: list[_Line], here: _Line) -> None:
+    """Keep the first lines of each log, and its earliest one by time."""
+    of_log = [line for line in lines if line.log == here.log]
+    if len(of_log) < MOST_EVIDENCE:
+        lines.append(here)
+    elif here.time and here.time < min(line.time or "" for line in of_log):
+        if len(of_log) > MOST_EVIDENCE:
+            lines.remove(of_log[-1])
+        lines.append(here)
 
 
 def _first_process(found: Sequence[_Seen], several: Sequence[str]) -> str | None:
@@ -198,6 +217,15 @@ def _first_process(found: Sequence[_Seen], several: Sequence[str]) -> str | None
     host = host_of(several[first.log]) if several else None
     parts = [f"rank {rank}" if rank is not None else "", f"on {host}" if host else ""]
     return " ".join(part for part in parts if part) or None
+
+
+def _near(one: _Seen, other: _Seen | None) -> bool:
+    """Whether a line of another cause is near one of its own."""
+    return other is not None and any(
+        mine.log == line.log and abs(mine.line - line.line) <= one.cause.near
+        for mine in one.lines
+        for line in other.lines
+    )
 
 
 def _replaces(one: _Seen, other: _Seen) -> bool:

@@ -93,7 +93,7 @@ class Collector:
         found = len(self._reader.found)
         busy = self._reader.busy
         self._reader.feed(number, indented(text), rank_of(text))
-        if not busy or len(self._reader.found) > found:
+        if not busy or len(self._reader.found) > found or any(trigger in raw for trigger in TRIGGERS):
             self.times[number] = time_of(text)
 
     def alone(self, line: int, message: str, text: str) -> None:
@@ -131,10 +131,16 @@ def first_raised(collected: Sequence[Collector], names: Sequence[str]) -> Raised
 
     lines = {id(each): sorted(each.times) for each in collected}
 
-    def when(of: Collector, read: Read) -> tuple[int, str, int, int]:
+    def time(of: Collector, read: Read) -> str | None:
         last = bisect_right(lines[id(of)], read.line)
-        time = of.times[lines[id(of)][last - 1]] if last else None
-        return _class(read), (time or "~") if names else "", of.log, read.line
+        return of.times[lines[id(of)][last - 1]] if last else None
+
+    # As in a diagnosis: in one log the order of lines decides if an exception lacks a time.
+    best = min(_class(read) for _, read in found)
+    use_times = bool(names) or all(time(of, read) for of, read in found if _class(read) == best)
+
+    def when(of: Collector, read: Read) -> tuple[int, str, int, int]:
+        return _class(read), (time(of, read) or "~") if use_times else "", of.log, read.line
 
     collector, first = min(found, key=lambda each: when(*each))
     alike = Counter((read.type, read.frame) for _, read in found if _class(read) == _class(first))

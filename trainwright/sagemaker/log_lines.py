@@ -12,6 +12,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -38,6 +39,7 @@ _RANK = re.compile(
 )
 _HOST = re.compile(r"\b(algo-\d+)\b")
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?")
+_TIME_OF_MPI = re.compile(r"\w{3} (\w{3} [ \d]\d [\d:]{8} \d{4})(?=\s*\[)")  # mpirun --timestamp-output
 # The names of a log's text in JSON: CloudWatch, Logs Insights, Docker's json-file, loggers.
 _TEXT = ("message", "@message", "log", "msg", "event", "FailureReason")
 _WHEN = ("timestamp", "@timestamp", "time", "asctime")
@@ -85,6 +87,9 @@ def host_of(text: str) -> str | None:
 
 def time_of(line: str) -> str | None:
     """The time at the beginning of a line, in a form whose order is that of time."""
+    if stamp := _TIME_OF_MPI.match(line):
+        with suppress(ValueError):
+            return datetime.strptime(stamp[1], "%b %d %H:%M:%S %Y").strftime("%Y-%m-%d %H:%M:%S.%f")
     found = _TIME.search(line[:80])
     return f"{found[1]} {found[2]}.{(found[3] or '').ljust(6, '0')}" if found else None
 

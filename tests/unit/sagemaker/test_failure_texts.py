@@ -45,14 +45,14 @@ def test_every_cause_has_something_that_only_looks_like_it():
 
 # Nobody has quoted these in a public thread that was found; a new cause has a text.
 NOT_QUOTED = {
-    *("certificate", "channel", "cuda-803", "cuda-804", "debugger-checkpoints"),
+    *("certificate", "channel", "cuda-803", "code-archive", "cuda-804"),
     *("driver-too-old", "efa-only", "environment-text", "exec-format", "glibcxx"),
     *("host-unreachable", "host-unresolved", "hyperparameter-missing", "interrupted"),
     *("library", "library-boost", "log-level", "max-runtime"),
     *("mca-twice", "mpi-library", "nccl-versions", "no-credentials"),
     *("no-kernel-image", "no-tcp-network", "open-mpi-5"),
     *("script-missing", "slots", "smdistributed-launcher", "ssh-no-key"),
-    *("ssh-refused", "torchrun-missing", "waits-for-hosts", "xla-configuration"),
+    *("ssh-refused", "torchrun-missing", "waits-for-hosts"),
 }
 
 
