@@ -9,7 +9,7 @@ import pytest
 
 from trainwright.core.findings import Finding
 from trainwright.estimator.check import check
-from trainwright.estimator.image import ImageFacts
+from trainwright.estimator.image import ImageFacts, facts_of_name
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.job import Job
 
@@ -90,6 +90,18 @@ def source_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "src" / "train.py").touch()
     (made / "src" / "run.sh").touch()
     return made
+
+
+LABELS = {
+    "s3_data": "s3://b/labels.manifest",
+    "s3_data_type": "AugmentedManifestFile",
+    "input_mode": "Pipe",
+    "attribute_names": ["source-ref", "class"],
+}
+# AWS's image of the second model parallel library: its components are not known.
+SECOND_OF_AWS = facts_of_name(
+    "658645717510.dkr.ecr.us-west-2.amazonaws.com/smdistributed-modelparallel:2.4.1-gpu-py311-cu121"
+)
 
 
 def found(folder: Path, changes: dict[str, Any], facts: ImageFacts | None, sdk: int = 2) -> list[Finding]:

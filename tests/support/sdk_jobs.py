@@ -61,6 +61,13 @@ CHANNELS = {
     "train": f"s3://{BUCKET}/train",
     "test": {"s3_data": f"s3://{BUCKET}/test", "distribution": "ShardedByS3Key", "input_mode": "FastFile"},
     "list": {"s3_data": f"s3://{BUCKET}/list", "s3_data_type": "ManifestFile", "content_type": "text/csv"},
+    "labels": {
+        "s3_data": f"s3://{BUCKET}/labels.manifest",
+        "s3_data_type": "AugmentedManifestFile",
+        "input_mode": "Pipe",
+        "record_wrapping": "RecordIO",
+        "attribute_names": ["source-ref", "class"],
+    },
 }
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/12345678-1234-1234-1234-123456789012"
 FILE_SYSTEMS = {
@@ -83,6 +90,7 @@ FILE_SYSTEMS = {
 OPTIONS = {
     "volume_kms_key": KEY,
     "output_kms_key": KEY,
+    "disable_output_compression": True,
     "encrypt_traffic": True,
     "keep_alive": 1800,
     "retries": 3,

@@ -258,11 +258,14 @@ def _channel(name: str, given: Any, sdk: int) -> dict[str, Any]:
     }
     if record.instance_groups:
         source["InstanceGroupNames"] = list(record.instance_groups)
+    if record.attribute_names:
+        source["AttributeNames"] = list(record.attribute_names)
     fields: Mapping[str, Any] = {
         "ChannelName": name,
         "DataSource": {"S3DataSource": source},
         "ContentType": record.content_type,
         "CompressionType": record.compression,
+        "RecordWrapperType": record.record_wrapping,
         "InputMode": record.input_mode or ("File" if sdk == 3 else None),
     }
     return {key: value for key, value in fields.items() if value is not None}

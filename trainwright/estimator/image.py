@@ -123,25 +123,47 @@ def facts_of_name(reference: str) -> ImageFacts | None:
     known = [each for each in load_dlc().images if each.repository == repository]
     longer = [each for each in known if f"{tag}-".startswith(f"{each.tag}-")]
     shorter = [each for each in known if each.tag.startswith(f"{tag}-")]
-    if not longer and len(shorter) != 1:
+    if not longer and not shorter:
         return None
-    image = max(longer or shorter, key=lambda each: len(each.tag))
-    cuda = "cpu" if image.device == "cpu" else None
-    if image.cuda is not None:
-        cuda = f"{image.cuda[2:-1]}.{image.cuda[-1]}"
-    python = None if image.python in (None, "py2", "py3") else f"{str(image.python)[2]}.{str(image.python)[3:]}"
-    held, evidence = _held(f"{repository}:{image.tag}")
+    longest = max((len(each.tag) for each in longer), default=0)
+    fitting = [each for each in longer if len(each.tag) == longest] or shorter
+    if len({(each.version, each.device, each.transformers) for each in fitting}) > 1:
+        return None
+    # The SDKs build 2.0.1-gpu-py310 (sagemaker's image_uris.py), AWS's other name of one of its images with a CUDA
+    # version in the tag. Where that can be several, a component of one may be there, and no version is known that
+    # differs.
+    held = [_held(f"{repository}:{each.tag}") for each in fitting]
+    lists = [components for components, _ in held if components is not None]
+    evidence = {text for _, text in held if text is not None}
+    components = None
+    if len(lists) == len(held):
+        names = sorted({name for each in lists for name in each})
+        found_in = {name: {each[name] for each in lists if name in each} for name in names}
+        components = {name: next(iter(texts)) if len(texts) == 1 else f" ({BASE})" for name, texts in found_in.items()}
     return ImageFacts(
         reference=reference,
         origin="name",
-        framework=image.framework,
-        version=image.version,
-        cuda=cuda,
-        python=python,
-        base=image.os,
-        components=held,
-        evidence=evidence,
+        framework=fitting[0].framework,
+        version=fitting[0].version,
+        cuda=_only({"cpu" if each.device == "cpu" else _dotted(each.cuda) for each in fitting}),
+        python=_only({_python(each.python) for each in fitting}),
+        base=_only({each.os for each in fitting}),
+        components=components,
+        evidence=" and ".join(sorted(evidence)) or None,
     )
+
+
+def _only(values: set[str | None]) -> str | None:
+    """The one value; None if there are several."""
+    return next(iter(values)) if len(values) == 1 else None
+
+
+def _dotted(cuda: str | None) -> str | None:
+    return f"{cuda[2:-1]}.{cuda[-1]}" if cuda else None
+
+
+def _python(tag: str | None) -> str | None:
+    return None if tag in (None, "py2", "py3") else f"{str(tag)[2]}.{str(tag)[3:]}"
 
 
 def facts_of_image(reference: str) -> ImageFacts | None:

@@ -39,6 +39,7 @@ NOT_CARRIED: dict[str, tuple[Severity, str]] = {
     "volume_gb": ("note", "the disks are those of the nodes"),
     "volume_kms_key": ("note", "the disks are those of the nodes"),
     "output_kms_key": ("note", "the bucket's own encryption applies"),
+    "disable_output_compression": ("note", "nothing packs the model"),
     "training_plan": ("note", "it reserves instances of training jobs"),
     "placement": ("note", "it places instances of training jobs"),
     "remote_debug": ("note", "the cluster gives a shell: kubectl exec, or srun --overlap"),

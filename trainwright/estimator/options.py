@@ -25,7 +25,10 @@ def members(job: Job) -> dict[str, dict[str, Any] | bool]:
             "TrainingPlanArn": job.training_plan,
             "InstancePlacementConfig": _placement(job),
         },
-        "OutputDataConfig": {"KmsKeyId": job.output_kms_key},
+        "OutputDataConfig": {
+            "KmsKeyId": job.output_kms_key,
+            "CompressionType": "NONE" if job.disable_output_compression else None,
+        },
         "EnableInterContainerTrafficEncryption": job.encrypt_traffic or None,
         "RetryStrategy": {"MaximumRetryAttempts": job.retries},
         "TensorBoardOutputConfig": _kept(job.tensorboard),
@@ -53,6 +56,7 @@ def sdk2(job: Job) -> tuple[dict[str, Any], list[str]]:
     made: dict[str, Any] = {
         "volume_kms_key": job.volume_kms_key,
         "output_kms_key": job.output_kms_key,
+        "disable_output_compression": True if job.disable_output_compression else None,
         "keep_alive_period_in_seconds": job.keep_alive,
         "encrypt_inter_container_traffic": True if job.encrypt_traffic else None,
         "max_retry_attempts": job.retries,

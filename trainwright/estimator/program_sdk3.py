@@ -51,7 +51,12 @@ def program(subject: Subject) -> str:
         "environment": dict(job.environment),
         "base_job_name": base_name(subject),
         "output_data_config": config(
-            "OutputDataConfig", {"s3_output_path": output or None, "kms_key_id": job.output_kms_key}
+            "OutputDataConfig",
+            {
+                "s3_output_path": output or None,
+                "kms_key_id": job.output_kms_key,
+                "compression_type": "NONE" if job.disable_output_compression else None,
+            },
         ),
         "stopping_condition": config(
             "StoppingCondition",
@@ -158,6 +163,7 @@ def _input(name: str, given: Any, config: Any) -> PythonSource:
             "s3_uri": record.s3_data,
             "s3_data_distribution_type": record.distribution,
             "instance_group_names": list(record.instance_groups),
+            "attribute_names": list(record.attribute_names),
         },
         12,
         SHAPES,
@@ -169,6 +175,7 @@ def _input(name: str, given: Any, config: Any) -> PythonSource:
             "data_source": config("DataSource", {"s3_data_source": source}, 8, SHAPES),
             "content_type": record.content_type,
             "compression_type": record.compression,
+            "record_wrapper_type": record.record_wrapping,
             "input_mode": record.input_mode or "File",
         },
         4,

@@ -95,6 +95,14 @@ CHANNEL = Rule(
     source=f"{API}; sagemaker 2.257.7, TrainingInput",
     remedy="Use an S3 address, or a record with s3_data.",
 )
+AUGMENTED = Rule(
+    code="TW287",
+    severity="error",
+    title="an augmented manifest without Pipe mode or attribute_names, or attribute_names without one",
+    source=f"{API}, S3DataSource: AugmentedManifestFile can only be used if the channel's input mode is Pipe; AWS's "
+    "developer guide, augmented manifest files: AttributeNames is what the job gets of each line",
+    remedy="{s3_data: s3://…, s3_data_type: AugmentedManifestFile, input_mode: Pipe, attribute_names: [source-ref, …]}",
+)
 CHANNEL_NAME = Rule(
     code="TW271",
     severity="error",
@@ -164,6 +172,7 @@ RULES = (
     SPOT,
     SPOT_LOST,
     CHANNEL,
+    AUGMENTED,
     CHANNEL_NAME,
     BATCH,
     MEMORY,
@@ -350,6 +359,17 @@ def channel(name: str, given: object) -> Channel | FileSystem:
     return made
 
 
+def _augmented(name: str, made: Channel) -> Iterator[str]:
+    """What is wrong with a channel as an augmented manifest, which only streams."""
+    augmented = made.s3_data_type == "AugmentedManifestFile"
+    if augmented and not made.attribute_names:
+        yield f"{name}: AugmentedManifestFile needs attribute_names"
+    if augmented and made.input_mode != "Pipe":
+        yield f"{name}: AugmentedManifestFile needs input_mode: Pipe, not {made.input_mode or 'File, the default'}"
+    if made.attribute_names and not augmented:
+        yield f"{name}: attribute_names needs s3_data_type: AugmentedManifestFile, not {made.s3_data_type}"
+
+
 def _inputs(subject: Subject) -> Iterator[Finding]:
     job = subject.job
     for name, given in job.inputs.items():
@@ -359,6 +379,8 @@ def _inputs(subject: Subject) -> Iterator[Finding]:
         except RequestError as wrong:
             yield CHANNEL.finding(wrong.message, path=path)
             continue
+        for wrong_there in _augmented(name, made) if isinstance(made, Channel) else ():
+            yield AUGMENTED.finding(wrong_there, path=path)
         groups = [group.name for group in job.instance_groups]
         for group in made.instance_groups if isinstance(made, Channel) else ():
             if group not in groups:

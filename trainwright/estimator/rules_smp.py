@@ -155,8 +155,16 @@ def check(subject: Subject) -> Iterator[Finding]:
         return  # a file of JSON, or TW201
     version = subject.smp_version
     second = torchrun if version is None else version_key(version) >= (2,)
+    # Without a known version, parameters that version 2 alone has tell which one is meant.
+    of_second = [str(name) for name in parameters if name in SECOND and name not in PARAMETERS]
+    second = second or (version is None and bool(of_second))
     if second and not torchrun and mpi:
-        yield NO_LAUNCHER.finding(f"version {version} is started by torch_distributed, not mpi", path="distribution")
+        which = f"version {version}" if version else f"version 2, which has {of_second[0]},"
+        yield NO_LAUNCHER.finding(
+            f"{which} is started by torch_distributed, not mpi",
+            path="distribution",
+            remedy='Use "torch_distributed": {"enabled": true} in place of mpi.',
+        )
     yield from _names(subject, parameters, second=second)
     for name, wrong in wrong_values(parameters, second=second):
         yield VALUE.finding(wrong, path=f"{SMP_PARAMETERS}.{name}")
@@ -177,11 +185,18 @@ def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> 
         if of_name is None:
             if not name.startswith("_"):
                 hint = did_you_mean(name, known)
+                if not second and name in SECOND:
+                    yield TOO_NEW.finding(f"{name} needs version 2; the image has {version or 'version 1'}", path=path)
+                    continue
                 yield UNKNOWN.finding(f"the library (version {2 if second else 1}) has no {name!r}. {hint}", path=path)
             continue
         if framework is not None and framework not in of_name.frameworks:
+            # Without its data parallelism the replicas train apart.
+            replicas = name in ("ddp", "horovod") and parameters[key] is True
             yield OTHER_FRAMEWORK.finding(
-                f"{name} is for {of_name.frameworks[0]}; the image has {framework}", path=path
+                f"{name} is for {of_name.frameworks[0]}; the image has {framework}",
+                path=path,
+                severity="error" if replicas else "warning",
             )
         if not second and version and of_name.until and version_key(version) >= version_key(of_name.until):
             yield UNKNOWN.finding(f"{name} is gone from {of_name.until} on; the image has {version}", path=path)

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from trainwright.core.errors import RequestError
 from trainwright.estimator.image import ImageFacts
 from trainwright.sagemaker.distribution import Launcher
+from trainwright.sagemaker.dlc import FRAMEWORKS, SMP
 from trainwright.sagemaker.instances import Instance, instance
 from trainwright.sagemaker.job import Job
 
@@ -143,6 +144,8 @@ class Subject:
     def smp_version(self) -> str | None:
         """Version of the model parallel library in the image; None if missing or unknown."""
         found = self.image.version_of("smdistributed-modelparallel") if self.image else None
+        if found is None and self.image is not None and self.image.framework == FRAMEWORKS[SMP]:
+            return "2"  # all that AWS's repository of this name has
         return found if found and found[0].isdigit() else None
 
     @property

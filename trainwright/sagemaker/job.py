@@ -45,6 +45,10 @@ class Channel(Record):
     compression: Literal["None", "Gzip"] | None = None
     input_mode: Literal["File", "Pipe", "FastFile"] | None = None
     instance_groups: tuple[str, ...] = ()
+    attribute_names: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...], Meta(max_length=16)] = (
+        Field(default=(), description="of an augmented manifest: what the script gets of each line, in this order")
+    )
+    record_wrapping: Literal["RecordIO"] | None = None
 
 
 Absolute = Annotated[str, form(r"^/.*$")]
@@ -205,6 +209,7 @@ class Job(Record):
     model: Model | None = None
     name: str | None = Field(default=None, description="prefix of the job's name (default: the repository's name)")
     output: str | None = Field(default=None, description="S3 address for models and code (default: the SDK's bucket)")
+    disable_output_compression: bool = Field(default=False, description="upload the model without packing it")
     volume_gb: Positive = Field(default=30, description="disk size of each instance in GB")
     max_run: Positive = Field(default=86400, description="maximum run time in seconds")
     max_wait: Positive | None = Field(default=None, description="maximum seconds from request to end, with spot")

@@ -152,6 +152,7 @@ GIVEN: dict[str, Any] = {
     "volume_gb": 100,
     "volume_kms_key": "key",
     "output_kms_key": "key",
+    "disable_output_compression": True,
     "training_plan": "arn",
     "placement": {"multiple_jobs": True},
     "remote_debug": True,

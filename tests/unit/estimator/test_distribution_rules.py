@@ -14,6 +14,7 @@ from tests.support.rule_jobs import (
     P3,
     REFERENCE,
     SECOND,
+    SECOND_OF_AWS,
     TENSORFLOW,
     dist,
     found,
@@ -278,6 +279,9 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW239", "distribution.mpi.custom_mpi_options", dist({"mpi": MPI}), image(), 2),
     ("TW200", "distribution.mpi.True", dist({"mpi": {**MPI, True: True}}), image(), 2),
     ("TW220", "distribution", dist(smp(hybrid_shard_degree=2)), SECOND, 2),
+    ("TW220", "distribution", dist(smp(hybrid_shard_degree=2)), SECOND_OF_AWS, 2),
+    ("TW220", "distribution", dist(smp(hybrid_shard_degree=2)), None, 2),
+    ("TW225", f"{SMP}.hybrid_shard_degree", dist(smp(hybrid_shard_degree=2)), NEWER, 2),
     ("TW296", f"{SMP}.partitions", dist(smp(microbatches=4)), OLDER, 2),
     ("TW224", f"{SMP}.deterministic_server", dist(smp(partitions=2, deterministic_server=True)), NEWER, 2),
     ("TW226", f"{SMP}.sdp_gradient_clipping", dist(smp(partitions=1, sdp_gradient_clipping=1)), NEWER, 2),
@@ -314,6 +318,30 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW298", f"{SMP}.ddp", dist(smp(partitions=2, ddp=True)), TENSORFLOW, 2),
     ("TW299", SMP, dist(smp(pipeline_parallel_degree=1, ddp=True)), image(), 2),
 ]
+
+
+@pytest.mark.parametrize("facts", [SECOND, SECOND_OF_AWS, None])
+def test_the_second_library_under_mpi_is_an_error_with_its_launcher(folder, facts):
+    findings = found(folder, dist(smp(hybrid_shard_degree=2)), facts)
+    errors = {each.code: each for each in findings if each.severity == "error"}
+    assert set(errors) == {"TW220"}
+    assert "torch_distributed" in errors["TW220"].message and "torch_distributed" in errors["TW220"].remedy
+    assert not [each for each in findings if each.code == "TW224"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "facts", "severity"),
+    [
+        ({"horovod": True}, image(), "error"),
+        ({"horovod": False}, image(), "warning"),
+        ({"contiguous": True}, image(), "warning"),
+        ({"ddp": True}, TENSORFLOW, "error"),
+    ],
+)
+def test_the_other_frameworks_data_parallelism_is_an_error(folder, parameters, facts, severity):
+    """Without it each replica would train alone."""
+    findings = found(folder, dist(smp(partitions=2, **parameters)), facts)
+    assert [each.severity for each in findings if each.code == "TW298"] == [severity]
 
 
 @pytest.mark.parametrize(("code", "path", "changes", "facts", "sdk"), CASES)

@@ -26,6 +26,21 @@ def test_a_plan_says_of_its_image_what_the_labels_of_the_image_say():
     assert of_labels.replace(reference=of_plan.reference, origin="plan") == of_plan
 
 
+def test_a_short_tag_says_what_its_images_have_in_common():
+    """sagemaker's image_uris.py makes 2.0.1-gpu-py310; AWS has Dockerfiles of it for CUDA 11.8 and 12.1.
+
+    That for 12.1 installs neither of SageMaker's libraries, so that an error about a missing one could be wrong.
+    """
+    registry = "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training"
+    found = facts_of_name(f"{registry}:2.0.1-gpu-py310")
+    assert found is not None
+    assert (found.framework, found.version, found.cuda, found.python) == ("pytorch", "2.0.1", None, "3.10")
+    assert found.has("sagemaker-toolkit") and found.has("smdistributed-dataparallel")
+    assert found.version_of("openmpi") == "4.1.5"
+    assert not found.version_of("nccl")
+    assert facts_of_name(f"{registry}:2.0") is None
+
+
 def test_labels_of_others_say_nothing():
     assert facts_of_labels("x", {"maintainer": "somebody"}) is None
     assert facts_of_name("somebody/pytorch-training:2.8.0-gpu-py312") is None
