@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
 from trainwright.preflight.call import Call
+from trainwright.preflight.events import Event, Guard
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import at, conditions, enclosing_function, enclosing_loop, is_optimizer, same_path
@@ -62,7 +63,15 @@ MARK_EARLY = Rule(
     source=f"{GUIDE}: update, then mark_step",
     remedy="Move xm.mark_step() after scaler.update().",
 )
-RULES = (CLIP_SCALED, CLIP_LATE, PLAIN_STEP, NO_UPDATE, NOT_SCALED, REDUCE_LATE, MARK_EARLY)
+UPDATE_ELSEWHERE = Rule(
+    code="TW429",
+    severity="error",
+    title="scaler.update is not called once for each scaler.step",
+    source='torch/amp/grad_scaler.py: a second step raises "step() has already been called since the last update()", '
+    'and an update without one "No inf checks were recorded prior to update"',
+    remedy="Call scaler.update() right after scaler.step(optimizer), in the same loop and under the same conditions.",
+)
+RULES = (CLIP_SCALED, CLIP_LATE, PLAIN_STEP, NO_UPDATE, NOT_SCALED, REDUCE_LATE, MARK_EARLY, UPDATE_ELSEWHERE)
 CLIPS = ("clip_grad_norm_", "clip_grad_value_", "clip_grad_norm")
 REDUCES = ("all_reduce", "reduce_gradients")
 
@@ -71,6 +80,68 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family, for each function (or the top level of a file) that calls backward."""
     for calls in _regions(code):
         yield from _check(code, calls)
+    yield from _updates(code)
+
+
+def _updates(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a scaler that is updated in another loop than it steps in, or also where it does not step."""
+    if code.incomplete or code.managed:
+        return
+    steps = [e for e in code.ran("step", live=True) if _of_scaler(e)]
+    updates = [e for e in code.ran("update", live=True) if _of_scaler(e)]
+    if not steps or not updates or any(_tells_itself(e) for e in code.ran("GradScaler")):
+        return
+    for step in steps:
+        what = ""
+        update = updates[-1]
+        around, inner = len(update.loops), len(step.loops)
+        if all(len(u.loops) < inner and u.loops == step.loops[: len(u.loops)] for u in updates):
+            if _repeats(code, step, step.loops[around:]):
+                what = "is not in the loop in which"
+        elif all(len(u.loops) > inner and u.loops[:inner] == step.loops for u in updates) and len(steps) == 1:
+            what = "is in an inner loop, outside of which"
+        elif len(steps) == 1 and all(u.loops == step.loops and _also_without(u, step) for u in updates):
+            records = any(_of_scaler(e) and not _counted(e.guards) for e in code.ran("unscale_", live=True))
+            what = "" if records else "also runs for batches for which"
+        if what:
+            message = (
+                f"`{ast.unparse(update.node)[:40]}` {what} `{ast.unparse(step.node)[:40]}` in line {step.line} runs"
+            )
+            yield at(UPDATE_ELSEWHERE, (update.module, update.node), message)
+            return
+
+
+def _of_scaler(event: Event) -> bool:
+    return event.receiver is not None and "scaler" in event.receiver.tags and event.receiver.made_by("GradScaler")
+
+
+def _tells_itself(event: Event) -> bool:
+    """Return whether the scaler is switched off for certain: then its methods do nothing."""
+    enabled = event.arg("enabled")
+    return enabled is not None and enabled.single() is False
+
+
+def _repeats(code: ScriptFacts, step: Event, loops: tuple[ast.AST, ...]) -> bool:
+    """Return whether loops repeat the step of one optimizer: each pass has a backward, and the same optimizer."""
+    named = {node.id for arg in step.node.args for node in ast.walk(arg) if isinstance(node, ast.Name)}
+    for loop in loops:
+        targets = ast.walk(loop.target) if isinstance(loop, ast.For | ast.AsyncFor) else ()
+        if any(isinstance(node, ast.Name) and node.id in named for node in targets):
+            return False
+    leaves = any(leave.loops[-1:] == loops[-1:] and leave.kind == "break" for leave in code.exits)
+    backwards = [e for e in code.ran("backward", live=True) if e.loops[: len(step.loops)] == step.loops]
+    return bool(backwards) and not leaves and not _counted(step.guards)
+
+
+def _counted(guards: tuple[Guard, ...]) -> list[Guard]:
+    """Return the conditions that count batches: ``(i + 1) % accumulation == 0``."""
+    return [guard for guard in guards if isinstance(guard.node, ast.Compare) and "%" in ast.unparse(guard.node)]
+
+
+def _also_without(update: Event, step: Event) -> bool:
+    """Return whether the update runs also for batches for which a counter skips the step."""
+    more = [guard for guard in step.guards if guard not in update.guards]
+    return bool(more) and more == _counted(tuple(more)) and set(update.guards) <= set(step.guards)
 
 
 def _regions(code: ScriptFacts) -> Iterator[list[Call]]:

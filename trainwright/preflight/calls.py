@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 WRAPPED: Marks = frozenset({"accelerate", "deepspeed", "step-output"})
 # Names of helpers that agree on a value with the other processes.
 _JOINS = re.compile(r"reduce|gather|sync|broadcast|agree|all_|average_across|share", re.I)
+# A condition that holds in every job on GPUs.
+_HAS_GPU = re.compile(r"cuda|gpu", re.I)
 _PATH_PARTS = ("parent", "stem", "absolute", "as_posix")
 
 
@@ -175,7 +177,9 @@ class Calls:
     def _misuse(self, node: ast.expr, value: Value, kind: str) -> None:
         """Note that a variable's text is used as a number or a list."""
         name = next((tag[4:] for tag in value.tags if tag.startswith("env:")), "")
-        if name and kind in value.tags and not self.detached:
+        parsed = kind == "json" and value.tags & {"hosts", "parsed"}  # one of the two, and the script may know which
+        asked = any("isinstance" in ast.unparse(guard.node) for guard in self.guards)
+        if name and kind in value.tags and not (self.detached or parsed or asked):
             self.misused.append((self.module, node, name))
 
     def each(self, value: Value) -> Value:
@@ -185,6 +189,14 @@ class Calls:
         if value.items is not None and "element" not in value.tags:
             return merge(value.items)
         return Value(tags=value.tags & (FLOWS | {"params"}), of=value.of)
+
+    def put(self, mapping: Value, key: str, value: Value) -> None:
+        """Set a value of a mapping; under a condition it may also be another, or none."""
+        attrs = mapping.attrs or {}
+        around = self.guards[len(self.guards) - self.depth :]
+        if not all(_HAS_GPU.search(ast.unparse(guard.node)) for guard in around):
+            value = value.with_tags("sometimes")
+        mapping.attrs = {**attrs, key: value}
 
     # ---- assignment --------------------------------------------------------------------------------------------------
 
@@ -215,7 +227,7 @@ class Calls:
                 if base.name == "os.environ" and isinstance(key, str):
                     self.launch.environment.setdefault(key, str(value.single()) if value.single() is not ... else "")
                 elif isinstance(key, str):
-                    base.attrs = {**(base.attrs or {}), key: value}
+                    self.put(base, key, value)
             case ast.Tuple() | ast.List():
                 items = value.items
                 if items is not None and len(items) == len(target.elts):

@@ -178,7 +178,7 @@ def _shuffled(loaders: list[Event]) -> Iterator[Finding]:
         sampler, shuffle = event.arg("sampler", 3), event.arg("shuffle", 2)
         if sampler is None or shuffle is None or shuffle.single() is not True or "flag" in shuffle.tags:
             continue
-        if "sampler" in sampler.tags and "maybe-none" not in sampler.tags:
+        if "sampler" in sampler.tags and not {"maybe-none", "sometimes"} & (sampler.tags | shuffle.tags):
             yield _at(SHUFFLED_TWICE, event, f"`{ast.unparse(event.node)[:60]}`: the sampler shuffles")
 
 

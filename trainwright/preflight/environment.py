@@ -7,11 +7,14 @@ from collections.abc import Iterator
 
 from trainwright.core.errors import nearest
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.argparse_values import names_of
 from trainwright.preflight.call import Call
 from trainwright.preflight.environment_names import FREE, JSON_VALUES, KNOWN, MPI_RANKS, PLACE, RANKS, TORCHRUN, sets
+from trainwright.preflight.events import Event
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
 from trainwright.preflight.syntax import MAIN, ancestors, at, conditions, enclosing_function, qualified
+from trainwright.preflight.values import Value
 from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT, TOOLKIT
 
 PYTHON = "Python's documentation of os.environ: keys and values are strings"
@@ -69,6 +72,8 @@ NOT_SET = Rule(
 RULES = (NUMBER, AS_NUMBER, GPU_COUNT, OVERWRITTEN, UNKNOWN, CHANNEL, NOT_SET)
 
 
+# What takes the elements of a list, and the characters of a text.
+_OF_LISTS = ("len", "sorted", "enumerate", "list", "tuple", "set", "reversed", "zip", "iter", "min", "max")
 NUMERIC = (ast.Mult, ast.Sub, ast.Div, ast.FloorDiv, ast.Pow)
 
 
@@ -97,6 +102,18 @@ def _values(code: ScriptFacts) -> Iterator[Finding]:
     for module, node, name in code.misused:
         if "environ[" not in ast.unparse(node):
             yield at(AS_NUMBER, (module, node), f"{name} is text, in `{ast.unparse(node)[:50]}`")
+    for event in code.ran("index", live=True):
+        base = event.receiver
+        name = next((tag[4:] for tag in base.tags if tag.startswith("env:")), "") if base is not None else ""
+        if base is not None and name in JSON_VALUES and _json(event, base):
+            yield at(AS_NUMBER, (event.module, event.node), f"index(…) of the JSON string {name} counts characters")
+    for event in code.ran("add_argument", live=True):
+        kind, default = event.arg("type"), event.arg("default")
+        name = next((tag[4:] for tag in default.tags if tag.startswith("env:")), "") if default is not None else ""
+        used = any(code.mentions(each.lstrip("-").replace("-", "_")) for each in names_of(event.node))
+        parts = kind is not None and kind.name in ("list", "tuple") and used
+        if kind is not None and parts and default is not None and _json(event, default):
+            yield at(AS_NUMBER, (event.module, event.node), f"type={kind.name} makes characters of the string {name}")
     for event in code.events:
         for value in event.args:
             name = next((tag[4:] for tag in value.tags if tag.startswith("env:")), "")
@@ -104,11 +121,18 @@ def _values(code: ScriptFacts) -> Iterator[Finding]:
                 continue
             if event.last == "set_device" and "number" in value.tags:
                 yield at(AS_NUMBER, (event.module, event.node), f"set_device(…) of the string {name}")
-            direct = isinstance(event.node.args[0], ast.Subscript | ast.Call)
-            if event.name == "len" and "json" in value.tags and not direct:
-                yield at(AS_NUMBER, (event.module, event.node), f"len(…) of the JSON string {name}")
+            first = event.node.args[0] if event.node.args else event.node
+            direct = isinstance(first, ast.Subscript) and _key(event.module, first) is not None
+            if event.name in _OF_LISTS and _json(event, value) and not (direct and event.name == "len"):
+                yield at(AS_NUMBER, (event.module, event.node), f"{event.name}(…) of the JSON string {name}")
             elif event.name == "range" and "number" in value.tags and not direct:
                 yield at(AS_NUMBER, (event.module, event.node), f"range(…) of the string {name}")
+
+
+def _json(event: Event, value: Value) -> bool:
+    """Return whether a value is JSON text for certain, and the script does not ask what it is."""
+    asked = any("isinstance" in ast.unparse(guard.node) for guard in event.guards)
+    return "json" in value.tags and not value.tags & {"hosts", "parsed"} and not (event.detached or asked)
 
 
 def _is_environ(module: Module, node: ast.expr) -> bool:

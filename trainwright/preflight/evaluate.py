@@ -88,7 +88,8 @@ class Evaluator(Calls):
     def _subscript(self, node: ast.Subscript, scope: Scope) -> Value:
         base = self.value(node.value, scope)
         index = self.value(node.slice, scope)
-        self._misuse(node, base, "json")
+        if not isinstance(node.slice, ast.Slice):  # `[1:-1]` takes the brackets off
+            self._misuse(node, base, "json")
         if base.name == "os.environ":
             return self._environ(index)
         if base.items is not None:
@@ -258,7 +259,9 @@ class Evaluator(Calls):
     def _comprehension(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, scope: Scope) -> Value:
         inner = Scope(scope)
         for each in node.generators:
-            self.assign(each.target, self.each(self.value(each.iter, scope)), inner)
+            iterated = self.value(each.iter, scope)
+            self._misuse(each.iter, iterated, "json")
+            self.assign(each.target, self.each(iterated), inner)
             for test in each.ifs:
                 self.value(test, inner)
         if isinstance(node, ast.DictComp):

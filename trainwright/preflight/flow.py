@@ -184,12 +184,21 @@ class Interpreter(Evaluator):
                 self.value(node.test, scope)
             case ast.Global() | ast.Nonlocal():
                 self.shared |= {(id(scope), name) for name in node.names}
+            case ast.Delete():
+                self._delete(node, scope)
             case ast.Match():
                 subject = self.value(node.subject, scope)
                 for case in node.cases:
                     self._branch(case.body, scope, Guard("other", node.subject, True))
                 return "never" in subject.tags
         return False
+
+    def _delete(self, node: ast.Delete, scope: Scope) -> None:
+        for target in node.targets:
+            if isinstance(target, ast.Subscript):
+                base, key = self.value(target.value, scope), self.value(target.slice, scope).single()
+                if base.attrs is not None and key in base.attrs:
+                    base.attrs = {name: value for name, value in base.attrs.items() if name != key}
 
     def _return(self, node: ast.Return, scope: Scope) -> None:
         self._leave("return", node, self.loops[self.outside :])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
@@ -37,9 +38,9 @@ ARGUMENTS = Rule(
 DEVICE_MAP = Rule(
     code="TW158",
     severity="error",
-    title='device_map="auto" in a job with several processes',
+    title="a device_map that does not give each of the job's processes its own GPU",
     source="accelerate, Accelerator.prepare_model: a model with a device map over several GPUs cannot be trained "
-    "in any distributed mode",
+    "in any distributed mode; a quantised one on another GPU than the process's own raises ValueError",
     remedy="Remove device_map; with quantisation use device_map={'': int(os.environ['LOCAL_RANK'])}.",
 )
 FEWER_NODES = Rule(
@@ -200,10 +201,29 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
     if code.several and code.launch.launched:
         for event in code.events:
             mapped = event.arg("device_map")
-            if event.last == "from_pretrained" and mapped is not None and mapped.single() in ("auto", "balanced"):
+            if event.last != "from_pretrained" or mapped is None:
+                continue
+            one = _one_gpu(mapped) if code.several_per_host and not code.mentions("CUDA_VISIBLE_DEVICES") else None
+            if one is not None or mapped.single() in ("auto", "balanced"):
                 trained = code.ran("train", "backward", live=True) or code.backwards
                 if trained and "flag" not in mapped.tags and not event.detached and event.by_rank is None:
-                    yield _at(DEVICE_MAP, event, f"`device_map={mapped.single()!r}` with {code.launcher}")
+                    said = repr(mapped.single()) if one is None else one
+                    yield _at(DEVICE_MAP, event, f"`device_map={said}` with {code.launcher}")
+
+
+def _one_gpu(mapped: Value) -> str | None:
+    """Return how to write a device map that is the same GPU in every process; None for another."""
+    whole = mapped
+    if mapped.attrs is not None:
+        if set(mapped.attrs) != {""}:
+            return None
+        whole = mapped.attrs[""]
+    gpu = whole.single()
+    if whole.tags - {"device", "cuda"} or isinstance(gpu, bool):
+        return None  # an argument, the process's own rank
+    if isinstance(gpu, int) or (isinstance(gpu, str) and re.fullmatch(r"cuda:\d+", gpu)):
+        return repr(gpu) if whole is mapped else repr({"": gpu})
+    return None
 
 
 def _without_data(code: ScriptFacts, arguments: Event, evaluates: object) -> Iterator[Finding]:

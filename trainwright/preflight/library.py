@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from trainwright.preflight import argparse_values
+from trainwright.preflight import argparse_values, mappings
 from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Event, JobStart
 from trainwright.preflight.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
 from trainwright.preflight.paths import joined_path, path_join
-from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Marks, Value, constant, merge, unknown
+from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Marks, Value, constant, unknown
 
 if TYPE_CHECKING:
     from trainwright.preflight.calls import Calls
@@ -217,6 +217,8 @@ def _converted(name: str, value: Value) -> Value:
             constants = tuple(kinds[name](c) for c in constants)
         except ValueError:
             constants = None
+    if name == "ast.literal_eval" and "json" in value.tags:
+        return unknown("hosts" if "env:SM_HOSTS" in value.tags else "parsed")
     converted = {"number", "json"} if name in ("int", "float") else set()
     kept = frozenset(
         t for t in value.tags if t not in converted and not (name in ("int", "float") and t.startswith("env:"))
@@ -242,7 +244,7 @@ def _loads(calls: Calls, event: Event) -> Value:
     value = event.args[0] if event.args else Value()
     if "env:TF_CONFIG" in value.tags:
         return unknown("tf-config")
-    return unknown("hosts") if "env:SM_HOSTS" in value.tags else Value()
+    return unknown("hosts" if "env:SM_HOSTS" in value.tags else "parsed") if "json" in value.tags else Value()
 
 
 def tf_config(key: Value) -> Value:
@@ -324,6 +326,7 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     "len": _len,
     "json.loads": _loads,
     "torch.device": _device,
+    "dict": lambda calls, event: mappings.made(event),
     "getattr": _getattr,
     "setattr": _setattr,
     "enumerate": _enumerate,
@@ -400,10 +403,8 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return _getenv(calls, event)
     if name == "get" and "tf-config" in base.tags and event.args:
         return tf_config(event.args[0])
-    if name in ("get", "pop") and base.attrs is not None and event.args:
-        key = event.args[0].single()
-        found = base.attrs.get(key) if isinstance(key, str) else None
-        return found or (event.args[1] if len(event.args) > 1 else Value())
+    if (found := mappings.method(calls, event, base, name)) is not None:
+        return found
     if name in ("item", "tolist"):
         return unknown(*(base.tags & {"own"}))
     if name.startswith("parse_"):
@@ -413,10 +414,6 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return Value()
     if name in ("add_argument_group", "add_mutually_exclusive_group", "add_parser", "add_subparsers"):
         return base
-    if name in ("values", "items", "keys") and base.attrs is not None:
-        inner = merge(base.attrs.values())
-        element = Value(items=(Value(), inner)) if name == "items" else inner
-        return Value(attrs={"element": element}) if name != "keys" else Value()
     if name == "append" and event.args:
         base.tags |= event.args[0].tags & FLOWS
         return Value()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
@@ -77,6 +78,48 @@ def _halved(code: ScriptFacts) -> Iterator[Finding]:
     if ((scaler and not off) or mixed) and halved and "flag" not in {g.kind for g in halved[0].guards}:
         what = "fp16=True" if mixed else "scaler.step"
         yield at(HALF, (halved[0].module, halved[0].node), f"`{ast.unparse(halved[0].node)[:50]}` and {what}")
+    elif (scaler and not off) or mixed:
+        yield from _loaded_in_half(code, "fp16=True" if mixed else "scaler.step")
+
+
+# Adapters are kept in float32; DeepSpeed and FSDP scale gradients of half precision themselves.
+_OTHER_SCALING = re.compile(r"peft|lora|deepspeed|fsdp|fully_shard|adapter|quantization|load_in_|requires_grad", re.I)
+
+
+def _loaded_in_half(code: ScriptFacts, what: str) -> Iterator[Finding]:
+    """Report weights that are loaded in half precision and trained with a scaler, all of them."""
+    options = [*code.arguments_of_script, *code.launch.hyperparameters, *code.launch.environment]
+    if code.mentions_like(_OTHER_SCALING.pattern) or any(_OTHER_SCALING.search(option) for option in options):
+        return
+    trained = [e.receiver for e in code.ran("parameters", "named_parameters", live=True)]
+    trained += [e.arg("model", 0) for e in code.ran("Trainer", "Seq2SeqTrainer", "SFTTrainer", live=True)]
+    cast = [
+        e.receiver
+        for e in code.ran("float", "to", live=True)
+        if e.last == "float" or any(value.name == "torch.float32" for value in (*e.args, *e.keywords.values()))
+    ]
+    for event in code.ran("from_pretrained", live=True):
+        key = next((key for key in ("torch_dtype", "dtype") if key in event.keywords), "")
+        if not key or not any(value is event.result for value in trained) or event.guards:
+            continue
+        if _is_half(event, key) and not any(value is event.result for value in cast):
+            yield at(HALF, (event.module, event.node), f"`{event.last}(…, {key}=float16)` and {what}")
+            return
+
+
+def _is_half(event: Event, key: str) -> bool:
+    value = event.keywords[key]
+    node = next((keyword.value for keyword in event.node.keywords if keyword.arg == key), None)
+    if isinstance(node, ast.Name):
+        given = [
+            each.value
+            for each in event.module.nodes
+            if isinstance(each, ast.Assign) and ast.unparse(each.targets[0]) == node.id
+        ]
+        node = given[0] if len(given) == 1 else None  # else it depends on something
+    if isinstance(node, ast.Constant):
+        return value.single() in ("float16", "half") and "flag" not in value.tags
+    return isinstance(node, ast.Attribute) and value.name in ("torch.float16", "torch.half")
 
 
 def _stale(code: ScriptFacts) -> Iterator[Finding]:

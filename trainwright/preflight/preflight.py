@@ -33,11 +33,13 @@ from trainwright.preflight import (
     sagemaker_paths,
     saving,
     schedule,
+    sharded,
     smp,
     strategies,
     suppressions,
     tensorflow,
     trainer_arguments,
+    unused,
     wrapping,
     xla,
 )
@@ -49,7 +51,8 @@ from trainwright.sagemaker.job import Job, load_job
 
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
-    *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments),
+    *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
+    unused,
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

@@ -145,6 +145,9 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
             if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div | ast.Mult):
                 text = ast.unparse(node).lower()
                 divided = divided or "loss" in text or "accum" in text
+            elif isinstance(node, ast.Assign) and "loss" in ast.unparse(node.targets[0]).lower():
+                inner = node.value
+                divided = divided or (isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Div | ast.Mult))
     if divided or code.mentions("mul_", "div_", "reduction"):
         return
     for step in _steps(code):

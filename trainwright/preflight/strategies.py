@@ -288,6 +288,7 @@ def _mirrored(code: ScriptFacts, strategy: Event) -> Iterator[Finding]:
         return
     if runs and not fits:
         yield from _custom(code, runs[0], strategy)
+    yield from _next_batches(code, runs)
     yield from _batches(code)
 
 
@@ -330,6 +331,22 @@ def _custom(code: ScriptFacts, run: Event, strategy: Event) -> Iterator[Finding]
         if (optimizer or model) and not event.loops and scoped and not event.guards:
             yield _at(OUT_OF_SCOPE, event, f"`{_text(event)}` outside of {strategy.last}'s scope")
             return
+
+
+def _next_batches(code: ScriptFacts, runs: list[Event]) -> Iterator[Finding]:
+    """Report a replica's step that gets the next batch of a data set that was not distributed, though others are."""
+    if not code.mentions(*_DISTRIBUTED):
+        return  # then the rule of the whole loop says so
+    taken = [e for e in code.ran("next", live=True) if e.args]
+    for run in runs:
+        given = run.arg("args", 1)
+        for item in (given.items or ()) if given is not None else ():
+            data = next((e.args[0] for e in taken if e.result is item), None)
+            if data is None or "dataset" not in data.tags or data.part_of(*_DISTRIBUTED):
+                continue
+            if any(name.startswith("tensorflow.data.") for name in data.made) and not run.detached:
+                yield _at(SAME_BATCH, run, f"`{_text(run)}` with batches that are not distributed")
+                return
 
 
 def _divided(code: ScriptFacts) -> bool:

@@ -1,0 +1,47 @@
+"""Mappings of a script, such as the keyword arguments of a DataLoader that are collected first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainwright.preflight.events import Event
+from trainwright.preflight.values import FLOWS, Value, merge
+
+if TYPE_CHECKING:
+    from trainwright.preflight.calls import Calls
+
+
+def made(event: Event) -> Value:
+    """``dict(mapping, name=value)``: another mapping with the same values."""
+    first = event.args[0] if event.args else None
+    if first is not None and first.attrs is None:
+        return Value(made=frozenset({"dict"}))
+    known = dict(first.attrs or {}) if first is not None else {}
+    attrs = known | {name: value for name, value in event.keywords.items() if name != "**"}
+    flows = frozenset[str]().union(*(value.tags & FLOWS for value in attrs.values()))
+    return Value(made=frozenset({"dict"}), tags=flows, attrs=attrs)
+
+
+def method(calls: Calls, event: Event, base: Value, name: str) -> Value | None:
+    """Return the result of a method of a mapping whose values are known; None if it is none of those."""
+    if base.attrs is None:
+        return None
+    key = event.args[0].single() if event.args else None
+    if name == "update":
+        for given in (*(arg.attrs or {} for arg in event.args), event.keywords):
+            for each, value in given.items():
+                if each != "**":
+                    calls.put(base, each, value)
+        return Value()
+    if name == "copy" and base.code is None:
+        return Value(base.name, base.made, base.tags, attrs=dict(base.attrs), of=base.of)
+    if name in ("get", "pop") and event.args:
+        found = base.attrs.get(key) if isinstance(key, str) else None
+        if name == "pop" and found is not None:
+            base.attrs = {other: value for other, value in base.attrs.items() if other != key}
+        return found or (event.args[1] if len(event.args) > 1 else Value())
+    if name in ("values", "items", "keys"):
+        inner = merge(base.attrs.values())
+        element = Value(items=(Value(), inner)) if name == "items" else inner
+        return Value(attrs={"element": element}) if name != "keys" else Value()
+    return None

@@ -1,0 +1,117 @@
+"""What is saved of a model or an optimizer of which each process holds a part: FSDP, and DeepSpeed's stage 3."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.collectives import DEADLOCK, condition
+from trainwright.preflight.events import Event
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+from trainwright.preflight.values import IDENTITY, Value
+
+PARTIAL_OPTIMIZER = Rule(
+    code="TW430",
+    severity="error",
+    title="the optimizer's state of one process is saved as if it were that of the whole model",
+    source="PyTorch's documentation of FullyShardedDataParallel, optim_state_dict: the state of an optimizer is "
+    "sharded as its parameters are; FSDP.optim_state_dict or get_optimizer_state_dict, called by all processes, "
+    "gathers it",
+    remedy="FSDP.optim_state_dict(model, optimizer) in every process; then torch.save in one.",
+)
+RULES = (PARTIAL_OPTIMIZER,)
+_TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer")
+_ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or not code.several:
+        return
+    yield from _optimizer(code)
+    yield from _trainer(code)
+
+
+def _optimizer(code: ScriptFacts) -> Iterator[Finding]:
+    if code.mentions("NO_SHARD"):
+        return
+    for save in code.ran("save", live=True):
+        path = save.arg("f", 1)
+        own = path is not None and path.tags & IDENTITY
+        if save.name != "torch.save" or not save.args or own or "rank" in ast.unparse(save.node.args[-1]):
+            continue
+        for value in _inside(save.args[0]):
+            optimizer = value.of if "state" in value.tags else None
+            model = optimizer.of if optimizer is not None and "optimizer" in optimizer.tags else None
+            if model is not None and "fsdp" in model.tags:
+                what = f"`{ast.unparse(save.node)[:60]}` has the state of this process's shards only"
+                yield at(PARTIAL_OPTIMIZER, (save.module, save.node), what)
+                return
+
+
+def _inside(value: Value, depth: int = 3) -> Iterator[Value]:
+    yield value
+    if depth:
+        for inner in (*(value.items or ()), *(value.attrs or {}).values()):
+            yield from _inside(inner, depth - 1)
+
+
+def _trainer(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a save on one process of a model that the Trainer shards: to gather it is a collective."""
+    shards = _shards(code)
+    if not shards:
+        return
+    trainers = [e for e in code.ran(*_TRAINERS, live=True) if e.name.startswith(("transformers.", "trl."))]
+    models = [m for e in trainers if (m := e.arg("model", 0)) is not None]
+    for event in code.ran("save_model", "save_pretrained", live=True):
+        guard = event.by_rank
+        base = event.receiver
+        if guard is None or base is None or "state_dict" in event.keywords:
+            continue
+        trains = [e for e in code.ran("train", live=True) if e.order < event.order and not e.guards]
+        saves = event.last == "save_model" and any(base is e.result for e in trainers)
+        saves = saves or (event.last == "save_pretrained" and (_of_trainer(event, trainers) or _is(base, models)))
+        if saves and trains:
+            what = f"`{ast.unparse(event.node)[:50]}` gathers the weights that {shards} divides, and"
+            yield at(DEADLOCK, (event.module, event.node), f"{what} runs only where {condition(guard)}")
+            return
+
+
+def _is(value: Value, models: list[Value]) -> bool:
+    return any(value is model for model in models)
+
+
+def _of_trainer(event: Event, trainers: list[Event]) -> bool:
+    """Return whether the receiver is ``trainer.model``."""
+    function = event.node.func
+    inner = function.value if isinstance(function, ast.Attribute) else function
+    base = event.receiver.of if event.receiver is not None else None
+    attribute = isinstance(inner, ast.Attribute) and inner.attr in ("model", "model_wrapped")
+    return attribute and any(base is each.result for each in trainers)
+
+
+def _shards(code: ScriptFacts) -> str:
+    """Return what divides the weights among the processes, as far as the script or the job says; else nothing."""
+    environment = code.launch.environment
+    if environment.get("ACCELERATE_USE_FSDP", "").lower() in ("1", "true"):
+        return "FSDP"
+    passed = code.launch.hyperparameters if code.mentions("HfArgumentParser") else {}
+    if isinstance(words := passed.get("fsdp"), str) and "shard" in words and "no_shard" not in words:
+        return "FSDP"
+    for event in code.ran(*_ARGUMENTS):
+        fsdp, deepspeed = event.arg("fsdp"), event.arg("deepspeed")
+        words = fsdp.single() if fsdp is not None and "flag" not in fsdp.tags else None
+        listed = [item.single() for item in fsdp.items or ()] if fsdp is not None else []
+        if any(isinstance(w, str) and "shard" in w and "no_shard" not in w for w in (words, *listed)) or words is True:
+            return "FSDP"
+        if deepspeed is not None and _stage(deepspeed) == 3:
+            return "DeepSpeed's stage 3"
+    return ""
+
+
+def _stage(configuration: Value) -> object:
+    zero = (configuration.attrs or {}).get("zero_optimization")
+    stage = (zero.attrs or {}).get("stage") if zero is not None else None
+    return stage.single() if stage is not None and "flag" not in stage.tags else None

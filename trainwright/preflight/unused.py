@@ -1,0 +1,126 @@
+"""Layers of a model that take part in no forward pass, for whose gradients DistributedDataParallel waits."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.events import Event
+from trainwright.preflight.known import DDP
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at, qualified
+from trainwright.preflight.values import Code, Value
+
+UNUSED = Rule(
+    code="TW431",
+    severity="error",
+    title="a layer of a model in DistributedDataParallel gets no gradient",
+    source="PyTorch's documentation of DistributedDataParallel, find_unused_parameters; torch/csrc/distributed/c10d/"
+    'reducer.cpp: "Expected to have finished reduction in the prior iteration before starting a new one"',
+    remedy="Remove the layer, use it in forward, or pass find_unused_parameters=True.",
+)
+RULES = (UNUSED,)
+# Layers of torch.nn that certainly have parameters.
+_LAYERS = frozenset(
+    f"torch.nn.{name}"
+    for name in (
+        *("Linear", "Bilinear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "Embedding"),
+        *("EmbeddingBag", "LayerNorm", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LSTM", "GRU", "RNN"),
+        *("MultiheadAttention", "TransformerEncoderLayer", "TransformerDecoderLayer", "Transformer", "Parameter"),
+    )
+)
+# Ways to reach a layer other than by its name.
+_OTHER_WAYS = ("children", "named_children", "_modules", "getattr", "__dict__", "vars", "get_submodule", "modules")
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    frozen = code.mentions("requires_grad", "requires_grad_", "_set_static_graph", "no_sync")
+    if code.incomplete or not code.several or not code.backwards or frozen:
+        return
+    for event in code.wrapped_events:
+        if event.detached or not DDP.search(event.name) or "**" in event.keywords or not _expects_all(event):
+            continue
+        model = event.args[0] if event.args else event.arg("module")
+        for each in _classes(model):
+            yield from _layers(code, each, event)
+
+
+def _expects_all(event: Event) -> bool:
+    """Return whether the wrapper waits for the gradients of all parameters."""
+    given = [event.arg(name) for name in ("find_unused_parameters", "static_graph")]
+    return all(value is None or value.single() is False for value in given)
+
+
+def _classes(model: Value | None, depth: int = 3) -> Iterator[Code]:
+    """Yield the script's classes of a model and of its parts."""
+    if model is None or model.code is None or not model.instance or not isinstance(model.code.node, ast.ClassDef):
+        return
+    yield model.code
+    if depth:
+        for part in (model.attrs or {}).values():
+            yield from _classes(part, depth - 1)
+
+
+def _layers(code: ScriptFacts, model: Code, wrap: Event) -> Iterator[Finding]:
+    node = model.node
+    assert isinstance(node, ast.ClassDef)
+    init, forward = model.methods.get("__init__"), model.methods.get("forward")
+    plain = list(model.origins()) == ["torch.nn.Module"] and not any(base.code for base in model.bases)
+    if init is None or forward is None or not plain or not isinstance(init.node, ast.FunctionDef):
+        return
+    others = [each for each in node.body if each is not init.node]
+    words = {n.id for each in others for n in ast.walk(each) if isinstance(n, ast.Name)}
+    words |= {n.attr for each in others for n in ast.walk(each) if isinstance(n, ast.Attribute)}
+    if words & set(_OTHER_WAYS) or _inherited(code, node.name):
+        return
+    for statement in init.node.body:
+        if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
+            continue
+        name = _own_attribute(statement.targets[0])
+        if name and qualified(model.module, statement.value.func) in _LAYERS:
+            if not _reached(code, name):
+                what = f"`{ast.unparse(statement)[:60]}` is used nowhere; line {wrap.line} wraps the model"
+                yield at(UNUSED, (model.module, statement), what)
+            elif (test := _by_chance(code, forward, name)) is not None:
+                what = f"`{ast.unparse(statement)[:60]}` is used only if `{ast.unparse(test)[:40]}`"
+                yield at(UNUSED, (model.module, statement), what)
+
+
+def _own_attribute(target: ast.expr) -> str:
+    own = isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and target.value.id == "self"
+    return target.attr if own and isinstance(target, ast.Attribute) else ""
+
+
+def _inherited(code: ScriptFacts, name: str) -> bool:
+    """Return whether another class is derived from this one: it may use the layer."""
+    bases = [
+        ast.unparse(base) for m in code.modules for n in m.nodes if isinstance(n, ast.ClassDef) for base in n.bases
+    ]
+    return any(base.rpartition(".")[2] == name for base in bases)
+
+
+def _loads(code: ScriptFacts, name: str) -> list[ast.Attribute]:
+    """Return where an attribute of this name is read, of whatever object."""
+    nodes = (node for module in code.modules for node in module.nodes)
+    return [n for n in nodes if isinstance(n, ast.Attribute) and n.attr == name and isinstance(n.ctx, ast.Load)]
+
+
+def _reached(code: ScriptFacts, name: str) -> bool:
+    """Return whether the layer is named anywhere but where it is made."""
+    return bool(_loads(code, name)) or code.says(rf"(^|\W){name}(\W|$)")
+
+
+def _by_chance(code: ScriptFacts, forward: Code, name: str) -> ast.expr | None:
+    """Return the condition under which alone a layer is used, if it is drawn in each process for itself."""
+    loads = _loads(code, name)
+    for node in ast.walk(forward.node):
+        if not isinstance(node, ast.If) or node.orelse:
+            continue
+        calls = [ast.unparse(each.func) for each in ast.walk(node.test) if isinstance(each, ast.Call)]
+        drawn = any(call in ("random.random", "torch.rand", "np.random.rand", "random.uniform") for call in calls)
+        inside = [each for statement in node.body for each in ast.walk(statement)]
+        if drawn and loads and all(any(load is each for each in inside) for load in loads):
+            return node.test
+    return None
