@@ -43,7 +43,8 @@ PLAIN_HYPERPARAMETERS = Rule(
     code="TW255",
     severity="note",
     title="the SDK rejects the Training Compiler for a custom image, so raw hyperparameters are generated",
-    source=f"{SDK}: compiler_config and image_uri exclude each other, for PyTorch and Hugging Face",
+    source=f"{SDK}: compiler_config and image_uri exclude each other, for PyTorch and Hugging Face; {GUIDE}: extending "
+    "AWS's containers, by hyperparameters of the generic estimator",
     remedy="Nothing to do; the generated code does this.",
 )
 XLA_ALONE = Rule(
@@ -142,6 +143,9 @@ def _strategies(subject: Subject) -> Iterator[Finding]:
 def _image(subject: Subject) -> Iterator[Finding]:
     image = subject.image
     if image is None:
+        if subject.job.image:
+            unknown = "nothing is known about the image; only AWS's containers, and images that extend them, have it"
+            yield NOT_THERE.finding(unknown, path="image", severity="warning")
         return
     path = "plan" if image.origin == "plan" else "image"
     if image.family == "tensorflow":
@@ -149,4 +153,4 @@ def _image(subject: Subject) -> Iterator[Finding]:
     else:
         included = "trcomp" in image.framework or bool(image.has("torch-xla"))
     if not included:
-        yield NOT_THERE.finding(f"the image has {image.framework} {image.version}", path=path)
+        yield NOT_THERE.finding(f"the image has {image.framework} {image.version} without the compiler", path=path)

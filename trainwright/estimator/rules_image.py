@@ -207,7 +207,8 @@ def _components(subject: Subject, image: ImageFacts, where: str) -> Iterator[Fin
     missing = [name for name in needs if not image.has(name)]
     for name in missing:
         lacks = f"which {image.evidence} does not install" if image.evidence else "which is not in the image"
-        yield NO_LAUNCHER.finding(f"{launcher} needs {name}, {lacks}", path=where)
+        what = "model parallelism" if name == "smdistributed-modelparallel" else launcher
+        yield NO_LAUNCHER.finding(f"{what} needs {name}, {lacks}", path=where)
     module = subject.sdk == 2 and needs_framework_module(launcher)
     if module and image.has("sagemaker-toolkit") and image.family is None:
         yield NO_MODULE.finding(f"{launcher} with a {image.framework} image", path=where)

@@ -280,6 +280,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW200", "distribution.mpi.True", dist({"mpi": {**MPI, True: True}}), image(), 2),
     ("TW220", "distribution", dist(smp(hybrid_shard_degree=2)), SECOND, 2),
     ("TW220", "distribution", dist(smp(hybrid_shard_degree=2)), SECOND_OF_AWS, 2),
+    ("TW220", "distribution", dist(smp(tensor_parallel_degree=2)), SECOND_OF_AWS, 2),
     ("TW220", "distribution", dist(smp(hybrid_shard_degree=2)), None, 2),
     ("TW225", f"{SMP}.hybrid_shard_degree", dist(smp(hybrid_shard_degree=2)), NEWER, 2),
     ("TW296", f"{SMP}.partitions", dist(smp(microbatches=4)), OLDER, 2),

@@ -66,6 +66,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW251", "compiler", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, COMPILER, 2),
     ("TW252", "instance_type", {"instance_type": "ml.g6.xlarge", "compiler": ON}, COMPILER, 2),
     ("TW253", "image", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, image(), 2),
+    ("TW253", "image", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, None, 2),
     ("TW253", "plan", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, image(origin="plan"), 2),
     ("TW253", "image", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, TENSORFLOW, 2),
     ("TW253", "image", {"instance_type": "ml.p3.2xlarge", "compiler": ON}, tensorflow("2.12.0"), 2),
@@ -273,6 +274,13 @@ ELSEWHERE = {"TW219", "TW288", "TW289", "TW305"}
 def test_every_code_has_a_case():
     cases = (*CASES, *test_distribution_rules.CASES, *test_cluster_rules.CASES)
     assert {case[0] for case in cases} | ELSEWHERE == set(CODES)
+
+
+def test_an_unknown_image_may_extend_one_with_the_compiler(folder):
+    """AWS's guide for the Training Compiler describes images that extend its containers."""
+    findings = found(folder, {"instance_type": "ml.p3.2xlarge", "compiler": ON}, None)
+    assert [each.severity for each in findings if each.code == "TW253"] == ["warning"]
+    assert not [each for each in findings if each.severity == "error"]
 
 
 @pytest.mark.parametrize(("code", "path", "changes", "facts", "sdk"), CASES)

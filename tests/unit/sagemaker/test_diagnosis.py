@@ -246,6 +246,21 @@ def test_ranks_that_wait_for_different_tensors_called_in_different_order(lists, 
     assert names("\n".join(log)) == [cause]
 
 
+@pytest.mark.parametrize(
+    ("tensors", "cause"),
+    [
+        ("Stalled ops: a [ready ranks: 0, 1], b [ready ranks: 0]", "collective-timeout"),
+        ("Stalled ops: a [ready ranks: 0, 2], b [ready ranks: 0, 1]", "hvd-order"),
+        ("Stalled ops:a [missing ranks: 1]\nb [missing ranks: 1]", "collective-timeout"),
+        ("Stalled ops:a [missing ranks: 1]\nb [missing ranks: 0]", "hvd-order"),
+    ],
+)
+def test_old_lists_of_tensors_with_their_ranks_are_read(tensors, cause):
+    """horovod/horovod #336 and #1012 have the forms."""
+    stall = "WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks. "
+    assert names(stall + tensors) == [cause]
+
+
 def memory(rank: int, time: str) -> str:
     return f"{time} [1,{rank}]<stderr>:torch.OutOfMemoryError: CUDA out of memory."
 
