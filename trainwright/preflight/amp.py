@@ -135,7 +135,8 @@ def _repeats(code: ScriptFacts, step: Event, loops: tuple[ast.AST, ...]) -> bool
 
 def _counted(guards: tuple[Guard, ...]) -> list[Guard]:
     """Return the conditions that count batches: ``(i + 1) % accumulation == 0``."""
-    return [guard for guard in guards if isinstance(guard.node, ast.Compare) and "%" in ast.unparse(guard.node)]
+    kinds = ast.Compare | ast.BoolOp
+    return [guard for guard in guards if isinstance(guard.node, kinds) and "%" in ast.unparse(guard.node)]
 
 
 def _also_without(update: Event, step: Event) -> bool:

@@ -102,11 +102,11 @@ def _values(code: ScriptFacts) -> Iterator[Finding]:
     for module, node, name in code.misused:
         if "environ[" not in ast.unparse(node):
             yield at(AS_NUMBER, (module, node), f"{name} is text, in `{ast.unparse(node)[:50]}`")
-    for event in code.ran("index", live=True):
+    for event in code.ran("index", "sort", "append", "pop", "remove", live=True):
         base = event.receiver
         name = next((tag[4:] for tag in base.tags if tag.startswith("env:")), "") if base is not None else ""
         if base is not None and name in JSON_VALUES and _json(event, base):
-            yield at(AS_NUMBER, (event.module, event.node), f"index(…) of the JSON string {name} counts characters")
+            yield at(AS_NUMBER, (event.module, event.node), f"{event.last}(…) of the JSON string {name}")
     for event in code.ran("add_argument", live=True):
         kind, default = event.arg("type"), event.arg("default")
         name = next((tag[4:] for tag in default.tags if tag.startswith("env:")), "") if default is not None else ""

@@ -71,6 +71,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 def _halved(code: ScriptFacts) -> Iterator[Finding]:
     scaler = [e for e in code.ran("step") if e.receiver is not None and "scaler" in e.receiver.tags]
     halved = [e for e in code.ran("half") if e.receiver is not None and "model" in e.receiver.tags and not e.detached]
+    halved += [e for e in code.ran("to", live=True) if _to_half(e)]
     enabled = [e.arg("enabled") for e in code.ran("GradScaler")]
     off = bool(enabled) and all(value is not None and value.single() is False for value in enabled)
     arguments = [e.arg("fp16") for e in code.events if e.last.endswith(("TrainingArguments", "SFTConfig"))]
@@ -80,6 +81,13 @@ def _halved(code: ScriptFacts) -> Iterator[Finding]:
         yield at(HALF, (halved[0].module, halved[0].node), f"`{ast.unparse(halved[0].node)[:50]}` and {what}")
     elif (scaler and not off) or mixed:
         yield from _loaded_in_half(code, "fp16=True" if mixed else "scaler.step")
+
+
+def _to_half(event: Event) -> bool:
+    """Return whether a model is converted to half precision: ``model.to(torch.float16)``."""
+    given = [*event.node.args, *(keyword.value for keyword in event.node.keywords)]
+    half = any(ast.unparse(each) in ("torch.float16", "torch.half") for each in given)
+    return half and event.receiver is not None and "model" in event.receiver.tags and "out" not in event.receiver.tags
 
 
 # Adapters are kept in float32; DeepSpeed and FSDP scale gradients of half precision themselves.

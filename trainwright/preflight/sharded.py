@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule
@@ -22,6 +23,8 @@ PARTIAL_OPTIMIZER = Rule(
     remedy="FSDP.optim_state_dict(model, optimizer) in every process; then torch.save in one.",
 )
 RULES = (PARTIAL_OPTIMIZER,)
+# A configuration's file whose name says it.
+_STAGE_3 = re.compile(r"(zero|stage|z)[_-]?3", re.I)
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer")
 _ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig")
 
@@ -106,7 +109,9 @@ def _shards(code: ScriptFacts) -> str:
         listed = [item.single() for item in fsdp.items or ()] if fsdp is not None else []
         if any(isinstance(w, str) and "shard" in w and "no_shard" not in w for w in (words, *listed)) or words is True:
             return "FSDP"
-        if deepspeed is not None and _stage(deepspeed) == 3:
+        file = deepspeed.single() if deepspeed is not None and "flag" not in deepspeed.tags else None
+        named = isinstance(file, str) and _STAGE_3.search(file)
+        if deepspeed is not None and (named or _stage(deepspeed) == 3):
             return "DeepSpeed's stage 3"
     return ""
 

@@ -79,13 +79,20 @@ def _layers(code: ScriptFacts, model: Code, wrap: Event) -> Iterator[Finding]:
         if not isinstance(statement, ast.Assign) or not isinstance(statement.value, ast.Call):
             continue
         name = _own_attribute(statement.targets[0])
-        if name and qualified(model.module, statement.value.func) in _LAYERS:
+        if name and _has_parameters(model, statement.value):
             if not _reached(code, name):
                 what = f"`{ast.unparse(statement)[:60]}` is used nowhere; line {wrap.line} wraps the model"
                 yield at(UNUSED, (model.module, statement), what)
             elif (test := _by_chance(code, forward, name)) is not None:
                 what = f"`{ast.unparse(statement)[:60]}` is used only if `{ast.unparse(test)[:40]}`"
                 yield at(UNUSED, (model.module, statement), what)
+
+
+def _has_parameters(model: Code, made: ast.Call) -> bool:
+    """Return whether a call makes a layer with parameters, or a sequence of layers with one of those."""
+    name = qualified(model.module, made.func)
+    inner = [arg for arg in made.args if isinstance(arg, ast.Call)] if name == "torch.nn.Sequential" else []
+    return name in _LAYERS or any(_has_parameters(model, each) for each in inner)
 
 
 def _own_attribute(target: ast.expr) -> str:

@@ -196,6 +196,10 @@ def join(first: Value, second: Value) -> Value:
     attrs = first.attrs if second.attrs is None else second.attrs
     if first.attrs is not None and second.attrs is not None and first.attrs is not second.attrs:
         attrs = {**first.attrs, **second.attrs}
+        for key in first.attrs.keys() ^ second.attrs.keys():
+            option = attrs[key].constants is not None or "sampler" in attrs[key].tags
+            if option and first.code is None and second.code is None:
+                attrs[key] = attrs[key].with_tags("sometimes")
     return Value(
         first.name or second.name,
         first.made | second.made,
