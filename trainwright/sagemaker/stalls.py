@@ -8,10 +8,11 @@ from itertools import combinations
 
 from trainwright.sagemaker.log_lines import bare, clean
 
-# Until 0.15 a tensor with its ranks, `name [ready ranks: 0, 2]`; since then a rank with its tensors, `2: [a, b ...]`,
-# in alphabetical order and cut off after six (horovod, common/stall_inspector.cc).
+# Old releases write a tensor with its ranks, `name [ready ranks: 0, 2]`; newer ones a rank with the tensors it misses,
+# `2: [a, b ...]`, in alphabetical order and cut off after six, and `2!:` if it ends the job (horovod 0f37436e,
+# common/stall_inspector.cc).
 _OF_TENSOR = re.compile(r"\[(?:ready|missing) ranks: ([\d, ]+)\]?")
-_OF_RANK = re.compile(r"^\s*(\d+): \[(.*?)( \.\.\.)?\]\s*$")
+_OF_RANK = re.compile(r"^\s*(\d+)!?: \[(.*?)( \.\.\.)?\]\s*$")
 
 
 def ranks_part(message: str, after: bytes) -> bool:

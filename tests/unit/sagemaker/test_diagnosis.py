@@ -229,6 +229,7 @@ def test_a_missing_object_is_the_code_where_the_code_is_downloaded():
     ("lists", "cause"),
     [
         (("0: [a, b]", "1: [c]"), "hvd-order"),
+        (("0!: [a, b]", "1: [c]"), "hvd-order"),
         (("0: [a, b]", "1: [b, c]"), "hvd-order"),
         (("0: [a, b]", "1: [a]"), "collective-timeout"),
         (("0: [a, b]", "1: [a, b]"), "collective-timeout"),
