@@ -22,7 +22,10 @@ NOT_ON_CPU = {
         "efa::test_efa_is_among_the_providers"
     },
     "the distribution's Open MPI has its own": {"openmpi::test_parameters_are_in_the_file_once"},
-    "the framework has no triton 3": {"pytorch::test_triton_compiles"},
+    "the framework has no triton 3": {
+        "pytorch::test_triton_compiles",
+        "pytorch::test_the_profiler_of_triton_finds_cupti",
+    },
     "not run: no GPU": {"pytorch::test_gpu_computes"},
 }
 
