@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,17 @@ LEFT_OUT = ("./invoke push ", "docker image rm ", "rm -rf ")
 
 @pytest.fixture(scope="module")
 def said(
-    proven: dict[str, Any], environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+    proven: dict[str, Any],
+    environment: dict[str, str],
+    docker: Callable[..., str],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, str]:
     """What each command printed, in a folder that has of the checkout what the tutorial uses. The image is that of the
     test run, so nothing is built again."""
+    # Outside of a checkout the label of the revision would say "unknown", and the image would be another one.
+    label = '{{index .Config.Labels "org.opencontainers.image.revision"}}'
+    revision = docker("image", "inspect", "--format", label, proven["kept"])
+    own = {key: value for key, value in environment.items() if key != "PYTHONPATH"} | {"TRAINWRIGHT_REVISION": revision}
     folder = tmp_path_factory.mktemp("tutorial")
     (folder / "invoke").symlink_to(ROOT / "invoke")
     shutil.copytree(ROOT / "examples", folder / "examples")
@@ -35,7 +43,7 @@ def said(
         done = subprocess.run(
             ["/bin/sh", "-c", typed],
             cwd=folder,
-            env={key: value for key, value in environment.items() if key != "PYTHONPATH"},
+            env=own,
             capture_output=True,
             text=True,
             check=False,
@@ -51,8 +59,9 @@ def test_every_step_is_on_the_page(said: dict[str, str]) -> None:
     assert [name.partition(" ")[2] for name in said if name.startswith("./invoke")] == steps
 
 
-def test_the_image_is_built_and_tested(said: dict[str, str]) -> None:
+def test_the_image_is_built_and_tested(said: dict[str, str], proven: dict[str, Any]) -> None:
     assert re.search(r"^image .* probe passed, \d+ smoke tests passed$", said["./invoke build"], re.MULTILINE)
+    assert proven["build"]["image_id"][7:19] in said["./invoke build"]
 
 
 def test_the_job_on_two_hosts_is_finished(said: dict[str, str]) -> None:

@@ -23,7 +23,7 @@ def made(event: Event) -> Value:
 
 
 def method(calls: Calls, event: Event, base: Value, name: str) -> Value | None:
-    """Return the result of a method of a mapping whose values are known; None if it is none of those."""
+    """Return the result of a method of a mapping whose values are known; None for any other method."""
     if base.attrs is None:
         return None
     key = event.args[0].single() if event.args else None

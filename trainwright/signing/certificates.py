@@ -19,7 +19,7 @@ def read_roots(data: bytes) -> list[Certificate]:
     """The certificates of a PEM file.
 
     Raises:
-        ValueError: there is none, or one is malformed.
+        ValueError: the file has no certificate, or a malformed one.
     """
     from cryptography.x509 import load_pem_x509_certificates
 
