@@ -47,7 +47,7 @@ _GAP = r"(?<=\S) {2,}(?=\S)"
 
 
 def for_terminal(text: str, stream: TextIO) -> str:
-    """``text`` as a terminal shows it best: wrapped between words, with colours; unchanged if the stream is not a terminal.
+    """``text`` as a terminal shows it best: wrapped between words, with colours; unchanged for other streams.
 
     A line goes on below its last column, or by two characters further in. Words, and commands to copy, stay whole.
 

@@ -227,7 +227,7 @@ def _own_metrics(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _accumulated(code: ScriptFacts) -> Iterator[Finding]:
-    """Report several backward passes for one step of Horovod's optimizer, although backward_passes_per_step does not say so."""
+    """Report several backward passes for one step of Horovod's optimizer without backward_passes_per_step."""
     made = [e for e in code.ran("DistributedOptimizer", live=True) if e.name.startswith("horovod.torch")]
     if not made or any("backward_passes_per_step" in e.keywords or "**" in e.keywords for e in made):
         return

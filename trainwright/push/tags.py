@@ -87,8 +87,12 @@ def _moving(plan: Plan, catalog: Catalog) -> Iterator[str]:
         # A version that no line has (--allow-unproven) takes nothing from any line, except the name of its minor one.
         if _is_of(plan, owner) or (owner is None and number == 0):
             yield f"{plan.framework}-{name}{end}"
-        elif number == 0 and _is_of(plan, line_taken(bare.replace(base=plan.base.kind), catalog)):
-            yield f"{plan.framework}-{name}-{base}{end}"
+        elif number == 0:
+            # A request takes it by its kind of base or by its Python alone. Its tag has the base: one with the Python
+            # would look like an immutable one to the repository (`immutable_tags`).
+            closer = (bare.replace(base=plan.base.kind), bare.replace(python=plan.python))
+            if any(_is_of(plan, line_taken(request, catalog)) for request in closer):
+                yield f"{plan.framework}-{name}-{base}{end}"
 
 
 def _is_of(plan: Plan, line: ImageLine | None) -> bool:
