@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import jsonschema
@@ -13,13 +10,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.support.in_process import call
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import RequestError
-from trainwright.sagemaker import diagnosis
 from trainwright.sagemaker.causes import KnownCause, load_causes
-from trainwright.sagemaker.diagnosis import DiagnosisDocument, diagnose
-from trainwright.sagemaker.diagnosis_output import EXCEPTION, diagnosis_text
+from trainwright.sagemaker.diagnosis import diagnose
+from trainwright.sagemaker.diagnosis_output import diagnosis_text
 from trainwright.sagemaker.log_lines import bare, clean
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -225,43 +220,6 @@ def test_a_missing_object_is_the_code_where_the_code_is_downloaded():
     assert names(far) == ["s3-missing"]
 
 
-@pytest.mark.parametrize(
-    ("lists", "cause"),
-    [
-        (("0: [a, b]", "1: [c]"), "hvd-order"),
-        (("0!: [a, b]", "1: [c]"), "hvd-order"),
-        (("0: [a, b]", "1: [b, c]"), "hvd-order"),
-        (("0: [a, b]", "1: [a]"), "collective-timeout"),
-        (("0: [a, b]", "1: [a, b]"), "collective-timeout"),
-        (("1: [a, b]",), "collective-timeout"),
-        # Cut off behind b, so that rank 0 may wait for c, too.
-        (("0: [a, b ...]", "1: [b, c]"), "collective-timeout"),
-        (("0: [a, c ...]", "1: [b, c]"), "hvd-order"),
-    ],
-)
-def test_ranks_that_wait_for_different_tensors_called_in_different_order(lists, cause):
-    """horovod, common/stall_inspector.cc: each rank with the tensors that it has not submitted, sorted, at most six."""
-    stall = "[1,0]<stderr>:[2020-12-30 16:35:15.181832: W horovod/common/stall_inspector.cc:105] One or more tensors "
-    stall += "were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder"
-    log = [stall, "[1,0]<stderr>:Missing ranks:", *(f"[1,0]<stderr>:{line}" for line in lists)]
-    assert names("\n".join(log)) == [cause]
-
-
-@pytest.mark.parametrize(
-    ("tensors", "cause"),
-    [
-        ("Stalled ops: a [ready ranks: 0, 1], b [ready ranks: 0]", "collective-timeout"),
-        ("Stalled ops: a [ready ranks: 0, 2], b [ready ranks: 0, 1]", "hvd-order"),
-        ("Stalled ops:a [missing ranks: 1]\nb [missing ranks: 1]", "collective-timeout"),
-        ("Stalled ops:a [missing ranks: 1]\nb [missing ranks: 0]", "hvd-order"),
-    ],
-)
-def test_old_lists_of_tensors_with_their_ranks_are_read(tensors, cause):
-    """horovod/horovod #336 and #1012 have the forms."""
-    stall = "WARNING: One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks. "
-    assert names(stall + tensors) == [cause]
-
-
 def memory(rank: int, time: str) -> str:
     return f"{time} [1,{rank}]<stderr>:torch.OutOfMemoryError: CUDA out of memory."
 
@@ -413,115 +371,3 @@ def test_own_causes():
     )
     (found,) = diagnose(["boom today"], causes=[own]).causes
     assert (found.id, found.cause) == ("mine", "it was today")
-
-
-# ---- the verb --------------------------------------------------------------------------------------------------------
-
-
-def test_verb_reads_standard_input():
-    """In a process of its own: a pipe, and plain ``invoke``, which finds tasks.py for itself."""
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "diagnose", "-", "--json"],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        input=b"\xff\xfe noise\nMissing XLA configuration\n",
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0
-    found = json.loads(done.stdout)
-    check(found)
-    assert [c["id"] for c in found["causes"]] == ["xla-configuration"]
-
-
-def test_verb_reads_a_file(tmp_path):
-    log = tmp_path / "job.log"
-    log.write_text("CUDA out of memory\n")
-    done = call("diagnose", str(log))
-    assert done.returncode == 0
-    assert "gpu-memory" in done.stdout and "fix:" in done.stdout
-
-
-@pytest.mark.parametrize("content", [None, ""])
-def test_no_log_is_refused(tmp_path, content):
-    log = tmp_path / "job.log"
-    if content is not None:
-        log.write_text(content)
-    done = call("diagnose", str(log), "--json")
-    assert done.returncode == 2
-    assert json.loads(done.stdout)["error"] == "request"
-
-
-def test_the_document_is_what_is_printed():
-    found = diagnose(["CUDA out of memory"])
-    assert DiagnosisDocument(**found.as_json()) == found
-    assert found.schema == diagnosis.SCHEMA
-
-
-def test_causes_are_findings_in_the_formats_of_preflight(tmp_path):
-    text = "step 1\nRuntimeError: CUDA out of memory.\nExecuteUserScriptError:\n"
-    (tmp_path / "algo-1.log").write_text(text)
-    (tmp_path / "algo-2.log").write_text("fine\n")
-    done = call("diagnose", "algo-1.log", "--format", "sarif", cwd=tmp_path)
-    (log,) = json.loads(done.stdout)["runs"]
-    first = log["results"][0]
-    assert (first["ruleId"], first["level"]) == ("gpu-memory", "error")
-    assert first["locations"][0]["physicalLocation"] == {
-        "artifactLocation": {"uri": "algo-1.log"},
-        "region": {"startLine": 2},
-    }
-    done = call("diagnose", ".", "--format", "github", cwd=tmp_path)
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("::error title=gpu-memory,file=./algo-1.log,line=2::")
-    assert lines[-1].startswith("diagnose: 1 error, 0 warnings, ")
-    done = call("diagnose", "algo-1.log", "--format", "github", "--json", cwd=tmp_path)
-    assert done.returncode == 2
-
-
-# Tracebacks as Python writes them (traceback, "Traceback (most recent call last):"), of a cause that nobody has listed.
-UNKNOWN = """\
-step 1
-Traceback (most recent call last):
-  File "/opt/ml/code/train.py", line 12, in <module>
-    main()
-  File "/opt/ml/code/train.py", line 7, in main
-    raise Oddity("seven, 50%: odd")
-__main__.Oddity: seven, 50%: odd
-"""
-HANDLED = UNKNOWN.replace("<module>", "attempt")
-
-
-@pytest.mark.parametrize(("text", "level", "command"), [(UNKNOWN, "error", "error"), (HANDLED, "warning", "warning")])
-def test_an_exception_without_a_known_cause_is_a_finding(tmp_path, text, level, command):
-    (tmp_path / "algo-1.log").write_text("fine\n")
-    (tmp_path / "algo-2.log").write_text(text)
-    done = call("diagnose", ".", "--format", "sarif", cwd=tmp_path)
-    (log,) = json.loads(done.stdout)["runs"]
-    (result,) = log["results"]
-    assert (result["ruleId"], result["level"]) == ("unhandled-exception", level)
-    assert log["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == "unhandled-exception"
-    assert result["locations"][0]["physicalLocation"] == {
-        "artifactLocation": {"uri": "./algo-2.log"},
-        "region": {"startLine": 2},
-    }
-    said = result["message"]["text"].splitlines()[0]
-    assert "Oddity: seven, 50%: odd" in said
-    assert said.endswith("in /opt/ml/code/train.py:7 in main")
-    done = call("diagnose", ".", "--format", "github", cwd=tmp_path)
-    assert done.stdout.startswith(f"::{command} title=unhandled-exception,file=./algo-2.log,line=2::")
-    assert "50%25: odd" in done.stdout
-
-
-def test_a_known_cause_goes_before_the_exception(tmp_path):
-    (tmp_path / "job.log").write_text(UNKNOWN + "RuntimeError: CUDA out of memory.\n")
-    done = call("diagnose", "job.log", "--format", "sarif", cwd=tmp_path)
-    (log,) = json.loads(done.stdout)["runs"]
-    assert "unhandled-exception" not in {each["ruleId"] for each in log["results"]}
-    (tmp_path / "fine.log").write_text("fine\n")
-    done = call("diagnose", "fine.log", "--format", "sarif", cwd=tmp_path)
-    assert json.loads(done.stdout)["runs"][0]["results"] == []
-
-
-def test_the_code_of_an_exception_is_that_of_no_cause():
-    assert EXCEPTION.code not in {cause.id for cause in load_causes()}
