@@ -137,7 +137,8 @@ def shapes(dockerfile: str) -> Iterator[tuple[str, str, str]]:
 def sample(dockerfiles: Iterable[str]) -> list[str]:
     """As few of these Dockerfiles as have every shape of instruction among them.
 
-    A ``RUN`` whose shape is in one of them already is left out of the others: a linter spends its time on shell.
+    A ``RUN`` whose shape is in one of them already is left out of the others, as a linter spends its time on shell, but
+    for one that stands above an instruction with a new shape.
     """
     left = [(text, set(shapes(text))) for text in dockerfiles]
     chosen: list[str] = []
@@ -149,6 +150,7 @@ def sample(dockerfiles: Iterable[str]) -> list[str]:
 
 
 def _without_known(dockerfile: str, new: set[tuple[str, str, str]]) -> str:
-    pairs = zip(instructions(dockerfile), shapes(dockerfile), strict=True)
-    kept = (text for text, shape in pairs if shape in new or not text.startswith("RUN "))
+    texts, fresh = instructions(dockerfile), [shape in new for shape in shapes(dockerfile)]
+    rows = zip(texts, fresh, [*fresh[1:], False], strict=True)
+    kept = (text for text, own, below in rows if own or below or not text.startswith("RUN "))
     return "\n".join(kept) + "\n"

@@ -98,9 +98,8 @@ def test_many_lines_are_named_in_several_rows() -> None:
 def test_the_linter_s_sample_has_every_shape_of_instruction() -> None:
     texts = [text for name in list(LINES)[::5] for text in every_dockerfile(name).values()]
     chosen = sample(texts)
-    # Not what stands above each: a RUN that is in another one already is left out.
-    every, kept = ({(stage, shape) for text in some for stage, _, shape in shapes(text)} for some in (texts, chosen))
-    assert kept == every
+    every, kept = ({shape for text in some for shape in shapes(text)} for some in (texts, chosen))
+    assert every <= kept
     assert 1 < len(chosen) < len(texts)
 
 
