@@ -123,12 +123,26 @@ def _fitting(rows: Sequence[LineRow], indent: str, width: int | None) -> list[st
         if over <= 0 or cut is not None:
             return lines
         longest = max(len(row.name) for row in rows) - over
-        if spare:
+        room = max(len(",".join(row.options)) for row in rows) - over
+        if "options" in columns and room >= _SHORTEST:
+            columns["options"] = partial(_first_options, room=room)
+        elif spare:
             del columns[spare.pop(0)]
         elif longest < _SHORTEST and "base" in columns:
             del columns["base"]
         else:
             cut = longest
+
+
+def _first_options(row: LineRow, *, room: int) -> str:
+    """As many options of a line as so many characters hold, and how many more it has; --json has all of them."""
+    names = row.options
+    for number in range(len(names), -1, -1):
+        more = f" +{len(names) - number}" if number < len(names) else ""
+        text = f"{','.join(names[:number])}{more}".strip()
+        if len(text) <= room:
+            break
+    return text
 
 
 def shortened_name(name: str, limit: int | None) -> str:

@@ -91,13 +91,21 @@ def test_a_value_that_no_line_has_is_named():
     assert "Did you mean" in done.stderr
 
 
-@pytest.mark.parametrize("width", [60, 80, 110, 240, None])
+@pytest.mark.parametrize("width", [60, 80, 110, 200, None])
 @pytest.mark.parametrize("every", [False, True])
 def test_a_table_fits_its_terminal(width, every):
     lines = lines_text(document(rows()), every=every, width=width).splitlines()
     assert width is None or max(map(len, lines)) <= width
     head = lines[0].split()
     assert {"name", "version", "cuda", "status", "proven"} <= {*head}
-    assert ("options" in head) is (width in (240, None))
+    assert ("options" in head) is (width in (200, None))
     for line in lines[1:]:
         assert not line.startswith("  ") or any(row.version in line for row in rows())
+
+
+def test_options_that_do_not_fit_are_counted():
+    row = next(row for row in rows() if len(row.options) > 3)
+    whole = lines_text(document((row,)), width=None).splitlines()[1]
+    assert whole.endswith(",".join(row.options))
+    short = lines_text(document((row,)), width=len(whole) - 1).splitlines()[1]
+    assert short.endswith(f" {','.join(row.options[:-1])} +1")
