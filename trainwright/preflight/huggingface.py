@@ -221,7 +221,7 @@ def _one_gpu(mapped: Value) -> str | None:
     gpu = whole.single()
     if whole.tags - {"device", "cuda"} or isinstance(gpu, bool):
         return None  # an argument, the process's own rank
-    if isinstance(gpu, int) or (isinstance(gpu, str) and re.fullmatch(r"cuda:\d+", gpu)):
+    if isinstance(gpu, int) or (isinstance(gpu, str) and re.fullmatch(r"cuda:[0-9]+", gpu)):
         return repr(gpu) if whole is mapped else repr({"": gpu})
     return None
 
