@@ -39,7 +39,8 @@ UNIT = "tests/unit"
 MODULES: dict[str, tuple[str, ...]] = {
     "plan/resolve": tuple(f"plan/test_{name}.py" for name in ("resolve_words", "resolve", "conflict", "unproven")),
     "plan/assemble": tuple(
-        f"plan/test_{name}.py" for name in ("extend", "licences", "loaded", "other_provider", "resolve", "identity")
+        f"plan/test_{name}.py"
+        for name in ("extend", "licences", "loaded", "other_provider", "resolve", "identity", "destination")
     ),
     "plan/conflict": ("plan/test_conflict_answers.py", "plan/test_conflict.py", "plan/test_resolve.py"),
     "plan/plan_lock": (),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from trainwright.site.site import Site
 from trainwright.sources import apt_repository
 from trainwright.sources.fetch import new_lock
 from trainwright.sources.gather import gather
+from trainwright.sources.inputs import Input
 
 CATALOG = load_catalog()
 GOOD = b"the right bytes"
@@ -66,6 +68,17 @@ def test_all_that_the_dockerfile_takes_is_there(tmp_path: Path, words: dict[str,
     assert {"apt", "tools/apt", "requirements/tools.txt", "wheels/tools"} <= wanted
     assert len([name for name in wanted if name.startswith("archives/")]) >= 1
     assert sorted(name for name in wanted if not (folder / name).exists()) == []
+
+
+def test_the_root_file_system_is_where_the_dockerfile_adds_it_from(tmp_path: Path) -> None:
+    tar = tmp_path / "made.tar"
+    tar.write_bytes(GOOD)
+    inputs = gather(plan_of(cuda="cpu"), CATALOG, Site())
+    own = inputs.plan.replace(base=inputs.plan.base.replace(image=None))
+    rootfs = Input("base", "root file system", PlannedSource(file="made.tar", sha256=SHA), path=tar)
+    write_context(replace(inputs, plan=own, rootfs=rootfs), tmp_path / "context", say=lambda _: None)
+    added = [name for name in names_of((tmp_path / "context/Dockerfile").read_text()) if name.endswith(".tar")]
+    assert [(tmp_path / "context" / name).read_bytes() for name in added] == [GOOD]
 
 
 def wheel(name: str = "thing", version: str = "1.0", sha256: str = SHA) -> PlannedSource:

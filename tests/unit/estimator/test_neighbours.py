@@ -193,6 +193,8 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW224", dist(smp(partitions=2, deterministic_server=True)), image(), 2),
     ("TW224", dist(smp(partitions=2, static_mode=True, _match_weights=True)), NEWER, 2),
     ("TW296", dist(smp(partitions=2)), OLDER, 2),
+    # 1.6.0 is the release that renamed it.
+    ("TW296", dist(smp(microbatches=4)), without(**{"smdistributed-modelparallel": "1.6.0 (aws)"}), 2),
     ("TW296", dist(smp(sharded_data_parallel_degree=2, ddp=True)), NEWER, 2),
     ("TW297", dist(smp(partitions=2, pipeline_parallel_degree=2)), image(), 2),
     ("TW297", dist(smp(sharded_data_parallel_degree=2, tensor_parallel_degree=2, ddp=True)), NEWER, 2),

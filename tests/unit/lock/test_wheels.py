@@ -113,6 +113,12 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Install:
     return put
 
 
+def test_an_index_that_states_no_checksum_is_refused(install: Install) -> None:
+    install(FakeTools(files=FILES.replace(f', hashes = {{ sha256 = "{SHA}" }}', "")))
+    with pytest.raises(SourceError, match=r"numpy-2\.4\.6\S+\.whl: the index states no sha256"):
+        resolve_lock(ROOTS, ["nvidia-nvjitlink==13.0.88"])
+
+
 # ---- resolving ---------------------------------------------------------------------------------------------------
 
 

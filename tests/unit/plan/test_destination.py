@@ -73,6 +73,10 @@ def test_code_in_the_image_is_there_without_the_toolkit_s_variables(tmp_path):
     assert plan.labels["io.trainwright.entry-point"] == "train.py"
     assert not [name for name in plan.environment if name.startswith("SAGEMAKER")]
     assert any("/out/" in step and "user-code" in step for step in final(plan))
+    # No toolkit, so none that ignores a source_dir.
+    assert not [notice for notice in plan.notices if "source_dir" in notice]
+    ours = plan_of(code=str(tmp_path), entry_point="train.py")
+    assert [notice for notice in ours.notices if "source_dir" in notice]
 
 
 @pytest.mark.parametrize(

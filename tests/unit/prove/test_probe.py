@@ -318,17 +318,17 @@ def test_probe_feeds_the_program_and_removes_the_container(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("run", "error"),
+    ("run", "error", "says"),
     [
-        ("echo 'docker: cannot connect' >&2; exit 125", EngineError),
-        ("echo 'python3: not found' >&2; exit 127", ProofFailed),
-        ("echo 'half a docu'", ProofFailed),
-        ("exit 1", ProofFailed),
-        ("echo '[]'", ProofFailed),
+        ("echo 'docker: cannot connect' >&2; exit 125", EngineError, "could not run img: docker: cannot connect"),
+        ("echo 'python3: not found' >&2; exit 127", ProofFailed, "img has no python3 on PATH"),
+        ("echo 'half a docu'", ProofFailed, "the probe failed in img"),
+        ("exit 1", ProofFailed, "the probe failed in img"),
+        ("echo '[]'", ProofFailed, "the probe failed in img"),
     ],
 )
-def test_probe_that_does_not_end_well(tmp_path: Path, run: str, error: type[Exception]) -> None:
-    with pytest.raises(error):
+def test_probe_that_does_not_end_well(tmp_path: Path, run: str, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says):
         probe.probe(fake_docker(tmp_path, run), "img", PLAN)
     assert "rm -f trainwright-probe-" in (tmp_path / "calls").read_text()
 

@@ -160,6 +160,19 @@ def test_a_well_job_has_no_cause():
     assert explain(facts(*hosts, launcher="mpi", count=2, sdk=3)) is None
 
 
+def test_parameter_servers_need_the_framework_s_module_on_several_hosts():
+    """The module starts servers beside the script where there are hosts to serve, and else the script alone, as
+    ``_should_run_parameter_server`` of sagemaker-tensorflow-training (training.py) has it: more than one host.
+    """
+    text = f"{INVOKED}\n/usr/local/bin/python3 train.py"
+    two = facts(good(text=text), good("algo-2", text=text), launcher="parameter-server", framework="tensorflow")
+    cause = explain(two)
+    assert cause is not None
+    assert (cause.id, cause.host) == ("plain-toolkit", "algo-1")
+    assert "sagemaker-tensorflow-training" in cause.remedy
+    assert explain(facts(good(text=text), launcher="parameter-server", framework="tensorflow")) is None
+
+
 def test_train_that_does_nothing():
     cause = explain(facts(good(success=False)))
     assert cause is not None

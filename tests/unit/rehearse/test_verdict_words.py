@@ -168,6 +168,11 @@ def test_where_no_script_runs_the_launcher_s_wait_is_named() -> None:
     assert (cause.host, cause.rank) == ("algo-1", None)
     said = "algo-1: torchrun in accept (socket.py:294), called at train.py:6"
     assert cause.text == f"no end after 300 s; waiting: {said}"
+    # A program that Python reads from its standard input has no other name.
+    hosts = (host(1, replace(launcher, argv=("/opt/venv/bin/python", "-u", "-")), end="timeout"), hosts[1])
+    cause = judge(replace(TWO, timed_out=True, hosts=hosts)).cause
+    assert cause is not None
+    assert cause.text == f"no end after 300 s; waiting: {said.replace('torchrun', 'python')}"
 
 
 @pytest.mark.parametrize(

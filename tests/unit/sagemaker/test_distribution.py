@@ -37,6 +37,12 @@ def modelparallel(parameters: dict[str, Any], **launcher: Any) -> dict[str, Any]
     return {"smdistributed": {"modelparallel": {"enabled": True, "parameters": parameters}}, **launcher}
 
 
+def test_a_strategy_that_does_not_say_enabled_is_off() -> None:
+    """As ``_distribution_configuration`` of sagemaker 2.257.7 (estimator.py) reads it: ``.get("enabled", False)``."""
+    given = {"multi_worker_mirrored_strategy": {}}
+    assert compiled(given, framework="tensorflow") == {"sagemaker_multi_worker_mirrored_strategy_enabled": False}
+
+
 # What sagemaker 2.257.7 gave for ``PyTorch(image_uri=…, instance_type="ml.p4d.24xlarge", distribution=…)``.
 @pytest.mark.parametrize(
     ("distribution", "hyperparameters", "launcher"),
