@@ -68,7 +68,31 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ),
     ("TW205", "distribution.mpi", dist({"mpi": MPI, "torch_distributed": ON}), image(), 2),
     ("TW205", "distribution.smdistributed", dist({"mpi": MPI, "smdistributed": {"dataparallel": ON}}), image(), 2),
+    (
+        "TW205",
+        "distribution.smdistributed",
+        dist({"torch_distributed": ON, "smdistributed": {"dataparallel": ON}}),
+        image(),
+        2,
+    ),
     ("TW206", "distribution.pytorchddp", dist({"pytorchddp": ON, "smdistributed": {"dataparallel": ON}}), image(), 2),
+    (
+        "TW206",
+        "distribution.multi_worker_mirrored_strategy",
+        dist({"multi_worker_mirrored_strategy": ON, "smdistributed": {"dataparallel": ON}}),
+        TENSORFLOW,
+        2,
+    ),
+    *(
+        (
+            "TW233",
+            "distribution.mpi.custom_mpi_options",
+            dist({"mpi": {**MPI, "custom_mpi_options": words}}),
+            image(),
+            2,
+        )
+        for words in ('-x A="b"', "-x A='b'")
+    ),
     (
         "TW206",
         "distribution.multi_worker_mirrored_strategy",

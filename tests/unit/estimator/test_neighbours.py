@@ -170,6 +170,8 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW293", {"inputs": {"train": FSX}, "subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, image(), 2),
     ("TW203", dist({"torch_distributed": {"enabled": False}}), image(), 2),
     ("TW226", dist(smp(partitions=2, default_partition=0, auto_partition=True)), image(), 2),
+    ("TW226", dist(smp(partitions=2, default_partition=1, auto_partition=False)), image(), 2),
+    ("TW275", dist({"smdistributed": {"modelparallel": {"enabled": False, "parameters": {}}}}), image(), 2),
     ("TW241", {"image": "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/team/training:1"}, image(), 2),
     ("TW271", {"inputs": {"code": "s3://bucket/code"}}, image(), 2),
     ("TW271", {"inputs": {"data": "s3://bucket/data"}, "network_isolation": True}, image(), 2),

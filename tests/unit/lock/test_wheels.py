@@ -262,13 +262,15 @@ def test_a_package_that_changed_between_the_questions_is_seen(install: Install) 
         resolve_lock(ROOTS)
 
 
-def test_a_file_in_a_folder_needs_no_index_for_its_checksum(install: Install, tmp_path: Path) -> None:
+@pytest.mark.parametrize("key", ["url", "path"])
+def test_a_file_in_a_folder_needs_no_index_for_its_checksum(install: Install, tmp_path: Path, key: str) -> None:
+    """PEP 751 names a file by ``url`` or by ``path``; a path may be absolute."""
     file = tmp_path / "torch-2.13.0+cpu-cp311-cp311-manylinux_2_28_x86_64.whl"
     file.write_bytes(b"wheel")
-    address = "file://" + str(file).replace("+", "%2B")
+    address = "file://" + str(file).replace("+", "%2B") if key == "url" else str(file)
     files = (
         '[[packages]]\nname = "torch"\nversion = "2.13.0+cpu"\n'
-        + f'wheels = [{{ url = "{address}", hashes = {{}} }}]\n'
+        + f'wheels = [{{ {key} = "{address}", hashes = {{}} }}]\n'
     )
     install(FakeTools(graph="torch==2.13.0+cpu  # via -r pytorch.in\n", files=files))
     (torch,) = resolve_lock({"pytorch": ["torch==2.13.0+cpu"]}).packages
