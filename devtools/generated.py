@@ -61,6 +61,7 @@ from trainwright.sources.survey import SourcesDocument
 from trainwright.verbs.documents import (
     BuildDocument,
     ConflictDocument,
+    DryRunDocument,
     FailureDocument,
     RenderDocument,
     StagesDocument,
@@ -85,6 +86,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "built": BuiltDocument,
     "explain": ExplainDocument,
     "build": BuildDocument,
+    "dry-run": DryRunDocument,
     "stages": StagesDocument,
     "fleet": FleetDocument,
     "pipeline": PipelineDocument,

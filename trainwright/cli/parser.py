@@ -30,7 +30,7 @@ LIST_FORMATS = ("flat", "nested", "json")
 FINDING = {"collection", "search-root"}
 _WHY = {
     "config": "Trainwright does not read invoke's settings.",
-    "dry": "./invoke plan and ./invoke render show what would be built, and change nothing.",
+    "dry": "./invoke plan, ./invoke render and ./invoke build --dry-run show what would be built, and change nothing.",
     "debug": "TRAINWRIGHT_DEBUG=1 shows the traceback of an internal fault.",
 }
 # Flags whose value may be a document, or a variable of any text.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from trainwright.push.documents import PushDocument
     from trainwright.push.references import PushTarget
     from trainwright.site.site import Site
-    from trainwright.verbs.documents import BuildDocument, StagesDocument
+    from trainwright.verbs.documents import BuildDocument, DryRunDocument, StagesDocument
     from trainwright.verbs.way import State
 
 
@@ -47,6 +47,9 @@ class BuildFlags(BuildOptions, RequestFlags):
         default=False,
         description="run the smoke tests, too, unless this image has passed them",
         heading="After the build",
+    )
+    dry_run: bool = Field(
+        default=False, description="ask the engine and every source, say what would be built, and build nothing"
     )
     builder: str | None = Field(
         default=None, description="the buildx builder to build with (default: the engine's own)"
@@ -87,6 +90,8 @@ class BuildFlags(BuildOptions, RequestFlags):
 @verb
 def build(flags: BuildFlags) -> None:
     """Build an image, check its contents against the plan, tag it."""
+    if flags.dry_run and (other := next((name for name in ("images", "resume", "stages") if getattr(flags, name)), "")):
+        raise RequestError(f"--dry-run is for one whole image, and --{other} is not", remedy=f"Leave --{other} out.")
     if flags.images is not None or flags.resume is not None:
         build_images(flags)
         return
@@ -106,7 +111,11 @@ def build(flags: BuildFlags) -> None:
         built = run(upto("build"), replace(state, stages=stage_names(flags.stages)))
         emit(stages_document(built), stages_text, as_json=flags.json_)
         return
-    done = run(STEPS, replace(state, target=_push_target(flags.push, state.site)))
+    state = replace(state, target=_push_target(flags.push, state.site))
+    if flags.dry_run:
+        emit(dry_run_document(run(upto("check"), state)), dry_run_text, as_json=flags.json_)
+        return
+    done = run(STEPS, state)
     emit(build_document(known(done.record), done.pushed), build_text, as_json=flags.json_)
 
 
@@ -129,6 +138,40 @@ def stage_names(text: str) -> tuple[str, ...]:
     if not names:
         raise RequestError(f"--stages {text!r}: no stage is named", remedy="For example: --stages tools,toolchain")
     return names
+
+
+def dry_run_document(state: State) -> DryRunDocument:
+    """The document of ``build --dry-run --json``, of a state that is checked."""
+    from trainwright.verbs.documents import DryRunDocument
+
+    plan, engine, inputs = known(state.plan), known(state.engine), [*known(state.inputs)]
+    away = [each for each in inputs if each.path is None]
+    target = state.target
+    return DryRunDocument(
+        schema="trainwright/dry-run/1",
+        plan=plan.id,
+        tags=(*plan.tags, *known(state.options).tags),
+        engine=f"Docker {engine.server_version} at {engine.endpoint}",
+        builder=known(state.builder).name or known(state.builder).driver,
+        inputs=len(inputs),
+        here=len(inputs) - len(away),
+        download_bytes=sum(each.source.size or 0 for each in away),
+        push=() if target is None else tuple(f"{target.repository} ({region})" for region in target.regions),
+    )
+
+
+def dry_run_text(document: DryRunDocument) -> str:
+    """What a build would make, from what, and where it would go."""
+    lines = [
+        f"plan    {document.plan}",
+        *(f"tag     {tag}" for tag in document.tags),
+        f"engine  {document.engine}, builder {document.builder}",
+        f"inputs  {document.inputs} files: {document.here} are here, {document.inputs - document.here} are fetched "
+        f"({size(document.download_bytes)})",
+        *(f"push    {where}" for where in document.push),
+        "next    the same command without --dry-run; ./invoke render prints the Dockerfile",
+    ]
+    return "\n".join(lines)
 
 
 def stages_document(state: State) -> StagesDocument:

@@ -39,6 +39,24 @@ class StagesDocument(Document):
     seconds: float
 
 
+class DryRunDocument(Document):
+    """``build --dry-run --json``: what a build would take in, once an engine and every source have answered.
+
+    ``inputs`` counts files; ``here`` are those of them that are on this machine. ``download_bytes`` is what is left, as
+    far as sizes are known. ``push`` is the repository of ``--push``, with a region each.
+    """
+
+    schema: Literal["trainwright/dry-run/1"]
+    plan: str
+    tags: tuple[str, ...]
+    engine: str
+    builder: str
+    inputs: int
+    here: int
+    download_bytes: int
+    push: tuple[str, ...]
+
+
 class RenderDocument(Document, omit_defaults=True):
     """``render --json``: the Dockerfile, or with ``--output`` the folder that has it.
 
