@@ -33,6 +33,8 @@ _WHY = {
     "dry": "./invoke plan, ./invoke render and ./invoke build --dry-run show what would be built, and change nothing.",
     "debug": "TRAINWRIGHT_DEBUG=1 shows the traceback of an internal fault.",
 }
+# Flags of earlier versions, and what to type instead.
+_GONE = {("push", "--attach-sbom"): "The bill of materials is attached to every image: leave the flag out."}
 # Flags whose value may be a document, or a variable of any text.
 _SEVERAL_LINES = {"distribution", "hyperparameters", "instance-groups", "env"}
 # Every whole number among the flags is a count, and no verb takes more than nine digits of one.
@@ -243,8 +245,11 @@ def _explained(
 
 def _no_flag(word: str, verb: ParserContext) -> RequestError:
     flag = word.partition("=")[0]
-    near = nearest(flag, verb.flags) or sorted(verb.flags)
-    return RequestError(f"{verb.name} has no flag {flag}. Did you mean {' or '.join(near)}?", remedy=_see(verb))
+    if (gone := _GONE.get((str(verb.name), flag))) is not None:
+        return RequestError(f"{verb.name} has no flag {flag} any more", remedy=gone)
+    near = nearest(flag, verb.flags)
+    offer = f" Did you mean {' or '.join(near)}?" if near else ""
+    return RequestError(f"{verb.name} has no flag {flag}.{offer}", remedy=_see(verb))
 
 
 class _NoSettings(Config):

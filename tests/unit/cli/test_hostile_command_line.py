@@ -161,6 +161,9 @@ ROWS = (
     Try("render --dry --framework pytorch --output out", 2, "--dry"),
     Try("--dry render --framework pytorch --output out", 2, "--dry"),
     Try("push --dry --image x --repository team/x --region us-west-2", 2, "--dry"),
+    # A flag of version 0.1.0 says what became of it; one that is like none is not answered with all of them.
+    Try("push --attach-sbom --repository team/x", 2, "is attached to every image"),
+    Try("push --zzzzzz --repository team/x", 2, "push has no flag --zzzzzz.\n"),
     # --- completion, as a shell asks for it in the middle of a line
     Try(["--complete", "--", "trainwright", "build", "--fram"], 0, "--framework"),
     Try(["--complete", "--", "trainwright", "bui"], 0, "build"),
