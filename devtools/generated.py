@@ -46,7 +46,7 @@ from trainwright.preflight.explain import EXAMPLES, RuleDocument, rule_section
 from trainwright.preflight.preflight import RULES
 from trainwright.proofs.proof import LineProof
 from trainwright.prove.smoke import SmokeDocument
-from trainwright.push.documents import PromoteDocument, PushDocument
+from trainwright.push.documents import AheadDocument, PromoteDocument, PushDocument
 from trainwright.push.gc import GcDocument
 from trainwright.push.tagging import TagsDocument
 from trainwright.rehearse.documents import RehearsalDocument
@@ -92,6 +92,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "pipeline": PipelineDocument,
     "smoke": SmokeDocument,
     "push": PushDocument,
+    "push-ahead": AheadDocument,
     "tags": TagsDocument,
     "promote": PromoteDocument,
     "sign": SignDocument,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.aws import emulated_aws
+from tests.support.documents import validated
 from tests.support.push_fixtures import OWN, SHARED, moving, one, refused, tags_of
 from trainwright.build import store
 from trainwright.estimator.image_labels import ecr_labels
@@ -67,6 +68,35 @@ def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, wor
     assert not (tmp_path / "docker").exists()
     token = aws.tokens.issue(60)[0][:6]
     assert not [path for path in state.rglob("*") if path.is_file() and token in path.read_text(errors="replace")]
+
+
+def test_a_dry_run_says_what_the_push_then_does(aws, images, push, words):
+    def ahead(image: str, *more: str) -> dict[str, object]:
+        aws.requests.clear()
+        (row,) = validated(push(image, more=("--dry-run", *more)).out)["images"]
+        assert not [asked for asked in aws.requests if asked.method in ("PATCH", "PUT", "DELETE")]
+        return row
+
+    def states(row: dict[str, object]) -> list[tuple[str, str]]:
+        return [(tag["tag"], tag["state"]) for tag in row["tags"]]
+
+    older, newer = images
+    refused(push(older, more=("--dry-run",)), "repository")
+    first = ahead(older, "--create", "--tag", "nightly")
+    assert (first["exists"], first["there"]) == (False, False)
+    assert not [
+        made for made in aws.client("ecr").describe_repositories()["repositories"] if made["repositoryName"] == words[1]
+    ]
+    assert states(first) == states(one(push(older, more=("--create", "--tag", "nightly"))))
+
+    again = ahead(older, "--tag", "nightly")
+    assert (again["exists"], again["there"], {state for _, state in states(again)}) == (True, True, {"there already"})
+
+    second = ahead(newer, "--revision", "2", "--tag", "nightly")
+    assert [state for _, state in states(second)] == ["made", "moved", "moved", "moved"]
+    assert states(second) == states(one(push(newer, more=("--revision", "2", "--tag", "nightly"))))
+    clash = refused(push(newer, more=("--dry-run",)), "immutable")
+    assert clash["place"].startswith(f"{aws.host()}/{words[1]}:")
 
 
 def test_the_same_again_sends_nothing_and_says_how_to_use_it(program, aws, image, push, words):

@@ -58,6 +58,28 @@ class PushDocument(Document):
     notices: tuple[str, ...]
 
 
+class AheadImage(Document):
+    """What a push would do with an image in one registry. ``exists``: the repository; ``there``: the whole image."""
+
+    image: str
+    image_id: str
+    plan: str
+    account: str
+    region: str
+    repository: str
+    exists: bool
+    there: bool
+    size_bytes: int
+    tags: tuple[PushedTag, ...]
+
+
+class AheadDocument(Document):
+    """``push --dry-run --json``: a row per image and region."""
+
+    schema: Literal["trainwright/push-ahead/1"]
+    images: tuple[AheadImage, ...]
+
+
 class PromotedImage(Document):
     """An image in a repository that it was copied to. ``proof`` counts the documents that came with it."""
 

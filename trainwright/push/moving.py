@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 from trainwright.core.errors import RegistryRefused
@@ -60,6 +61,34 @@ def move(ecr: Ecr, registry: Registry, manifest: ImageManifest, new: Published, 
         before = None if first is None else first.digest
         return Move(tag, "made" if first is None else "there already" if before == manifest.digest else "moved")
     return Move(tag, "kept", stuck or held_text(now) or hindrance(now.image, new) or "another push moved it")
+
+
+def foresee(ecr: Ecr, registry: Registry, digest: str, new: Published, tag: str) -> Move:
+    """What :func:`move` would do now; nothing is written.
+
+    Args:
+        ecr: the repository.
+        registry: the same, over HTTP.
+        digest: of the image; of one that is not in the registry yet any text that is none.
+        new: what its labels say.
+        tag: the tag to move.
+
+    Raises:
+        RegistryRefused: a call failed.
+    """
+    log = TagLog(ecr, registry, tag)
+    first = ecr.manifest(tag=tag)
+    decisions, foreign = _noted(log, first, write=False)
+    if foreign:
+        return Move(tag, "kept", hindrance(None, new))
+    if first is not None and first.digest == digest:
+        return Move(tag, "there already")
+    there = alive(log, decisions, first)
+    mine = Decision(what="pushed", number=next_number(decisions), at=new.built, digest=digest, image=new)
+    now = standing([*there, mine])
+    if now.digest == digest:
+        return Move(tag, "made" if first is None else "moved")
+    return Move(tag, "kept", held_text(now) or hindrance(now.image, new))
 
 
 def decide(log: TagLog, what: What, image: ImageManifest | None = None, reason: str = "") -> Move:
@@ -154,12 +183,13 @@ def set_own(ecr: Ecr, registry: Registry, manifest: ImageManifest, tag: str) -> 
     return Move(tag, "made" if current is None else "moved")
 
 
-def _noted(log: TagLog, current: ImageManifest | None) -> tuple[Sequence[Decision], bool]:
+def _noted(log: TagLog, current: ImageManifest | None, *, write: bool = True) -> tuple[Sequence[Decision], bool]:
     """The log of a tag, with an entry for what the tag points to if something else set it.
 
     Args:
         log: of the tag.
         current: what the tag pointed to before this reads the log.
+        write: that entry into the log.
 
     Returns:
         The decisions, and whether the tag points to an image that is not one of Trainwright's and of which the log
@@ -171,6 +201,9 @@ def _noted(log: TagLog, current: ImageManifest | None) -> tuple[Sequence[Decisio
     image = log.registry.published(current)
     if image is None or not image.plan:
         return decisions, True
+    if not write:
+        number, now = next_number(decisions), datetime.now(UTC)
+        return [*decisions, Decision(what="found", number=number, at=now, digest=current.digest, image=image)], False
     return [*decisions, log.write(decisions, "found", current.digest, image)], False
 
 

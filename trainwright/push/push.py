@@ -22,7 +22,7 @@ from trainwright.core.errors import EngineError, Failure, RegistryRefused, Reque
 from trainwright.core.owned import write_atomically
 from trainwright.core.say import Say
 from trainwright.engine.build_display import Mode
-from trainwright.engine.engine import connect, sdk
+from trainwright.engine.engine import Engine, connect, sdk
 from trainwright.plan.plan import Plan
 from trainwright.push import history
 from trainwright.push.attest import statements
@@ -118,15 +118,8 @@ def push_images(
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
-    check_options(options)
     policy = load_policy(Path(options.policy) if options.policy else None)
-    if not images:
-        raise RequestError("--image is missing", remedy="./invoke list --built shows the images that were built here.")
-    if options.tags and len(set(images)) > 1:
-        raise RequestError("--tag is for one image, but several are to be pushed", remedy="Push them one by one.")
-    engine = connect(say=say)
-    named = {record.image_id: (image, record) for image in reversed(images) for record in [built_record(image, engine)]}
-    found = [*reversed(named.values())]
+    engine, found = chosen(images, options, say=say)
     proofs = [gate(record, image, unproven=options.unproven) for image, record in found]
     scans = {record.image_id: scan(record, image) for image, record in found}
     run = _Run(site, options, policy, say, sdk(engine), sign, scans)
@@ -136,8 +129,7 @@ def push_images(
             _pack(run, image, record, proof.lacking) for (image, record), proof in zip(found, proofs, strict=True)
         ]
         _check_apart(parcels)
-        account = target.account or caller_account(target.regions[0], site)
-        places = [PushPlace(account, region, target.repository) for region in target.regions]
+        places = places_of(target, site)
         if options.next_revision:
             parcels = [_renumbered(run, places, parcel) for parcel in parcels]
         shelves = [_open(run, place, parcels) for place in places]
@@ -168,6 +160,35 @@ def push_images(
     return PushDocument(schema="trainwright/push/1", images=tuple(rows), notices=tuple(run.notices))
 
 
+def chosen(images: Sequence[str], options: PushOptions, *, say: Say) -> tuple[Engine, list[tuple[str, BuildRecord]]]:
+    """The engine, and each image once with its record, as it was named last.
+
+    Raises:
+        RequestError: an image is unknown, none is named, or an option is invalid.
+        EngineError: no engine answers.
+    """
+    check_options(options)
+    if not images:
+        raise RequestError("--image is missing", remedy="./invoke list --built shows the images that were built here.")
+    if options.tags and len(set(images)) > 1:
+        raise RequestError("--tag is for one image, but several are to be pushed", remedy="Push them one by one.")
+    engine = connect(say=say)
+    named = {record.image_id: (image, record) for image in reversed(images) for record in [built_record(image, engine)]}
+    return engine, [*reversed(named.values())]
+
+
+def places_of(target: PushTarget, site: Site) -> list[PushPlace]:
+    """The repository in each region, of the caller's account if none is named."""
+    account = target.account or caller_account(target.regions[0], site)
+    return [PushPlace(account, region, target.repository) for region in target.regions]
+
+
+def built_at(client: docker.DockerClient, record: BuildRecord) -> datetime:
+    """When an image was built, as the engine says; the record's time where the builder set none."""
+    built = moment(client.images.get(record.image_id).attrs["Created"])
+    return built if built.year >= 2000 else moment(record.built_at)
+
+
 def _finished(rows: Sequence[PushedImage]) -> list[dict[str, Any]]:
     return [row.as_json() for row in rows]
 
@@ -184,11 +205,7 @@ class _Shelf:
 
 def _pack(run: _Run, image: str, record: BuildRecord, lacking: str) -> Parcel:
     """Prepare an image: tags, bill of materials, and labels if it is not proven."""
-    attributes = run.client.images.get(record.image_id).attrs
-    built = moment(attributes["Created"])
-    if built.year < 2000:
-        # The builder set no time: use the record's.
-        built = moment(record.built_at)
+    built = built_at(run.client, record)
     sent = record.image_id
     if lacking:
         run.note(f"UNPROVEN: {image}: {lacking}; its labels and its tag say so")
@@ -221,9 +238,9 @@ def _renumbered(run: _Run, places: Sequence[PushPlace], parcel: Parcel) -> Parce
     for revision in range(first, first + _REVISIONS):
         tags = tags_of(plan, said.built, open_catalog(), revision=revision, untested=said.unproven)
         found = [ecr.manifest(tag=tags.immutable) for ecr in shelves]
-        if all(one is None or _is_same(one, parcel.image_id) for one in found):
+        if all(one is None or is_same(one, parcel.image_id) for one in found):
             return replace(parcel, tags=tags)
-    raise _clash(places[0], tags.immutable, "one of many")
+    raise clash(places[0], tags.immutable, "one of many")
 
 
 def _open(run: _Run, place: PushPlace, parcels: Sequence[Parcel]) -> _Shelf:
@@ -236,8 +253,8 @@ def _open(run: _Run, place: PushPlace, parcels: Sequence[Parcel]) -> _Shelf:
         tag = parcel.tags.immutable
         if (manifest := ecr.manifest(tag=tag)) is None:
             continue
-        if not _is_same(manifest, parcel.image_id):
-            raise _clash(place, tag, manifest.digest)
+        if not is_same(manifest, parcel.image_id):
+            raise clash(place, tag, manifest.digest)
         there[tag] = manifest
     if description.get("imageTagMutability") == "MUTABLE":
         run.note(f"{place.host}/{place.repository} is MUTABLE: anyone who may push can overwrite all of its tags")
@@ -327,8 +344,8 @@ def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, ImageMa
         manifest = ecr.manifest(tag=tag)
         if manifest is None:
             raise
-        if not _is_same(manifest, parcel.image_id):
-            raise _clash(ecr.place, tag, manifest.digest) from None
+        if not is_same(manifest, parcel.image_id):
+            raise clash(ecr.place, tag, manifest.digest) from None
         return None, manifest
     for attempt in range(_READS):
         manifest = ecr.manifest(tag=tag)
@@ -344,7 +361,7 @@ def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, ImageMa
     )
 
 
-def _is_same(manifest: ImageManifest, image_id: str) -> bool:
+def is_same(manifest: ImageManifest, image_id: str) -> bool:
     """Whether a registry's image is the engine's, whose ids are digests of configurations or of manifests."""
     import json
 
@@ -352,7 +369,8 @@ def _is_same(manifest: ImageManifest, image_id: str) -> bool:
     return image_id in (config, manifest.digest)
 
 
-def _clash(place: PushPlace, tag: str, digest: str) -> RegistryRefused:
+def clash(place: PushPlace, tag: str, digest: str) -> RegistryRefused:
+    """The refusal of an image whose immutable tag another one has."""
     return RegistryRefused(
         f"{place.tagged(tag)}: the tag belongs to another image, {digest}; nothing was sent",
         remedy="The same plan was built twice on one day, with different distribution packages. Use that image: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -13,7 +14,7 @@ from trainwright.push.options import PlaceWords, PushOptions
 from trainwright.verbs.scan import ScanGateWords, ScanWords
 
 if TYPE_CHECKING:
-    from trainwright.push.documents import PushDocument, PushedImage
+    from trainwright.push.documents import AheadDocument, AheadImage, PushDocument, PushedImage, PushedTag
 
 
 class PushFlags(PlaceWords, PushOptions, ScanWords, ScanGateWords, SiteFlag, JsonFlag):
@@ -34,6 +35,11 @@ class PushFlags(PlaceWords, PushOptions, ScanWords, ScanGateWords, SiteFlag, Jso
         "default: the one of trainwright.toml)",
         values="built",
     )
+    dry_run: bool = Field(
+        default=False,
+        description="ask the gate and the registries, say what would be sent and which tags would move, and do nothing",
+        heading="How to push",
+    )
 
 
 @verb
@@ -53,6 +59,11 @@ def push(flags: PushFlags) -> None:
     target = target_in_hand(flags, site)
     # Never the newest: what leaves this machine has been named.
     images = flags.images or ((image_in_hand(),) if read_project(Path.cwd()) else ())
+    if flags.dry_run:
+        from trainwright.push.ahead import look_ahead
+
+        emit(look_ahead(images, target, site, flags, say=say), ahead_text, as_json=flags.json_)
+        return
     gate = ScanGate(flags.scan_fail_on, flags.database, flags.allow, site)
     sign = signer(site.signing.key, site, target.regions[0]) if site.signing.key else None
     document = push_images(images, target, site, flags, say=say, scan=gate.of_push, sign=sign)
@@ -66,8 +77,28 @@ def push_text(document: PushDocument) -> str:
     return "\n\n".join([*map(_image_text, document.images), use])
 
 
+def ahead_text(document: AheadDocument) -> str:
+    """What would go where, under which tags."""
+    return "\n\n".join(map(_ahead_text, document.images))
+
+
+def _ahead_text(row: AheadImage) -> str:
+    sent = "there already" if row.there else f"{size(row.size_bytes)} at most would be sent"
+    made = "" if row.exists else ", which would be created"
+    lines = [
+        f"image   {row.image}  {sent}",
+        f"to      {row.account} {row.region} {row.repository}{made}",
+        *_tag_lines(row.tags),
+    ]
+    return "\n".join(lines)
+
+
+def _tag_lines(tags: Sequence[PushedTag]) -> list[str]:
+    rows = [(one.tag, one.state + (f": {one.says}" if one.says else "")) for one in tags]
+    return [f"tag     {line}" for line in table(rows).splitlines()]
+
+
 def _image_text(row: PushedImage) -> str:
-    tags = [(one.tag, one.state + (f": {one.says}" if one.says else "")) for one in row.tags]
     sent = "there already" if row.layers_present is None else f"{row.layers_sent} layers sent"
     if row.layers_sent:
         sent += f" ({size(row.sent_bytes)})"
@@ -75,7 +106,7 @@ def _image_text(row: PushedImage) -> str:
         sent += f", {row.layers_present} there already"
     lines = [
         f"image   {row.image}  {sent} in {row.seconds:.0f} s",
-        *(f"tag     {line}" for line in table(tags).splitlines()),
+        *_tag_lines(row.tags),
         f"sbom    {row.sbom}",
         f"proof   {', '.join(row.proof)} attached",
         f"uri     {row.uri}",

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.tag_race import Killed, Repository, image, race
 from trainwright.core.errors import RegistryRefused
-from trainwright.push.moving import Move, decide, move, set_own
+from trainwright.push.moving import Move, decide, foresee, move, set_own
 from trainwright.push.registry import Published
 from trainwright.push.tag_log import Decision, TagLog, hindrance, standing
 
@@ -64,6 +64,12 @@ def log(here: Repository, tag: str = TAG) -> TagLog:
 )
 def test_a_tag_moves_forward_and_never_back(now: Any, new: Any, state: str, says: str) -> None:
     here = repository(now)
+    calls: list[str] = []
+    here.turn = calls.append
+    # What a dry run says, of an image that is there and of one that is not, is what the push then does.
+    for digest in {new[0].digest, new[0].digest if state == "there already" else "not there"}:
+        assert foresee(cast(Any, here), cast(Any, here), digest, new[1], TAG) == Move(TAG, cast(Any, state), says)
+    assert not {"put_tag", "attach", "store"} & {*calls}
     assert push(here, new) == Move(TAG, cast(Any, state), says)
     assert here.points_to(TAG) == (now if state == "kept" else new)[0].digest
 
