@@ -75,10 +75,21 @@ def select(
         if (tag is None or entry.line.goes_by_cuda(tag)) and (version is None or begins(entry.line.version, version))
     ]
     if not found:
-        known = {f"{entry.line.framework} {entry.line.cuda_tag}" for entry in catalog.lines} | set(catalog.frameworks())
         asked = " ".join(filter(None, (framework, version, tag)))
-        raise RequestError(f"no image line for {asked}. {did_you_mean(asked, known)}", remedy="./invoke list")
+        hint = did_you_mean(*_wrong_word(catalog, framework, tag, version))
+        raise RequestError(f"no image line for {asked}. {hint}", remedy="./invoke list --all")
     return found
+
+
+def _wrong_word(catalog: Catalog, framework: str | None, tag: str | None, version: str | None) -> tuple[str, set[str]]:
+    """The word that no line has, and those that could stand there beside the words before it."""
+    if framework not in (None, *catalog.frameworks()):
+        return str(framework), set(catalog.frameworks())
+    entries = [entry for entry in catalog.lines if framework in (None, entry.line.framework)]
+    with_tag = [entry for entry in entries if tag is None or entry.line.goes_by_cuda(tag)]
+    if not with_tag:
+        return str(tag), {entry.line.cuda_tag for entry in entries}
+    return str(version), {entry.line.version for entry in with_tag}
 
 
 def named(catalog: Catalog, words: Iterable[str]) -> list[Line]:
