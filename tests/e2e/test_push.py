@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,13 +72,13 @@ def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, wor
 
 
 def test_a_dry_run_says_what_the_push_then_does(aws, images, push, words):
-    def ahead(image: str, *more: str) -> dict[str, object]:
+    def ahead(image: str, *more: str) -> dict[str, Any]:
         aws.requests.clear()
         (row,) = validated(push(image, more=("--dry-run", *more)).out)["images"]
         assert not [asked for asked in aws.requests if asked.method in ("PATCH", "PUT", "DELETE")]
         return row
 
-    def states(row: dict[str, object]) -> list[tuple[str, str]]:
+    def states(row: dict[str, Any]) -> list[tuple[str, str]]:
         return [(tag["tag"], tag["state"]) for tag in row["tags"]]
 
     older, newer = images
