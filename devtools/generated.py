@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from devtools.architecture import PAGE, architecture_page
-from devtools.infra import REPLICA, infra_template
+from devtools.infra import REPLICA, UPLOAD, infra_template
 from devtools.menu import PAGE as MENU
 from devtools.menu import menu_page
 from devtools.pictures import pictures
@@ -38,6 +38,7 @@ from trainwright.fleet.summary import FleetDocument
 from trainwright.fresh.documents import FreshDocument
 from trainwright.lock.documents import LockDocument, MirrorDocument
 from trainwright.pipeline.pipeline import PipelineDocument, default_files
+from trainwright.pipeline.remote_record import RemoteBuildDocument
 from trainwright.plan.explain import ExplainDocument
 from trainwright.plan.plan_lock import PlanLock
 from trainwright.plan.project import ProjectFile
@@ -88,6 +89,7 @@ DOCUMENTS: dict[str, type[Record]] = {
     "build": BuildDocument,
     "dry-run": DryRunDocument,
     "stages": StagesDocument,
+    "remote-build": RemoteBuildDocument,
     "fleet": FleetDocument,
     "pipeline": PipelineDocument,
     "smoke": SmokeDocument,
@@ -148,6 +150,7 @@ def expected_files() -> dict[Path, str]:
     files[PAGE] = architecture_page(PAGE.read_text())
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
     files[ROOT / "infra" / "replica.yaml"] = infra_template(REPLICA)
+    files[ROOT / "infra" / "upload.yaml"] = infra_template(UPLOAD)
     files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files
 

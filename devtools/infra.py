@@ -17,6 +17,7 @@ from trainwright.sagemaker.dlc import load_dlc
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = Path(__file__).with_name("infra.yaml.j2")
 REPLICA = Path(__file__).with_name("replica.yaml.j2")
+UPLOAD = Path(__file__).with_name("upload.yaml.j2")
 # What builds ask of the repositories of images and cache: whether they exist, layers in both directions, manifests.
 # tests/unit/devtools/test_infra.py holds it against the calls of trainwright/publish and of a registry client.
 ACTIONS = (
@@ -91,7 +92,8 @@ def infra_template(template: Path = TEMPLATE) -> str:
     """A CloudFormation template, as text.
 
     Args:
-        template: that of the stack, or :data:`REPLICA`: what a registry needs that images are copied to.
+        template: that of the stack, or :data:`REPLICA`: what a registry needs that images are copied to, or
+            :data:`UPLOAD`: what builds for machines without an engine.
     """
     environment = jinja2.Environment(
         undefined=jinja2.StrictUndefined,

@@ -9,7 +9,10 @@ from trainwright.core.errors import EngineError
 from trainwright.engine.engine import Engine
 
 X86_64 = PLATFORMS[AMD64]
-ELSEWHERE = "Build in CodeBuild (docs/pipeline.md), or on a machine with Linux on x86-64 (docs/builders.md)."
+ELSEWHERE = (
+    "./invoke build --on codebuild   # builds in CodeBuild what is here (docs/builders.md, docs/setup-aws.md)\n"
+    "Or build on a machine with Linux on x86-64."
+)
 
 
 def this_machine() -> tuple[str, bool]:

@@ -29,6 +29,7 @@ _TEXTS: tuple[tuple[RefusalKind, str], ...] = (
         r"|unexpected (http )?status|internal server error|use of closed network|http2?: ",
     ),
 )
+_AGAIN = "Run the same command again; layers already pushed are not sent again."
 _RETRIED = frozenset({"token", "busy", "network"})
 
 
@@ -86,7 +87,9 @@ def registry_failure(refusal: Refusal, *, place: str, tries: int, create: str) -
     )
 
 
-def aws_failure(error: Exception, *, action: str, where: str, create: str = "") -> Failure:
+def aws_failure(
+    error: Exception, *, action: str, where: str, create: str = "", page: str = "docs/push.md", again: str = _AGAIN
+) -> Failure:
     """The failure of a call to AWS.
 
     Args:
@@ -94,6 +97,8 @@ def aws_failure(error: Exception, *, action: str, where: str, create: str = "") 
         action: of IAM, such as ``ecr:PutImage``.
         where: the registry or repository of the call.
         create: the flags that name the repository, for a remedy.
+        page: that has the permissions of the call.
+        again: the remedy of a refusal that nothing more is known of.
     """
     from botocore.exceptions import ClientError
 
@@ -101,7 +106,7 @@ def aws_failure(error: Exception, *, action: str, where: str, create: str = "") 
         said: dict[str, Any] = dict(error.response.get("Error", {}))
         code, text = str(said.get("Code", "")), str(said.get("Message", ""))
         tries = int(error.response.get("ResponseMetadata", {}).get("RetryAttempts", 0)) + 1
-        remedy = _remedy(code, text, action, create)
+        remedy = _remedy(code, text, action, create, page) or again
         times = f" ({tries} tries)" if tries > 1 else ""
         return RegistryRefused(f"{where}: {action}: {code}: {text}{times}", remedy=remedy, cause=code, place=where)
     name = type(error).__name__
@@ -120,7 +125,6 @@ def aws_failure(error: Exception, *, action: str, where: str, create: str = "") 
     return RegistryRefused(f"{where}: {action}: {text}", remedy=remedy, cause=name, place=where)
 
 
-_AGAIN = "Run the same command again; layers already pushed are not sent again."
 _BUSY = "AWS is busy: run the same command again later."
 _EXPIRED = f"The credentials have expired: {LOGIN}"
 _UNKNOWN = f"AWS does not know these credentials: {LOGIN}"
@@ -141,15 +145,15 @@ _REMEDIES = {
 }
 
 
-def _remedy(code: str, text: str, action: str, create: str) -> str:
+def _remedy(code: str, text: str, action: str, create: str, page: str) -> str:
     if code in ("AccessDeniedException", "AccessDenied", "UnauthorizedOperation"):
-        return _permission(text, action)
+        return _permission(text, action, page)
     if code == "RepositoryNotFoundException":
         return f"./invoke push … {create} --create   # creates it, with immutable tags and scan on push"
-    return _REMEDIES.get(code, _AGAIN)
+    return _REMEDIES.get(code, "")
 
 
-def _permission(text: str, action: str) -> str:
+def _permission(text: str, action: str, page: str = "docs/push.md") -> str:
     """The remedy that names the missing IAM action: the one that AWS names, else the one that was called."""
     named = re.search(r"perform: ([\w-]+:\w+)", text)
-    return f"The caller lacks the IAM permission {named[1] if named else action}: docs/push.md has the whole policy."
+    return f"The caller lacks the IAM permission {named[1] if named else action}: {page} has the whole policy."

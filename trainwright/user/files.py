@@ -222,6 +222,32 @@ def component_files(folder: Path, *, allow_secrets: bool = False) -> list[FoundF
     return found
 
 
+def catalog_files(folder: Path) -> list[FoundFile]:
+    """The files of a user's own catalog, sorted: what is in its ``images/`` and ``templates/``.
+
+    Raises:
+        RequestError: a link leaves the folder, a file looks like credentials, or a file cannot be read.
+    """
+    what, leave_out = f"--catalog {folder}", "move it out of the catalog's folder"
+    found = _files(folder, what, leave_out, ignore=IgnoreRules([]), skipped=lambda path: path.name in _SKIPPED)
+    found = [file for file in found if file.name.partition("/")[0] in ("images", "templates")]
+    refuse_secrets(found, what, leave_out, root=folder)
+    return found
+
+
+def named_file(name: str, path: Path) -> FoundFile:
+    """One file, under a name.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    try:
+        found = path.stat()
+    except OSError as refused:
+        raise RequestError(f"{path}: cannot be read: {refused.strerror}", remedy="Make it readable.") from None
+    return FoundFile(name, path, found.st_size, bool(found.st_mode & 0o100))
+
+
 def refuse_secrets(found: Sequence[FoundFile], what: str, leave_out: str, *, root: Path) -> None:
     """Refuse files that look like credentials, by their names or those of link targets.
 

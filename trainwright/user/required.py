@@ -33,6 +33,12 @@ class Required(NamedTuple):
     plain: bool = False
 
 
+def file_of(path: Path) -> Path:
+    """The file itself of what ``--with-requirements`` names: without the extras that may follow it."""
+    with_extras = None if path.exists() else _EXTRAS.fullmatch(str(path))
+    return Path(with_extras[1]) if with_extras else path
+
+
 def read_required(path: Path, what: str, *, git: bool = False) -> Required:
     """What a requirements file, ``pyproject.toml``, ``uv.lock``, ``pylock.toml`` or ``environment.yml`` asks for.
 

@@ -12,6 +12,7 @@ from trainwright.cli.flags import emit, verb
 from trainwright.core.errors import RequestError
 from trainwright.core.layout import duration, size, table
 from trainwright.core.records import Field
+from trainwright.verbs.build_elsewhere import build_elsewhere, check_place
 from trainwright.verbs.build_images import JOBS, build_images
 from trainwright.verbs.push import push_text
 from trainwright.verbs.request import RequestFlags, begin
@@ -38,6 +39,7 @@ class BuildFlags(BuildOptions, RequestFlags):
         "build pytorch:cu124 --with cuda-compiler --with-requirements requirements.txt",
         "build --framework pytorch --cuda cpu --code src --entry-point train.py",
         "build --images 'pytorch-*-debian' --jobs 4 --keep-going",
+        "build pytorch:cu124 --on codebuild",
     )
 
     locked: bool = Field(
@@ -85,11 +87,37 @@ class BuildFlags(BuildOptions, RequestFlags):
         heading="Many images",
         metavar="RUN",
     )
+    on: str | None = Field(
+        default=None,
+        description="build there and not here: codebuild needs no engine on this machine (docs/builders.md)",
+        heading="Elsewhere",
+        metavar="PLACE",
+        values=("codebuild",),
+    )
+    project: str | None = Field(
+        default=None,
+        description="the CodeBuild project (default: the one that infra/upload.yaml has made in the region)",
+        heading="Elsewhere",
+        metavar="NAME",
+    )
+    region: str | None = Field(
+        default=None, description="its AWS region (default: the site's, AWS_REGION)", heading="Elsewhere"
+    )
+    follow: str | None = Field(
+        default=None,
+        description="follow a build that was started before to its end, and fetch its record",
+        heading="Elsewhere",
+        metavar="BUILD",
+    )
 
 
 @verb
 def build(flags: BuildFlags) -> None:
     """Build an image, check its contents against the plan, tag it."""
+    if flags.on is not None:
+        build_elsewhere(flags)
+        return
+    check_place(flags)
     if flags.dry_run and (other := next((name for name in ("images", "resume", "stages") if getattr(flags, name)), "")):
         raise RequestError(f"--dry-run is for one whole image, and --{other} is not", remedy=f"Leave --{other} out.")
     if flags.images is not None or flags.resume is not None:
