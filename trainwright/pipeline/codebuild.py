@@ -181,7 +181,7 @@ class CodeBuild:
         Raises:
             RequestError: there is no such build.
         """
-        found = self._call(self._builds, "batch_get_builds", build, ids=[build])["builds"]
+        found = self._call(self._builds, "batch_get_builds", build, ids=[build]).get("builds", ())
         if not found:
             raise RequestError(
                 f"{build}: CodeBuild knows no such build in {self.region}",
@@ -214,7 +214,7 @@ class CodeBuild:
         )
         if answer is None:
             return LogPage((), token)
-        lines = tuple(str(event["message"]).rstrip("\r\n") for event in answer["events"])
+        lines = tuple(str(event["message"]).rstrip("\r\n") for event in answer.get("events", ()))
         return LogPage(lines, str(answer.get("nextForwardToken", token)))
 
     def fetch(self, place: tuple[str, str]) -> bytes | None:
@@ -245,7 +245,7 @@ class CodeBuild:
         more: dict[str, Any] = {}
         while True:
             answer = self._call(self._builds, "list_projects", f"CodeBuild in {self.region}", **more)
-            found += answer["projects"]
+            found += answer.get("projects", ())
             if not answer.get("nextToken"):
                 return found
             more = {"nextToken": answer["nextToken"]}
@@ -255,7 +255,7 @@ class CodeBuild:
         for begin in range(0, len(names), _PROJECTS_AT_ONCE):
             some = list(names[begin : begin + _PROJECTS_AT_ONCE])
             where = some[0] if len(some) == 1 else f"CodeBuild in {self.region}"
-            rows += self._call(self._builds, "batch_get_projects", where, names=some)["projects"]
+            rows += self._call(self._builds, "batch_get_projects", where, names=some).get("projects", ())
         return [_project(row, self.region) for row in rows]
 
     def _nearest(self, name: str) -> str:

@@ -177,11 +177,11 @@ def _repository(named: str | None, project: Project) -> str:
     from trainwright.push.references import find_target
     from trainwright.site.site import Aws
 
-    target = find_target(named, (project.region,), None, Aws())
-    if target.account not in (None, project.account):
+    target = find_target(named, (), None, Aws(region=project.region))
+    if target.regions != (project.region,) or target.account not in (None, project.account):
         raise RequestError(
-            f"--push {named}: the project {project.name} pushes to the registry of its account, {project.account}",
-            remedy="./invoke promote copies the image to other accounts afterwards.",
+            f"--push {named}: {project.name} pushes to the registry of {project.account} in {project.region}",
+            remedy="./invoke promote copies the image to other accounts and regions afterwards.",
         )
     return target.repository
 

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import boto3
 import botocore.session
 import pytest
 from botocore import xform_name
@@ -20,6 +19,7 @@ from devtools.generated import ROOT
 from devtools.infra import logical_name
 from tests.doubles.lifecycle import faults
 from tests.doubles.ministack import ACCOUNT, REGION, ministack
+from tests.support.stacks import SOURCE, TEMPLATE, Aws, allows, arn, as_list
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -27,77 +27,11 @@ from trainwright.push.repository import FILTERS, load_policy
 from trainwright.push.settings import may_move
 from trainwright.push.tags import tags_of
 
-TEMPLATE = ROOT / "infra" / "trainwright.yaml"
 PROJECT = "trainwright"
 CONNECTION = f"arn:aws:codeconnections:{REGION}:{ACCOUNT}:connection/0aee3b32-9c1d-4f6e-8a57-30a1b6f1d6aa"
-SOURCE = {"SourceLocation": "https://github.com/team/trainwright.git"}
 GROUP = "arn:aws:scheduler:us-west-2:000000000000:schedule-group/trainwright"
 AD_HOC = ["trainwright-adhoc/cache", "trainwright-adhoc/images"]
 FRAMEWORKS = sorted({entry.line.framework for entry in load_catalog().lines})
-
-
-class Aws:
-    """Clients of an endpoint, and a stack in it."""
-
-    def __init__(self, endpoint: str) -> None:
-        self.session = boto3.Session("t", "t", region_name=REGION)
-        self.endpoint = endpoint
-
-    def client(self, name: str) -> Any:
-        return self.session.client(name, endpoint_url=self.endpoint)
-
-    def deploy(self, **parameters: str) -> dict[str, str]:
-        """Create the stack; its outputs."""
-        formation = self.client("cloudformation")
-        formation.create_stack(
-            StackName="tw",
-            TemplateBody=TEMPLATE.read_text(),
-            Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in {**SOURCE, **parameters}.items()],
-            Capabilities=["CAPABILITY_IAM"],
-        )
-        self.wait("stack_create_complete")
-        (stack,) = formation.describe_stacks(StackName="tw")["Stacks"]
-        assert stack["StackStatus"] == "CREATE_COMPLETE"
-        return {row["OutputKey"]: row["OutputValue"] for row in stack["Outputs"]}
-
-    def wait(self, what: str) -> None:
-        waiter = self.client("cloudformation").get_waiter(what)
-        waiter.wait(StackName="tw", WaiterConfig={"Delay": 1, "MaxAttempts": 20})
-
-    def delete(self) -> None:
-        self.client("cloudformation").delete_stack(StackName="tw")
-        self.wait("stack_delete_complete")
-
-    def repositories(self) -> dict[str, dict[str, Any]]:
-        return {r["repositoryName"]: r for r in self.client("ecr").describe_repositories()["repositories"]}
-
-    def roles(self) -> dict[str, tuple[dict[str, Any], list[dict[str, Any]]]]:
-        """Trust policy and statements of every role, by its name in the template."""
-        iam, found = self.client("iam"), {}
-        for role in iam.list_roles()["Roles"]:
-            name = role["RoleName"]
-            policies = [
-                iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]
-                for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]
-            ]
-            statements = [statement for policy in policies for statement in policy["Statement"]]
-            found[name.split("-")[1]] = (role["AssumeRolePolicyDocument"], statements)
-        return found
-
-
-def as_list(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else list(value)
-
-
-def allows(statements: list[dict[str, Any]], action: str, resource: str) -> bool:
-    """What IAM decides for a role with these statements; no statement of ours denies or has a condition."""
-    assert all(set(statement) == {"Effect", "Action", "Resource"} for statement in statements)
-    assert all(statement["Effect"] == "Allow" for statement in statements)
-    return any(
-        any(fnmatch.fnmatchcase(action, pattern) for pattern in as_list(statement["Action"]))
-        and any(fnmatch.fnmatchcase(resource, pattern) for pattern in as_list(statement["Resource"]))
-        for statement in statements
-    )
 
 
 @pytest.fixture(scope="module")
@@ -119,10 +53,6 @@ def template() -> dict[str, Any]:
     decoded, faults = cfnlint.decode.decode(str(TEMPLATE))
     assert not faults
     return dict(decoded)
-
-
-def arn(service: str, rest: str, account: str = ACCOUNT) -> str:
-    return f"arn:aws:{service}:{REGION}:{account}:{rest}"
 
 
 def test_a_repository_for_every_framework_and_one_for_the_cache(aws, stack, template):
