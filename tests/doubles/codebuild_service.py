@@ -41,7 +41,7 @@ class Told:
         status: that it ends with.
         phases: name, status and what it says of each phase.
         log: its lines.
-        late: lines that CloudWatch has only after the build has ended.
+        late: lines that CloudWatch has some time after the build has ended: when it has been asked for more in vain.
         exported: its exported variables.
         record: the files of its record; ``None`` for no artifact.
         looks: how many times it is looked at before it has ended.
@@ -69,6 +69,7 @@ class _Build:
     looked: int = 0
     status: str = "IN_PROGRESS"
     ended: float = 0.0
+    in_vain: bool = False
 
     @property
     def number(self) -> str:
@@ -255,10 +256,10 @@ class CodeBuildService:
         if build is None or asked["logGroupName"] != GROUP or (not build.told.log and not build.told.late):
             raise Refused(400, "ResourceNotFoundException", "The specified log stream does not exist.")
         lines = list(build.told.log)
-        if build.status != "IN_PROGRESS" and time.time() > build.ended:
-            lines += build.told.late
+        lines += build.told.late if build.in_vain else ()
         begin = int(asked["nextToken"].partition("/")[2]) if "nextToken" in asked else 0
         page = lines[begin : begin + LINES_OF_A_PAGE]
+        build.in_vain = build.in_vain or (not page and build.status != "IN_PROGRESS")
         moment = int(time.time() * 1000)
         events = [{"timestamp": moment, "ingestionTime": moment, "message": f"{line}\n"} for line in page]
         token = f"f/{begin + len(page)}"

@@ -21,6 +21,9 @@ import pytest
 
 from tests.doubles.aws import EmulatedAws
 from tests.doubles.codebuild import Build, Job, job_runner, run_batch, run_build
+from tests.doubles.codebuild_front import codebuild_service
+from tests.doubles.codebuild_service import BUCKET, really
+from tests.support.documents import validated
 from tests.support.plugin_release import site_with_release
 from trainwright.push.repository import load_policy
 from trainwright.push.tag_log import own_tag
@@ -201,3 +204,80 @@ def test_the_shared_stages_of_a_batch_are_those_of_its_images(source, aws, image
     assert done.code == 0, done.err[-2000:]
     # Of another plan's steps none is built anew but the one that holds them together.
     assert done.json["steps"] - done.json["cached_steps"] <= 1
+
+
+@pytest.mark.engine
+def test_what_a_machine_without_an_engine_sends_is_built_proven_and_pushed(
+    image: str, aws: EmulatedAws, repository: str, tmp_path: Path
+) -> None:
+    """A folder goes up, its buildspec is run by this engine, and what comes home is what lies in the registry.
+
+    The machine that sends has no engine: ``DOCKER_HOST`` leads nowhere, and there is no docker on its ``PATH``.
+    """
+    mine = tmp_path / "mine"
+    (mine / "src").mkdir(parents=True)
+    (mine / "src" / "train.py").write_text("print('trained')\n")
+    (mine / "trainwright.toml").write_text(
+        '[image]\nframework = "pytorch"\ncuda = "cpu"\ncode = "src"\nentry_point = "train.py"\n'
+    )
+    builds: list[Build] = []
+    with codebuild_service(account=aws.account, region=aws.regions[0]) as service:
+        service.projects["trainwright-upload"] = {"UPLOAD_BUCKET": BUCKET, "REPOSITORY": repository}
+        service.runner = really(environment=lambda folder: _machine(folder, aws, image), prepare=_lend, builds=builds)
+        state = {"PYTHONPATH": str(ROOT), "TRAINWRIGHT_STATE": str(tmp_path / "home")}
+        nobody = {"PATH": str(tmp_path), "DOCKER_HOST": f"unix://{tmp_path}/nobody", "TRAINWRIGHT_DOCKER": ""}
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "tasks.py"), "build", "--on", "codebuild", "--json", "--progress", "none"],
+            cwd=mine,
+            env={**os.environ, **service.environment, **state, **nobody},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1800,
+        )
+    log = builds[0].log[-4000:] if builds else ""
+    assert done.returncode == 0, f"{done.stderr[-4000:]}\n{log}"
+    document = validated(done.stdout)
+    assert document["schema"] == "trainwright/remote-build/1"
+    assert set(builds[0].phases.values()) == {"succeeded"}
+    # In the registry there is this image alone, under the tags that came home.
+    there = tags(aws, repository)
+    assert set(there.values()) == {document["digest"]}
+    assert set(document["tags"]) == set(there)
+    assert document["uri"] == f"{aws.host()}/{repository}@{document['digest']}"
+    # The record that came home is of this image: its id is what the manifest names as its configuration.
+    record = json.loads((Path(document["record"]) / "images" / document["image_id"][7:23] / "record.json").read_text())
+    assert (record["image_id"], record["plan"]["id"]) == (document["image_id"], document["plan"])
+    assert (record["smoke"]["failed"], record["smoke"]["passed"] > 0) == (0, True)
+    (manifest,) = aws.client("ecr").batch_get_image(
+        repositoryName=repository, imageIds=[{"imageDigest": document["digest"]}]
+    )["images"]
+    config = json.loads(manifest["imageManifest"])["config"]["digest"]
+    assert document["image_id"] in (config, document["digest"])
+    # The folder is in the image, and the smoke run's report is beside the record.
+    engine = sdk.from_env(timeout=600)
+    try:
+        pulled = engine.images.pull(document["uri"], auth_config=aws.login())
+        assert pulled.labels["io.trainwright.plan"] == document["plan"]
+        said = engine.containers.run(document["uri"], ["cat", "/opt/ml/code/train.py"], entrypoint="", remove=True)
+        assert said == b"print('trained')\n"
+        engine.images.remove(document["uri"], force=True)
+    finally:
+        engine.close()
+    assert ET.parse(Path(document["record"]) / "smoke.xml").getroot().tag in ("testsuite", "testsuites")
+    assert "succeeded" in (Path(document["record"]) / "build.log").read_text()
+
+
+def _lend(folder: Path) -> None:
+    """The environment of what was sent, which its front door would make of packages from an index."""
+    program = folder / "program"
+    program.mkdir()
+    shutil.copy2(ROOT / "requirements.txt", program)
+    _lend_environment(program)
+
+
+def _machine(folder: Path, aws: EmulatedAws, image: str) -> dict[str, str]:
+    """Variables of the machine that builds: this AWS, and the program that was sent; the state is the project's own."""
+    state = folder / "project" / ".trainwright"
+    own = {"IMAGE": image, "PYTHONPATH": str(folder / "program"), "TRAINWRIGHT_STATE": str(state), "CACHE": ""}
+    return {**aws.environment, **own}

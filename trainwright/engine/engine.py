@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 USUAL_PLACES: tuple[str, ...] = ("/usr/bin/docker",)  # checked even if PATH lacks them
 DEFAULT_ENDPOINT = "unix:///var/run/docker.sock"
+WITHOUT = "./invoke build --on codebuild"  # builds without an engine on this machine
 ANSWER_SECONDS = 20.0  # after which an engine counts as not answering
 SDK_SECONDS = 3600  # the SDK's 60 s also bound the pause between two events of a slow push
 
@@ -241,7 +242,7 @@ def no_client(passed: Sequence[PassedOver]) -> EngineError:
     rows = [f"  {one.path}: {one.why}" for one in passed]
     head = "no docker on this machine can build through BuildKit" if rows else "docker not found on this machine"
     lacking = engine_setup.missing(client=False)
-    remedy = lacking.by_hand
+    remedy = f"{lacking.by_hand}\n# or, without an engine here: {WITHOUT}"
     state = "client"
     if lacking.why_not:
         rows.append(f"  {lacking.why_not}")

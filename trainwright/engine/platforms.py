@@ -6,11 +6,11 @@ import platform
 
 from trainwright.catalog.platforms import AMD64, PLATFORMS
 from trainwright.core.errors import EngineError
-from trainwright.engine.engine import Engine
+from trainwright.engine.engine import WITHOUT, Engine
 
 X86_64 = PLATFORMS[AMD64]
 ELSEWHERE = (
-    "./invoke build --on codebuild   # builds in CodeBuild what is here (docs/builders.md, docs/setup-aws.md)\n"
+    f"{WITHOUT}   # builds in CodeBuild what is here (docs/builders.md, docs/setup-aws.md)\n"
     "Or build on a machine with Linux on x86-64."
 )
 

@@ -118,7 +118,7 @@ def program_files() -> dict[str, FoundFile]:
     if missing := [name for name in _FRONT_DOOR if not found[name].is_file()]:
         raise RequestError(
             f"{data}: has no {', '.join(missing)}, and without it this program does not start elsewhere",
-            remedy="Install Trainwright again, or call ./invoke in a checkout of it.",
+            remedy="Install Trainwright again, or use a checkout of it.",
         )
     files = {name: named_file(name, path) for name, path in found.items()}
     # An installed file has lost this.

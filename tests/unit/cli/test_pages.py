@@ -77,7 +77,7 @@ def test_help_of_a_build_is_in_groups_with_metavars_values_and_defaults() -> Non
     page = call("help", "build").stdout
     heads = [line for line in page.splitlines() if re.match("[A-Z]", line)]
     assert heads[2:] == [
-        *("Examples", "What to build", "Your files", "How to build", "Many images", "After the build"),
+        *("Examples", "What to build", "Your files", "How to build", "Many images", "Elsewhere", "After the build"),
         *("Where it comes from", "Output"),
     ]
     texts = shown(page)

@@ -71,3 +71,19 @@ def _ready(**inputs: Any) -> State:
     options: Any = SimpleNamespace(registry=None, skip_source_check=True)
     unused: Any = SimpleNamespace()
     return State(say=lambda _: None, site=unused, catalog=unused, inputs=known, options=options)
+
+
+def test_who_cannot_build_here_is_told_the_command_that_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Mac, an engine for ARM, a machine without a client: the same way, which can be typed."""
+    command = "./invoke build --on codebuild"
+    monkeypatch.setattr(platforms.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(platforms.platform, "machine", lambda: "arm64")
+    with pytest.raises(EngineError) as here:
+        platforms.check_machine()
+    with pytest.raises(EngineError) as there:
+        platforms.check_engine(replace(ENGINE, system="linux", processor="aarch64"))
+    for refused in (here.value, there.value, engine.no_client([])):
+        assert any(
+            line.removeprefix("# or, without an engine here: ").startswith(command)
+            for line in refused.remedy.splitlines()
+        )

@@ -126,9 +126,11 @@ def test_what_is_in_it(project: Path, tmp_path: Path) -> None:
     assert upload.size == upload.path.stat().st_size
 
 
-def test_the_same_content_is_the_same_bytes(project: Path, tmp_path: Path) -> None:
-    """On another day, by another user, in another folder, with the files made in another order."""
+def test_the_same_content_is_the_same_bytes(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On another day, by another user, in another folder, from a disk that lists the files in another order."""
     first = sent(tmp_path, request())
+    turned = dict(reversed(program_files().items()))
+    monkeypatch.setattr(module, "program_files", lambda: turned)
     other = tmp_path / "elsewhere"
     other.mkdir()
     for path in sorted(project.rglob("*"), reverse=True):

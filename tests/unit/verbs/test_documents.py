@@ -142,7 +142,8 @@ def test_the_wheel_holds_the_data_and_runs_anywhere(tmp_path):
     """What `pip install trainwright` brings: the verbs, the image lines and the templates."""
     source = tmp_path / "source"
     source.mkdir()
-    for name in ("trainwright", "images", "proofs", "templates", "pyproject.toml", "README.md", "LICENSE"):
+    door = ("invoke", "requirements.txt", "tasks.py")
+    for name in ("trainwright", "images", "proofs", "templates", "pyproject.toml", "README.md", "LICENSE", *door):
         (source / name).symlink_to(ROOT / name)
     done = subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "dist")],
@@ -159,6 +160,7 @@ def test_the_wheel_holds_the_data_and_runs_anywhere(tmp_path):
     assert "trainwright/data/images/pytorch/cpu/lock.json" in names
     assert "trainwright/data/templates/components/metis/Dockerfile.j2" in names
     assert "trainwright/schemas/plan.schema.json" in names
+    assert {f"trainwright/data/{name}" for name in door} <= names  # what `build --on codebuild` sends
     assert "trainwright/sagemaker/causes.yaml" in names
     code = "import sys; sys.argv[0] = 'trainwright'; from trainwright.__main__ import main; main()"
     plan = subprocess.run(
