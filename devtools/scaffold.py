@@ -48,6 +48,7 @@ TESTS = '''\
 '''
 HEAD = "# {framework} {version}, begun from {like}: fill what is null. No comment and no evidence was copied.\n"
 EVIDENCE = """\
+# budget: 5.0 GB # once it is built, what ./invoke build says: an image that is more than 3 % larger gets no tag
 evidence: # how you know: a list of {source: "...", date: "2026-11-21", says: "..."}
 """
 
@@ -162,7 +163,7 @@ def _then(framework: str, version: str, flag: str, say: Callable[[str], None]) -
 
 def _emptied(data: Mapping[str, Any], line: ImageLine, version: str, root: Path) -> dict[str, Any]:
     """A line's data for another version of the framework, with ``None`` for what only its author can know."""
-    left_out = {"evidence", "preferred", "notices", "as_of"}
+    left_out = {"evidence", "preferred", "notices", "as_of", "budget"}
     new = {key: value for key, value in data.items() if key not in left_out}
     new |= {"version": version, "status": None}
     if line.base.kind == "dlc":

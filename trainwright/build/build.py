@@ -5,7 +5,6 @@ The docker SDK cannot speak to BuildKit, so the build itself goes through the co
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from trainwright.build.ledger import layers_of, make_ledger, owner_of, timeline_
 from trainwright.build.options import BuildOptions
 from trainwright.build.store import BuildRecord, EngineUsed
 from trainwright.build.user_step import SCRIPT, step_failure
+from trainwright.build.weigh import layers_in_engine
 from trainwright.core.errors import (
     BuildFailed,
     EngineError,
@@ -118,7 +118,7 @@ def record_image(
         EngineError: the engine cannot find the image.
     """
     plan, earlier = inputs.plan, _earlier(inputs, built.image_id)
-    size, history = _inspect(engine, built.image_id)
+    history = layers_in_engine(engine, built.image_id)
     own = own_steps(built.progress)
     cached, total = sum(vertex.cached for vertex in own), len(own)
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -128,7 +128,7 @@ def record_image(
         image_id=built.image_id,
         tags=(*plan.tags, *options.tags),
         plan=plan,
-        size_bytes=size,
+        size_bytes=sum(size for _, size in history),
         seconds=round(seconds, 1),
         cached=cached == total,
         cached_steps=cached,
@@ -323,16 +323,3 @@ def _failure(
         last_lines=last,
         log=str(log_path),
     )
-
-
-def _inspect(engine: Engine, image_id: str) -> tuple[int, list[tuple[str, int]]]:
-    """Bytes of an image, and (created by, bytes) of its layers, newest first."""
-    size = run([engine.client.path, "image", "inspect", "--format", "{{.Size}}", image_id], env=engine.cli_env)
-    rows = run(
-        [engine.client.path, "history", "--no-trunc", "--human=false", "--format", "{{json .}}", image_id],
-        env=engine.cli_env,
-    )
-    if not (size.ok and rows.ok):
-        raise EngineError(f"the engine cannot find the image that it built: {size.tail(2) or rows.tail(2)}")
-    parsed = [json.loads(line) for line in rows.stdout.splitlines() if line.strip()]
-    return int(size.stdout), [(row["CreatedBy"], int(row["Size"])) for row in parsed]

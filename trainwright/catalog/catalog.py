@@ -8,7 +8,7 @@ Whatever changes or publishes the catalog reads and checks all of it (:func:`loa
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -16,7 +16,7 @@ from trainwright.catalog.checks import check_lines, check_provable, refuse_old_l
 from trainwright.catalog.component import BuildTarget, Component, ComponentFolder, Provider
 from trainwright.catalog.image_line import BASE, LINE_FILE, ImageLine, Line, Selection, version_key
 from trainwright.catalog.incompatibilities import RuleBook
-from trainwright.core.data_files import read_text, read_yaml
+from trainwright.core.data_files import read_text, read_yaml, yaml_place
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir, own_catalog, templates_dir
 from trainwright.core.records import parse_record
@@ -296,7 +296,7 @@ def _read_component(file: Path) -> ComponentFolder:
 
 
 def _read_line(file: Path) -> Line:
-    return Line(line=ImageLine.read(read_yaml(file), str(file)), path=file)
+    return Line(line=ImageLine.read(read_yaml(file), str(file), partial(yaml_place, file)), path=file)
 
 
 def _read_lines(files: Iterable[Path]) -> list[Line]:

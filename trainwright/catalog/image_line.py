@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
+from trainwright.catalog.budget import SIZE, SMALLEST, Size
 from trainwright.catalog.platforms import AMD64, PLATFORMS
 from trainwright.core.errors import did_you_mean
 from trainwright.core.fields import (
@@ -107,6 +109,8 @@ class ImageLine(Record):
         constraints: bounds for Python packages that no component lists.
         excluded: Python packages that others depend on but that come from the base image or a component's archive
             instead of a package index; they are not locked.
+        budget: the size of the line's own image, unpacked, such as ``5.0 GB``, or bytes. An image that is more than
+            3 % larger gets no tag.
         as_of: a date; unpinned packages are locked as the index had them then, so that they fit a base image of that
             time.
     """
@@ -127,16 +131,17 @@ class ImageLine(Record):
     options: dict[Name, Selection] = {}
     constraints: tuple[Constraint, ...] = ()
     excluded: tuple[PackageName, ...] = ()
+    budget: Size | None = None
     as_of: Day | None = None
     notices: tuple[Prose, ...] = ()
     evidence: Annotated[tuple[Evidence, ...], Meta(min_length=1)]
 
     @classmethod
-    def read(cls, data: Any, where: str) -> ImageLine:
-        """The line in the content of a file; raises as :func:`trainwright.core.records.parse_record` does."""
+    def read(cls, data: Any, where: str, place: Callable[[Sequence[object]], str] | None = None) -> ImageLine:
+        """The line in the content of a file; as :func:`trainwright.core.records.parse_record` reads a record."""
         if isinstance(data, dict) and isinstance(base := data.get("base"), str):
             data = data | {"base": {"kind": base.split("-")[0], "os": base}}
-        return parse_record(cls, data, where)
+        return parse_record(cls, data, where, place=place)
 
     @property
     def main(self) -> str:
@@ -157,6 +162,7 @@ class LineFile(ImageLine):
     """An image line as ``line.yaml`` has it, for the schema of that file."""
 
     base: LineBase | Os  # type: ignore[assignment]
+    budget: Annotated[str, form(SIZE)] | Annotated[int, Meta(ge=SMALLEST)] | None = None
 
 
 class Line(Record):

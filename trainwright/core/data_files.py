@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,27 @@ def parse_yaml(text: str, where: str, *, remedy: str = "") -> Any:
     if "*" in text:
         _check_values(data, "YAML", where, remedy)
     return data
+
+
+def yaml_place(path: Path, keys: Sequence[object]) -> str:
+    """A value of a file that :func:`read_yaml` has read, as an error names it: the file, and the line of its key.
+
+    Args:
+        path: of the file.
+        keys: keys and places in lists that lead to the value; a key that is missing has no line.
+    """
+    node, line = yaml.compose(read_text(path), _Loader), None
+    for key in keys:
+        if isinstance(node, yaml.SequenceNode) and isinstance(key, int):
+            node = node.value[key]
+            line = node.start_mark.line + 1
+            continue
+        pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+        found = next(((name, value) for name, value in pairs if name.value == str(key)), None)
+        if found is None:
+            break
+        line, node = found[0].start_mark.line + 1, found[1]
+    return str(path) if line is None else f"{path}:{line}"
 
 
 _TOO_DEEP = f"nested more than {MAX_DEPTH} levels deep"
@@ -292,6 +313,17 @@ def parse_toml(text: str, where: str, *, remedy: str = "") -> dict[str, Any]:
         raise _unreadable("TOML", where, _long_number(text), _words(wrong), remedy) from None
     _check_values(data, "TOML", where, remedy)
     return data
+
+
+def toml_line(text: str, table: str, key: str) -> int | None:
+    """The line of a key of a table, in a text that :func:`parse_toml` has read; None for one that is written inline."""
+    inside = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := re.match(r"\s*\[([^\[\]]+)\]", line):
+            inside = header[1].strip(" \t\"'") == table
+        elif inside and re.match(rf"\s*[\"']?{re.escape(key)}[\"']?\s*=", line):
+            return number
+    return None
 
 
 # ---- what they share -------------------------------------------------------------------------------------------------

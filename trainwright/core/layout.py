@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+UNITS = ("B", "kB", "MB", "GB")  # decimal, as registries and ``docker images`` count
+
 
 def size(count: float) -> str:
-    """Bytes in decimal units, as registries and ``docker images`` count: ``6.11 GB``."""
-    for unit in ("B", "kB", "MB"):
+    """Bytes in decimal units: ``6.11 GB``."""
+    for unit in UNITS[:-1]:
         if count < 1000:
             return f"{count:.0f} {unit}" if unit in ("B", "kB") else f"{count:.1f} {unit}"
         count /= 1000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar, dataclass_transform
@@ -217,13 +218,16 @@ def read_record(kind: type[R], data: object) -> R:
         raise MisfitError(kind, _misfits(kind, data) or [Misfit((), str(wrong))]) from None
 
 
-def parse_record(kind: type[R], data: object, where: str) -> R:
+def parse_record(
+    kind: type[R], data: object, where: str, *, place: Callable[[Sequence[object]], str] | None = None
+) -> R:
     """``data`` as a record of ``kind``.
 
     Args:
         kind: the record's class.
         data: a mapping, as read from a file or given by a caller.
         where: what to name in an error: a file, or "the request".
+        place: names the place of a value more closely, by the keys that lead to it; asked for an error alone.
 
     Raises:
         RequestError: a key is unknown (with the nearest valid one), missing, or has a value of the wrong type.
@@ -231,4 +235,5 @@ def parse_record(kind: type[R], data: object, where: str) -> R:
     try:
         return read_record(kind, data)
     except MisfitError as wrong:
-        raise RequestError(f"{where}: {wrong.words}", remedy=f"Correct {where} and run the command again.") from None
+        named = where if place is None else place(wrong.found[0].loc)
+        raise RequestError(f"{named}: {wrong.words}", remedy=f"Correct {where} and run the command again.") from None

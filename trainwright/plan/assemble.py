@@ -8,6 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from trainwright.catalog import incompatibilities
+from trainwright.catalog.budget import Budget
 from trainwright.catalog.catalog import Catalog, target_of
 from trainwright.catalog.component import Provider, SystemPackages, fill
 from trainwright.catalog.image_line import BASE, ImageLine, Selection
@@ -124,8 +125,15 @@ def make_plan(
         "expect": tuple(parts.expect),
         "probes": tuple(parts.probes),
         "user": request.user,
+        "budget": _budget(request, draft),
     }
     return finish(fields, lambda plan: identify(plan, catalog))
+
+
+def _budget(request: Request, draft: Draft) -> Budget | None:
+    """The line's size budget, which is for its own image: what was added, left out or replaced has another size."""
+    own = flavour(draft) == draft.line.variant and request.platform == AMD64 and draft.line.base.kind != "dlc"
+    return Budget(bytes=draft.line.budget, file=draft.file) if own and draft.line.budget is not None else None
 
 
 def _parts(

@@ -29,7 +29,7 @@ from trainwright.user.files import NOT_IDENTITY
 
 # The parts of a plan that templates do not see, or that contain the user's folders.
 _OPTIONAL = ("allow_change", "apt", "run_sha256")  # part of an id only if they are there
-_UNSEEN = ("id", "tags", "notices", "expect", "probes", "user")
+_UNSEEN = ("id", "tags", "notices", "expect", "probes", "user", "budget")
 
 
 def tool_files() -> dict[str, str]:

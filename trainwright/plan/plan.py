@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from trainwright.catalog.budget import Budget
 from trainwright.catalog.component import Licence, ProbeStep, SystemPackages
 from trainwright.catalog.image_line import BASE, Evidence
 from trainwright.catalog.platforms import AMD64, PLATFORMS
@@ -150,6 +151,7 @@ class Plan(Record):
     expect: tuple[Expectation, ...]
     probes: tuple[PlannedProbe, ...]
     user: UserFiles = UserFiles()
+    budget: Budget | None = Field(default=None, description="a much larger image gets no tag; no part of the id")
 
     @property
     def unlocked(self) -> bool:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from trainwright.core.data_files import MAX_TOML_BYTES, parse_toml, read_text
+from msgspec import Meta
+
+from trainwright.catalog.budget import SIZE, SMALLEST, Budget, Size
+from trainwright.core.data_files import MAX_TOML_BYTES, parse_toml, read_text, toml_line
+from trainwright.core.fields import form
 from trainwright.core.records import Field, Record, parse_record
 from trainwright.plan.words import RequestWords
 from trainwright.site.site import PROJECT, SITE_FILE, Settings
@@ -34,6 +38,9 @@ class Project(Record):
     code: str | None = None
     entry_point: str | None = None
     repository: str | None = Field(default=None, description="where push sends the image")
+    budget: Size | None = Field(
+        default=None, description="the size of the image, such as 5.0 GB; one that is more than 3 % larger gets no tag"
+    )
 
     def words(self) -> dict[str, Any]:
         """What the command line would say, under the names of the fields of :class:`RequestWords`."""
@@ -44,10 +51,18 @@ class Project(Record):
         return said | {"set_": tuple(f"{name}={version}" for name, version in self.set_.items())}
 
 
+class ProjectTable(Project):
+    """An image as a project asks for it. Paths are relative to the file's folder."""  # for the schema of the file
+
+    budget: Annotated[str, form(SIZE)] | Annotated[int, Meta(ge=SMALLEST)] | None = Field(
+        default=None, description=Project.descriptions["budget"]
+    )
+
+
 class ProjectFile(Settings):
     """``trainwright.toml``: the settings of this machine and, in ``[image]``, what a project asks for."""
 
-    image: Project | None = None
+    image: ProjectTable | None = None
 
 
 def read_project(folder: Path) -> Project | None:
@@ -59,8 +74,16 @@ def read_project(folder: Path) -> Project | None:
     path = folder / SITE_FILE
     if not path.is_file():
         return None
-    data = parse_toml(read_text(path, limit=MAX_TOML_BYTES), str(path), remedy="Fix the file; it is TOML.")
-    return parse_record(Project, data[PROJECT], f"{SITE_FILE}: [{PROJECT}]") if PROJECT in data else None
+    text = read_text(path, limit=MAX_TOML_BYTES)
+    data = parse_toml(text, str(path), remedy="Fix the file; it is TOML.")
+    if PROJECT not in data:
+        return None
+
+    def place(keys: Sequence[object]) -> str:
+        line = toml_line(text, PROJECT, str(keys[0])) if keys else None
+        return f"{SITE_FILE}: [{PROJECT}]" if line is None else f"{SITE_FILE}:{line}: [{PROJECT}]"
+
+    return parse_record(Project, data[PROJECT], SITE_FILE, place=place)
 
 
 def with_project(words: W, project: Project | None) -> W:
@@ -72,6 +95,18 @@ def with_project(words: W, project: Project | None) -> W:
         return words
     given = {name for name in RequestWords.__struct_fields__ if getattr(words, name)}
     return words.replace(**{name: value for name, value in project.words().items() if value and name not in given})
+
+
+def budget_of(words: RequestWords, project: Project | None) -> Budget | None:
+    """The size budget of a project's image; ``None`` if the project has none or the words ask for another image.
+
+    Args:
+        words: the command line, not yet completed by the project.
+        project: of the folder.
+    """
+    if project is None or project.budget is None or words.short or any(getattr(words, key) for key in project.words()):
+        return None
+    return Budget(bytes=project.budget, file=SITE_FILE)
 
 
 def project_text(values: Mapping[str, str | list[str] | dict[str, str] | None]) -> str:

@@ -51,6 +51,9 @@ class Totals(Document):
     download: Download
     size: ExpectedSize | None
     time: ExpectedTime | None
+    over_budget: bool = Field(
+        default=False, description="an image of the expected size gets no tag: it is over the plan's budget"
+    )
 
 
 class PlanDocument(Plan):

@@ -27,8 +27,12 @@ def totals_of(plan: Plan, site: Site, proof: LineProof | None) -> Totals:
         RequestError: the lock of the plan cannot be read.
     """
     builds = _builds(plan)
+    size = _size(plan, builds, proof)
     return Totals(
-        download=download(plan, find_lock(plan, site)), size=_size(plan, builds, proof), time=_time(plan, builds)
+        download=download(plan, find_lock(plan, site)),
+        size=size,
+        time=_time(plan, builds),
+        over_budget=size is not None and plan.budget is not None and plan.budget.broken_by(size.bytes),
     )
 
 

@@ -11,6 +11,7 @@ from trainwright.verbs.request import RequestFlags, begin
 from trainwright.verbs.way import known, run, upto
 
 if TYPE_CHECKING:
+    from trainwright.catalog.budget import Budget
     from trainwright.catalog.standing import Standing
     from trainwright.plan.plan import Plan, PlannedComponent
     from trainwright.plan.totals import ExpectedSize, ExpectedTime, Totals
@@ -77,7 +78,7 @@ def plan_text(plan: Plan, proof: Standing, totals: Totals) -> str:
         f"proof {PROOFS[proof.state].format(proof.date)}",
         *(f"note  {notice}" for notice in plan.notices),
         "",
-        *totals_text(totals),
+        *totals_text(totals, plan.budget),
     ]
     return "\n".join(lines)
 
@@ -89,12 +90,13 @@ def own_text(plan: Plan) -> list[str]:
     return apt + ([f"run   {user.run} (--with-run), sha256 {user.run_sha256}"] if user.run else [])
 
 
-def totals_text(totals: Totals) -> list[str]:
-    """What is downloaded, and what the image and the time were when they were last measured."""
+def totals_text(totals: Totals, budget: Budget | None = None) -> list[str]:
+    """What is downloaded, what the image and the time were when they were last measured, and how big it may be."""
     found = totals.download
     return [
         f"download  {size(found.bytes)} in {found.files} files; size not known: {', '.join(found.unknown)}",
         f"image     {_size_text(totals.size)}",
+        *([f"budget    {_budget_text(budget, totals.size)}"] if budget is not None else []),
         f"time      {_time_text(totals.time)}",
     ]
 
@@ -104,6 +106,18 @@ def _size_text(expected: ExpectedSize | None) -> str:
         return "not known: not built here, and no proof"
     how = "as built here" if expected.measured == "built" else "as proven"
     return f"{size(expected.bytes)}, {how} on {expected.date}{_plan_text(same=expected.same_plan)}"
+
+
+def _budget_text(budget: Budget, expected: ExpectedSize | None) -> str:
+    """The budget, and a warning if the image was over it when it was last measured."""
+    from trainwright.catalog.budget import TOLERANCE
+
+    text = f"{size(budget.bytes)} ({budget.file})"
+    if expected is None or expected.bytes <= budget.bytes:
+        return text
+    over = f"{text}; warning: the image above is {budget.percent_over(expected.bytes):.1f} % over it"
+    broken = budget.broken_by(expected.bytes)
+    return f"{over}, more than {TOLERANCE} %, so it would get no tag" if broken else f"{over}, which is still allowed"
 
 
 def _time_text(expected: ExpectedTime | None) -> str:

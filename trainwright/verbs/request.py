@@ -42,15 +42,17 @@ def begin(words: RequestFlags | RequestPlaces, *, asks: str = "", **asked: Any) 
     Raises:
         RequestError: a word cannot be read, or a file is missing.
     """
-    from trainwright.plan.project import read_project, with_project
+    from trainwright.plan.project import budget_of, read_project, with_project
     from trainwright.plan.request import read_request
 
     use_catalog(words.catalog)
-    words = with_project(words, read_project(Path.cwd()))
+    project = read_project(Path.cwd())
+    budget = budget_of(words, project)
+    words = with_project(words, project)
     if asks and not (words.framework or words.short):
         words = _answered(asks, words)
     request = read_request(words)
-    first = start(request, Path(words.site) if words.site else None, say, **asked)
+    first = start(request, Path(words.site) if words.site else None, say, budget=budget, **asked)
     return replace(first, flags=_spelt(request, words))
 
 

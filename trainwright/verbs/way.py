@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trainwright.build.build import Built
     from trainwright.build.options import BuildOptions
     from trainwright.build.store import BuildRecord
+    from trainwright.catalog.budget import Budget
     from trainwright.catalog.catalog import Catalog
     from trainwright.core.say import Say
     from trainwright.engine.builders import Builder
@@ -46,6 +47,7 @@ class State(Struct, frozen=True):
         stages: build these alone, for the builder's cache.
         smoke: run the smoke tests, too.
         target: where the image is pushed; nowhere without it.
+        budget: the size budget of the project, in place of the line's.
         arguments: of the build: what its base images are called in the engine.
         folder: the build context.
         base: what was found in the image that is extended.
@@ -63,6 +65,7 @@ class State(Struct, frozen=True):
     stages: tuple[str, ...] = ()
     smoke: bool = False
     target: PushTarget | None = None
+    budget: Budget | None = None
 
     plan: Plan | None = None
     inputs: Inputs | None = None
@@ -133,7 +136,8 @@ def resolve(state: State) -> State:
     locks = unproven.make_lock(state.say) if state.to_build else unproven.stored_lock
     # A region that does not exist is refused, not replaced by the default.
     base, region = state.site.base_image, state.site.aws.region or stated_region()
-    return replace(state, plan=resolving.resolve(known(state.request), state.catalog, base, locks, region))
+    plan = resolving.resolve(known(state.request), state.catalog, base, locks, region)
+    return replace(state, plan=plan if state.budget is None else plan.replace(budget=state.budget))
 
 
 def gather(state: State) -> State:
@@ -253,6 +257,14 @@ def build(state: State) -> State:
     return replace(state, built=built)
 
 
+def weigh(state: State) -> State:
+    """The size of the image, which keeps the budget of its plan; one that does not is a failure."""
+    from trainwright.build.weigh import check_budget
+
+    check_budget(known(state.inputs).plan, known(state.engine), known(state.built), state.dockerfile)
+    return state
+
+
 def probe(state: State) -> State:
     """What is really in the image; another thing than the plan says is a failure."""
     from trainwright.build.build import probe_image
@@ -310,7 +322,7 @@ def push(state: State) -> State:
 
 STEPS: tuple[Step, ...] = (
     *(resolve, gather, check, fetch, render),
-    *(look, build, probe, tag_and_record, smoke, push),
+    *(look, build, weigh, probe, tag_and_record, smoke, push),
 )
 
 

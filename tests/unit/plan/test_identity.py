@@ -131,6 +131,22 @@ def test_what_is_said_changes_no_id(shipped: Path, name: str) -> None:
     assert ids() == before, "as it is found anew"
 
 
+def test_neither_does_the_size_budget_of_a_line(shipped: Path) -> None:
+    def own() -> Plan:
+        return resolve(make_request(framework="pytorch", cuda="cu124"), load_catalog())
+
+    before = own()
+    replace(shipped / WHEELS / "line.yaml", "^budget: .*$", "budget: 7.25 GB")
+    after = own()
+    assert before.budget is not None and after.budget is not None
+    assert (before.budget.bytes, after.budget.bytes) == (5_000_000_000, 7_250_000_000)
+    assert (after.id, after.labels, after.tags) == (before.id, before.labels, before.tags)
+    replace(shipped / WHEELS / "line.yaml", "^budget: .*\n", "")
+    shutil.rmtree(cache_dir() / "plan-ids")
+    without = own()
+    assert (without.budget, without.id) == (None, before.id), "as it is found anew"
+
+
 def test_neither_do_the_rendered_file_of_a_line_and_the_code_of_the_renderer(
     shipped: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

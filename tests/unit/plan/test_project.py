@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,6 +50,10 @@ def test_a_folder_without_a_project() -> None:
         ('[image]\nframwork = "pytorch"\n', "Did you mean framework"),
         ("[image]\nframework = 3\n", "framework"),
         ("image = 3\n", "trainwright.toml: [image]"),
+        ('[image]\nframework = "pytorch"\nbudget = "5 gigs"\n', "trainwright.toml:3: [image]: budget: must be a size"),
+        ('[aws]\nregion = "x"\n\n[image]\nbudget = true\nframework = "a"\n', "trainwright.toml:5: [image]: budget"),
+        ('[image]\nframework = "pytorch"\nbudget = -1\n', "trainwright.toml:3: [image]: budget: must be a whole"),
+        ('image = {framework = "pytorch", budget = "5 GiB"}\n', "Did you mean 5.369 GB?"),
         ("[image\n", "trainwright.toml"),
     ],
 )
@@ -57,6 +62,27 @@ def test_a_wrong_project_file_is_named(tmp_path: Path, text: str, said: str) -> 
     with pytest.raises(RequestError) as wrong:
         read_project(tmp_path)
     assert said in wrong.value.message
+
+
+def test_the_budget_of_a_project_is_for_its_image_alone(tmp_path: Path) -> None:
+    """It takes the place of the line's, also where the image has more than its line; flags make another image of it."""
+    table = '[image]\nframework = "pytorch"\ncuda = "cpu"\nwith = ["compiler"]\n'
+    (tmp_path / "trainwright.toml").write_text(table)
+    plain = json.loads(call("plan", "--json", cwd=tmp_path).stdout)
+    (tmp_path / "trainwright.toml").write_text(f'{table}budget = "1.25 GB"\n')
+
+    def planned(*words: str) -> dict[str, Any]:
+        done = call("plan", *words, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+
+    own = planned()
+    assert (plain["budget"], own["budget"]) == (None, {"bytes": 1_250_000_000, "file": "trainwright.toml"})
+    assert (own["id"], own["tags"]) == (plain["id"], plain["tags"])
+    assert planned("--with", "deepspeed")["budget"] is None
+    assert planned("pytorch:cpu")["budget"]["file"] == "images/pytorch/cpu/line.yaml"
+    assert planned("--framework", "tensorflow", "--cuda", "cpu")["budget"]["file"] == "images/tensorflow/cpu/line.yaml"
 
 
 def test_init_writes_a_file_that_every_verb_reads(tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ from tests.support.in_process import call
 from tests.support.proofs import proof_of
 from trainwright.build.ledger import TimedStep, Timeline
 from trainwright.build.store import BuildRecord, save
+from trainwright.catalog.budget import Budget
 from trainwright.catalog.catalog import open_catalog
 from trainwright.core.paths import images_dir
 from trainwright.plan.plan import Plan, PlannedSource
 from trainwright.plan.plan_lock import LockedBase, LockedSystemPackage, PlanLock, lock_path, save_lock
 from trainwright.plan.request import make_request
-from trainwright.plan.resolve import resolve
+from trainwright.plan.resolve import line_taken, resolve
 from trainwright.plan.totals import download
 from trainwright.proofs.expected import totals_of
 from trainwright.proofs.home import save as save_proof
@@ -180,16 +181,62 @@ def test_the_size_comes_from_a_build_or_a_proof_of_this_plan_before_others(prove
     assert text == f"image     {wanted.format(size=size, date=proof.date[:10])}"
 
 
+@pytest.mark.parametrize(
+    ("measured", "says", "over"),
+    [
+        (900, "", False),
+        (918, "warning: the image above is 2.0 % over it, which is still allowed", False),
+        (927, "warning: the image above is 3.0 % over it, which is still allowed", False),
+        (990, "warning: the image above is 10.0 % over it, more than 3 %, so it would get no tag", True),
+        (None, "", False),
+    ],
+)
+def test_the_budget_stands_beside_the_size_and_warns_of_one_that_is_over_it(measured, says, over):
+    plan = plan_of().replace(budget=Budget(bytes=900_000_000, file="some/line.yaml"))
+    if measured is not None:
+        recorded(plan, 1, size_bytes=measured * 10**6)
+    totals = totals_of(plan, Site(), None)
+    assert totals.over_budget is over
+    found = totals_text(totals, plan.budget)
+    assert [line.split()[0] for line in found] == ["download", "image", "budget", "time"]
+    assert found[2] == "budget    900.0 MB (some/line.yaml)" + (f"; {says}" if says else "")
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {"without": "metis"},
+        {"with_": "compiler"},
+        {"for_": "ec2"},
+        {"version": "2.99.0", "allow_unproven": True},
+    ],
+)
+def test_the_budget_of_a_line_is_for_its_own_image(request_):
+    assert plan_of().budget is not None
+    assert plan_of(**request_).budget is None
+
+
+def test_the_budget_of_a_line_is_for_the_processor_that_it_was_measured_on():
+    request = make_request(framework="pytorch", cuda="cu130", platform="linux/arm64")
+    line = line_taken(request, CATALOG)
+    entry = next(each for each in CATALOG.lines if each.line is line)
+    catalog = CATALOG.alone(entry.replace(line=entry.line.replace(budget=6 * 10**9)))
+    assert resolve(request, catalog).budget is None
+    found = resolve(request.replace(platform="linux/amd64"), catalog).budget
+    assert found is not None and found.bytes == 6 * 10**9
+
+
 def test_plan_ends_with_the_totals_and_reads_the_lock(tmp_path):
     save_proof(proof_of())
     plan, site = plan_of(), Site(locks=tmp_path / "locks")
     save_lock(lock_of(plan, system=()), lock_path(plan, site))
     printed = call(*WORDS, cwd=tmp_path).stdout.splitlines()
-    assert printed[-3].endswith("size not known: the base debian-12, 1 file of metis")
-    assert [line.split()[0] for line in printed[-3:]] == ["download", "image", "time"]
+    assert printed[-4].endswith("size not known: the base debian-12, 1 file of metis")
+    assert [line.split()[0] for line in printed[-4:]] == ["download", "image", "budget", "time"]
     document = json.loads(call(*WORDS, "--json", cwd=tmp_path).stdout)
     assert document["totals"] == totals_of(plan, site, proof_of()).as_json()
     assert document["totals"]["size"]["measured"] == "proven"
+    assert document["budget"] == {"bytes": 900_000_000, "file": "images/pytorch/cpu/line.yaml"}
 
 
 def test_plan_makes_no_folder(tmp_path):

@@ -56,6 +56,7 @@ def built(monkeypatch):
     monkeypatch.setattr("trainwright.engine.setup.ensure_tool", lambda *_, **__: None)
     monkeypatch.setattr("trainwright.build.context.write_context", _dockerfile)
     monkeypatch.setattr("trainwright.build.build.run_build", build)
+    monkeypatch.setattr("trainwright.build.weigh.check_budget", lambda *_: None)
     monkeypatch.setattr("trainwright.build.build.probe_image", lambda *_, **__: {})
     monkeypatch.setattr("trainwright.build.build.record_image", keep)
     monkeypatch.setattr(smoking, "smoke_record", smoke)  # loaded before: it binds connect
