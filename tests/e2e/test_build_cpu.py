@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import CPU_LINE
 from tests.support import image_tests
+from trainwright.core.paths import images_dir
 
 # What smoke does not run on the CPU line, by reason.
 NOT_ON_CPU = {
@@ -85,14 +87,32 @@ def test_a_second_build_does_nothing(built, program):
     assert json.loads(again.out), "standard output is JSON alone"
 
 
+def test_an_image_over_its_budget_moves_no_tag(built, program, docker, tmp_path):
+    """The same image, from the builder's cache, of a line that wants it smaller."""
+    line = tmp_path / "images" / "pytorch" / "cpu"
+    shutil.copytree(images_dir() / "pytorch" / "cpu", line)
+    text = (line / "line.yaml").read_text()
+    (line / "line.yaml").write_text(re.sub(r"^budget: .*$", "budget: 300 MB", text, count=1, flags=re.MULTILINE))
+    tag = "trainwright-test/budget:1"
+    try:
+        done = program("build", *CPU_LINE, "--catalog", str(tmp_path), "--tag", tag, "--json")
+        assert done.code == 6, done.err[-4000:]
+        failed = done.json
+        assert (failed["image_id"], failed["size_bytes"]) == (built["image_id"], built["size_bytes"])
+        assert failed["budget"] == {"bytes": 300_000_000, "file": "images/pytorch/cpu/line.yaml"}
+        assert failed["message"].splitlines()[1].split()[0] == "pytorch", "nothing else is as big"
+        assert sum(row["bytes"] for row in failed["components"]) == built["size_bytes"]
+        assert docker("image", "ls", "--quiet", tag) == ""
+    finally:
+        docker("rmi", tag, check=False)
+
+
 def test_a_metis_change_rebuilds_little(built, program, docker, tmp_path):
     """What changes in a component builds its own stage and the layers behind it, no more."""
-    import shutil
-
     from tests.support import builds
     from trainwright.build.options import BuildOptions
     from trainwright.catalog.catalog import load_catalog
-    from trainwright.core.paths import images_dir, templates_dir
+    from trainwright.core.paths import templates_dir
     from trainwright.engine.engine import connect
     from trainwright.plan.request import make_request
     from trainwright.plan.resolve import resolve
