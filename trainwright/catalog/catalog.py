@@ -113,7 +113,7 @@ class Catalog:
 
     def alone(self, entry: Line) -> Catalog:
         """A catalog with one line, so that a request for its version and CUDA means it and no other."""
-        return Catalog([entry], self.components, self._rules, self._component_roots)
+        return Catalog([entry], self.components, lambda: self.rules, self._component_roots)
 
     def component(self, name: str, where: str) -> ComponentFolder:
         """The component of that name.

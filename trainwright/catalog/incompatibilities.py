@@ -139,6 +139,7 @@ def applies(when: When, facts: Composition) -> frozenset[str] | None:
     return frozenset(needed)
 
 
+@lru_cache(maxsize=4096)
 def within(version: str | None, wanted: str) -> bool:
     """Whether a version is in a range; ``cpu`` matches only itself."""
     if version is None or not version[:1].isdigit() or not wanted.lstrip("=!<>~ ")[:1].isdigit():

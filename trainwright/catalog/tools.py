@@ -10,7 +10,7 @@ from pathlib import Path
 from trainwright.catalog.image_line import version_key
 from trainwright.catalog.platforms import AMD64, PLATFORMS
 from trainwright.catalog.wheel_lock import Lock, normalise
-from trainwright.core.data_files import read_yaml
+from trainwright.core.data_files import read_yaml, while_unchanged
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.paths import images_dir
 from trainwright.core.records import Record, parse_record
@@ -58,7 +58,11 @@ def load_tools() -> Tools:
     Raises:
         RequestError: the file is malformed.
     """
-    path = tools_file()
+    return _load(tools_file())
+
+
+@while_unchanged
+def _load(path: Path) -> Tools:
     return parse_record(Tools, read_yaml(path), str(path))
 
 

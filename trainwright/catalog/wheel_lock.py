@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from trainwright.catalog.platforms import AMD64, PLATFORMS
-from trainwright.core.data_files import read_json
+from trainwright.core.data_files import read_json, while_unchanged
 from trainwright.core.fields import (
     AnyVersion,
     Name,
@@ -85,7 +85,7 @@ class Lock(Record):
         Raises:
             RequestError: the file is missing or is not a lock.
         """
-        return parse_record(cls, read_json(path, remedy="./invoke lock-lines writes it again."), str(path))
+        return _load(path)
 
     def dump(self) -> str:
         """The text of the lock file: equal locks give equal text."""
@@ -93,6 +93,11 @@ class Lock(Record):
         if not self.insecure_hosts:
             del document["insecure_hosts"]
         return dump_rows(document)
+
+
+@while_unchanged
+def _load(path: Path) -> Lock:
+    return parse_record(Lock, read_json(path, remedy="./invoke lock-lines writes it again."), str(path))
 
 
 def dump_rows(document: Mapping[str, Any]) -> str:

@@ -9,14 +9,17 @@ from __future__ import annotations
 import json
 import re
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, wraps
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
 from trainwright.core.errors import RequestError
+
+T = TypeVar("T")
 
 MAX_BYTES = 20_000_000  # the largest lock that we know of has 0.4 MB
 MAX_TOML_BYTES = 1_000_000  # tomllib takes the square of the parts of a dotted key
@@ -65,6 +68,24 @@ def read_text(path: Path, *, limit: int = MAX_BYTES, remedy: str = "") -> str:
     except UnicodeDecodeError as wrong:
         line = data.count(b"\n", 0, wrong.start) + 1
         raise RequestError(f"{path}:{line}: is not UTF-8: {wrong.reason}", remedy=remedy) from None
+
+
+def while_unchanged(read: Callable[[Path], T]) -> Callable[[Path], T]:
+    """A reader that reads a file once while it stays as it is: its inode, size and time. Its values must be frozen."""
+
+    @lru_cache(maxsize=1024)
+    def kept(path: Path, *_unchanged: int) -> T:
+        return read(path)
+
+    @wraps(read)
+    def once(path: Path) -> T:
+        try:
+            now = path.stat()
+        except (OSError, ValueError):
+            return read(path)  # says what is wrong
+        return kept(path, now.st_ino, now.st_size, now.st_mtime_ns)
+
+    return once
 
 
 def read_yaml(path: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -269,6 +270,7 @@ def _share_out(
         line_s = catalog.components[name].component.providers[own.provider]
         return line_s.owning(package) > 0 and not providers[name].owning(package)
 
+    owners = [name for name, provider in providers.items() if provider.owns]
     owned: dict[str, list[LockedPackage]] = {name: [] for name in selections}
     for package in lock.packages if lock is not None else ():
         needing = [
@@ -278,11 +280,12 @@ def _share_out(
         ]
         if not needing:
             continue
-        strength, owner = max((provider.owning(package.name), name) for name, provider in providers.items())
+        strength, owner = max(((providers[name].owning(package.name), name) for name in owners), default=(0, ""))
         owned[owner if strength else needing[0]].append(package)
     return owned
 
 
+@lru_cache(maxsize=4096)  # lines share most of their packages
 def _locked(package: LockedPackage) -> PlannedSource:
     return PlannedSource(
         package=f"{package.name}=={package.version}", file=package.file, sha256=package.sha256, size=package.size

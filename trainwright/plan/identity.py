@@ -10,12 +10,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 import re
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.platforms import AMD64
@@ -52,7 +55,8 @@ def identify(plan: Plan, catalog: Catalog) -> str:
         name = str(plan.base.image).rpartition("/")[2]
         plan = plan.replace(base=plan.base.replace(image=name))
     carried = _carried(plan)
-    key = _digest([_seen(plan), carried, _bytes_of(_sources_of_render(plan, catalog))])
+    files = _bytes_of([*_sources_of_render(plan, catalog), *map(str, program_files())])
+    key = hashlib.sha256(msgspec.json.encode([_seen(plan), carried, files], enc_hook=os.fspath)).hexdigest()
     if known := _cached(key):
         return known
     from trainwright.plan.dockerfile import instructions
@@ -61,7 +65,7 @@ def identify(plan: Plan, catalog: Catalog) -> str:
     locked = tools_lock(plan.python, plan.platform).packages
     tools = [(package.name, package.version, package.sha256) for package in locked]
     steps = instructions(render(plan, catalog))
-    used = carried | {"components": _named(carried["components"], "\n".join(steps))}
+    used = carried | {"tools": tool_files(), "components": _named(carried["components"], "\n".join(steps))}
     found = _digest([steps, used, tools])
     with suppress(OSError, RequestError):  # a plan does not need a writable folder
         write_atomically(_place(key), found)
@@ -69,14 +73,13 @@ def identify(plan: Plan, catalog: Catalog) -> str:
 
 
 def _carried(plan: Plan) -> dict[str, Any]:
-    """What is in the build context besides the Dockerfile and the locked tools, and what a root file system is made of.
+    """What is in the build context besides the Dockerfile and the tools, and what a root file system is made of.
 
     Instructions contain the checksums of the archives that they download, but wheels only by component.
     """
     left_out = (*NOT_IDENTITY, *(name for name in _OPTIONAL if not getattr(plan.user, name)))
     return {
         "base": plan.base.os if plan.platform == AMD64 else f"{plan.base.os} {plan.platform}",
-        "tools": tool_files(),
         "components": {c.name: [c.files, [(s.package, s.file, s.sha256) for s in c.sources]] for c in plan.components},
         "user": {key: value for key, value in plan.user.as_json().items() if key not in left_out},
     }
@@ -94,37 +97,52 @@ def _named(components: Mapping[str, Any], steps: str) -> dict[str, Any]:
     }
 
 
-def _seen(plan: Plan) -> dict[str, Any]:
+def _seen(plan: Plan) -> list[Any]:
     """The part of a plan that templates may see."""
-    components = tuple(component.replace(evidence=()) for component in plan.components)
-    return {key: value for key, value in plan.replace(components=components).as_json().items() if key not in _UNSEEN}
+    plan = plan.replace(components=tuple(component.replace(evidence=()) for component in plan.components))
+    return [getattr(plan, name) for name in plan.__struct_fields__ if name not in _UNSEEN]
 
 
-def _sources_of_render(plan: Plan, catalog: Catalog) -> Iterable[Path]:
+def _sources_of_render(plan: Plan, catalog: Catalog) -> Iterable[str]:
     """The files that decide how a plan is rendered: templates, the code of this package, the tools."""
     for folder in catalog.template_folders():
-        yield from sorted((*folder.glob("*.j2"), *folder.glob("*/*.j2")))
-    yield from sorted(Path(__file__).parent.glob("*.py"))
-    yield from (tools_file(), lock_path(plan.python, plan.platform))
+        yield from sorted(_named_so(str(folder), ".j2", deeper=True))
+    yield from sorted(_named_so(str(Path(__file__).parent), ".py"))
+    yield from (str(tools_file()), str(lock_path(plan.python, plan.platform)))
 
 
-def _bytes_of(files: Iterable[Path]) -> str:
+def _named_so(folder: str, ending: str, *, deeper: bool = False) -> Iterator[str]:
+    """The files of a folder, and of the folders in it, whose names end so. Each plan asks; Path.glob takes longer."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(ending):
+                yield entry.path
+            elif deeper and entry.is_dir():
+                yield from _named_so(entry.path, ending)
+
+
+def _bytes_of(files: Iterable[str]) -> str:
+    return _digest_of(tuple(map(_state, files)))
+
+
+def _state(file: str) -> tuple[str, int, int, int]:
+    """A file's path and what changes with its content; zeros for what cannot be read as a file."""
+    try:
+        now = os.stat(file)  # noqa: PTH116 - a hundred times for each plan
+    except OSError:
+        return file, 0, 0, 0
+    return (file, now.st_ino, now.st_size, now.st_mtime_ns) if stat.S_ISREG(now.st_mode) else (file, 0, 0, 0)
+
+
+@functools.lru_cache(maxsize=64)
+def _digest_of(files: tuple[tuple[str, int, int, int], ...]) -> str:
+    """A digest of the names and contents of files, read once while they stay as they are: plans share templates."""
     digest = hashlib.sha256()
-    for file in files:
-        try:
-            now = file.stat()
-        except OSError:
-            content = b""
-        else:
-            content = _content(file, now.st_mtime_ns, now.st_size) if stat.S_ISREG(now.st_mode) else b""
+    for path, inode, *_ in files:
+        file = Path(path)
+        content = file.read_bytes() if inode else b""
         digest.update(f"{file.parent.name}/{file.name}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
-
-
-@functools.lru_cache(maxsize=256)
-def _content(file: Path, *_changed: int) -> bytes:
-    """A file's content, read once while it stays as it is: the offers of a conflict are plans of the same templates."""
-    return file.read_bytes()
 
 
 def _digest(data: object) -> str:

@@ -147,10 +147,15 @@ def _environment(search: tuple[Path, ...]) -> jinja2.Environment:
 def _check_macros(template: jinja2.Template, module: Any) -> None:
     """Refuse a macro whose name resembles one of ours: it would be ignored silently."""
     for name in vars(module):
-        if name not in MACROS and not name.startswith("_") and (near := nearest(name, MACROS, 1)):
+        if name not in MACROS and not name.startswith("_") and (near := _nearest_macro(name)):
             raise RequestError(
                 f"{template.filename}: macro {name!r} is never called. Did you mean {near[0]}?", remedy=REMEDY
             )
+
+
+@lru_cache  # the templates of one process have the same few macros of their own
+def _nearest_macro(name: str) -> list[str]:
+    return nearest(name, MACROS, 1)
 
 
 def _call(module: Any, macro: str, component: PlannedComponent) -> str:

@@ -36,6 +36,14 @@ def test_opening_the_catalog_reads_nothing_and_asking_for_rules_reads_them_once(
     assert [name.rpartition("/")[2] for name in read] == ["rules.yaml"]
 
 
+def test_a_catalog_of_one_line_reads_no_rules_anew(read):
+    catalog = open_catalog()
+    alone = [catalog.alone(entry) for entry in catalog.lines_of("tensorflow")]
+    read.clear()
+    assert {len(each.rules.rules) for each in alone} == {len(catalog.rules.rules)}
+    assert [name.rpartition("/")[2] for name in read] == ["rules.yaml"]
+
+
 def test_a_plan_reads_the_lines_of_its_framework_and_each_file_once(read):
     catalog = open_catalog()
     resolve(make_request(framework="pytorch-trcomp"), catalog)

@@ -152,7 +152,7 @@ def test_neither_do_the_rendered_file_of_a_line_and_the_code_of_the_renderer(
 ) -> None:
     before = ids()
     (shipped / WHEELS / "Dockerfile").unlink()
-    monkeypatch.setattr("trainwright.plan.identity._sources_of_render", lambda *_: [Path(__file__)])
+    monkeypatch.setattr("trainwright.plan.identity._sources_of_render", lambda *_: [__file__])
     assert ids() == before
 
 
