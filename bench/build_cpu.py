@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench.contestant import Contestant  # noqa: E402
+from bench.measured import keep  # noqa: E402
 from trainwright.build.context import write_context  # noqa: E402
 from trainwright.catalog.catalog import load_catalog  # noqa: E402
 from trainwright.cli.program import say  # noqa: E402
@@ -68,6 +69,9 @@ def main() -> None:
             ]
         )
     )
+    if cold:  # otherwise the wheels of ours came from the cache, and those of the recipe from the index
+        recipe_s, ours_s = round(b[0][0], 1), round(a[0][0], 1)
+        print(keep("cold", {"line": "pytorch:cpu", "seconds": ours_s, "recipe_seconds": recipe_s}, engine))
 
 
 main()

@@ -10,25 +10,27 @@ import tarfile
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from bench.contestant import Contestant  # noqa: E402
+from bench.measured import keep, write_part  # noqa: E402
 from trainwright.build.context import write_context  # noqa: E402
 from trainwright.catalog.catalog import load_catalog  # noqa: E402
 from trainwright.cli.program import say  # noqa: E402
 from trainwright.core.layout import size  # noqa: E402
 from trainwright.core.paths import images_dir, templates_dir  # noqa: E402
-from trainwright.engine.engine import connect  # noqa: E402
+from trainwright.engine.engine import Engine, connect  # noqa: E402
 from trainwright.plan.dockerfile import steps  # noqa: E402
+from trainwright.plan.plan import Plan  # noqa: E402
 from trainwright.plan.request import make_request  # noqa: E402
 from trainwright.plan.resolve import resolve  # noqa: E402
 from trainwright.site.site import load_site  # noqa: E402
 from trainwright.sources.fetch import fetch_base  # noqa: E402
 from trainwright.sources.gather import gather  # noqa: E402
 
-PAGE = ROOT / "docs/benchmarks.md"
 BEGIN, END = "<!-- layers: written by bench/layers.py -->", "<!-- layers: end -->"
 RECIPE = ROOT / "bench/recipe.Dockerfile"
 IMAGE_STAGES = ("base", "os", "packages", "final")
@@ -70,80 +72,122 @@ def update_base(context: Path) -> int:
     return path.stat().st_size
 
 
-def row(what: str, result: tuple[float, int, int], own: int | None = None) -> str:
-    seconds, _, new = result
-    ratio = f"{new / own:.2f}" if own else ""
-    return f"| {what} | {seconds:.1f} s | {size(new)} | {ratio} |"
+class Bench:
+    """Builds one after the other with one engine: the rows of the table, and the figures of the goals."""
 
+    def __init__(self, scratch: Path, engine: Engine) -> None:
+        self.scratch, self.site, self.catalog = scratch, load_site(), load_catalog(images_dir(), templates_dir())
+        self.ours, self.recipe = (Contestant(name, engine, self.site, scratch) for name in ("trainwright", "recipe"))
+        self.rows: list[str] = []
+        self.found: dict[str, Any] = {}
+        self.plain = self.context("plain")
+        self.own: dict[str, int] = {}
 
-def measure(scratch: Path) -> list[str]:
-    """The rows of the table, from builds one after the other with this machine's engine."""
-    engine, site = connect(say=say), load_site()
-    catalog = load_catalog(images_dir(), templates_dir())
-    ours, recipe = (Contestant(name, engine, site, scratch) for name in ("trainwright", "recipe"))
+    def plan(self, **words: str) -> Plan:
+        return resolve(make_request(framework="pytorch", cuda="cpu", **words), self.catalog)
 
-    def context(name: str, **words: str) -> Path:
-        request = make_request(framework="pytorch", cuda="cpu", **words)
-        folder = scratch / name
-        write_context(fetch_base(gather(resolve(request, catalog), catalog, site), say=say), folder, say=say)
-        return folder
+    def context(self, name: str, **words: str) -> Path:
+        inputs = gather(self.plan(**words), self.catalog, self.site)
+        write_context(fetch_base(inputs, say=say), self.scratch / name, say=say)
+        return self.scratch / name
 
-    def build(contestant: Contestant, folder: Path, dockerfile: Path, *words: str) -> tuple[float, int, int]:
+    def build(self, folder: Path, dockerfile: Path | None = None, *words: str) -> tuple[float, int, int]:
+        """A build of ours."""
+        return self._build(self.ours, folder, dockerfile or folder / "Dockerfile", *words)
+
+    def _build(self, contestant: Contestant, folder: Path, dockerfile: Path, *words: str) -> tuple[float, int, int]:
         say(f"{contestant.name}: {dockerfile.name} of {folder.name} {' '.join(words)}")
         return contestant.build(folder, dockerfile, *words)
 
-    plain = context("plain")
-    dockerfile = plain / "Dockerfile"
-    rows = []
-    whole = build(ours, plain, dockerfile, "--no-cache")
-    own = sizes_by_source(dockerfile.read_text(), ours)
-    rows.append(row(f"everything ({len(ours.layers)} layers)", (whole[0], whole[1], whole[1])))
-    rows.append(row("nothing", build(ours, plain, dockerfile)))
-    for name in COMPONENTS:
-        ours.layers = {}
-        build(ours, plain, dockerfile)
-        rows.append(row(name, build(ours, plain, with_a_file(plain, name)), own[name]))
-    (scratch / "code").mkdir()
-    for text in ("print(1)\n", "print(2)\n"):
-        (scratch / "code" / "train.py").write_text(text)
-        coded = context("coded", code=str(scratch / "code"), entry_point="train.py")
-        result = build(ours, coded, coded / "Dockerfile")
-    rows.append(row("the user's code", result))
-    build(ours, plain, dockerfile)
-    shutil.copytree(plain, scratch / "updated")
-    updated = scratch / "updated"
-    update_base(updated)
-    rows.append(
-        row("the base (a security update)", build(ours, updated, updated / "Dockerfile"), own["base"] + own["os"])
-    )
-    first = build(recipe, plain, RECIPE, "--no-cache")
-    rows.append(row(f"the linear recipe: everything ({len(recipe.layers)} layers)", (first[0], first[1], first[1])))
-    rows.append(
-        row(
-            "the linear recipe: METIS",
-            build(recipe, plain, RECIPE, "--build-arg", "METIS_OPTIONS=shared=1 assert=1"),
-            own["metis"],
-        )
-    )
-    recipe.layers = {}
-    build(recipe, plain, RECIPE)
-    rows.append(row("the linear recipe: the base", build(recipe, updated, RECIPE), own["base"] + own["os"]))
-    return rows
+    def row(self, what: str, result: tuple[float, int, int], own: int | None = None) -> None:
+        seconds, _, new = result
+        ratio = f"{new / own:.2f}" if own else ""
+        self.rows.append(f"| {what} | {seconds:.1f} s | {size(new)} | {ratio} |")
+
+    def whole(self) -> None:
+        """Everything, twice without the cache, and once more with it."""
+        seconds, image, _ = self.build(self.plain, None, "--no-cache")
+        first, self.ours.layers = self.ours.layers, {}
+        self.row(f"everything ({len(first)} layers)", (seconds, image, image))
+        self.build(self.plain, None, "--no-cache")
+        self.own = sizes_by_source((self.plain / "Dockerfile").read_text(), self.ours)
+        same = len({*first} & {*self.ours.layers})
+        self.found |= {"image": image, "layers": len(first), "same_layers": same}
+        self.row("nothing", self.build(self.plain))
+
+    def parts(self) -> None:
+        """One component after the other, and what is the user's."""
+        changed = self.found["components"] = {}
+        for name in COMPONENTS:
+            self.ours.layers = {}
+            self.build(self.plain)
+            result = self.build(self.plain, with_a_file(self.plain, name))
+            changed[name] = {"new": result[2], "own": self.own[name]}
+            self.row(name, result, self.own[name])
+        (self.scratch / "code").mkdir()
+        for text in ("print(1)\n", "print(2)\n"):
+            (self.scratch / "code" / "train.py").write_text(text)
+            result = self.build(self.context("coded", code=str(self.scratch / "code"), entry_point="train.py"))
+        self.row("the user's code", result)
+        self.found["code_seconds"] = round(result[0], 1)
+        asked = self.scratch / "requirements.txt"
+        for text in ("toolz==1.0.0\n", "toolz==0.12.1\n"):  # 60 kB of pure Python: it is installed in no time
+            asked.write_text(text)
+            result = self.build(self.context("required", requirements=str(asked)))
+        self.row("the user's requirements", result)
+        self.found["requirements_seconds"] = round(result[0], 1)
+
+    def second(self) -> None:
+        """Another image with the same wheels. Its own are its components, the distribution's packages, and what is made
+        of all of it."""
+        self.build(self.plain)
+        folder = self.context("second", for_="ec2")
+        result = self.build(folder)
+        parts = sizes_by_source((folder / "Dockerfile").read_text(), self.ours)
+        names, there = ({c.name for c in plan.components} for plan in (self.plan(for_="ec2"), self.plan()))
+        own = sum(parts.get(name, 0) for name in (names - there) | {"os", "bytecode", "final"})
+        self.found["second"] = {"new": result[2], "own": own}
+        self.row("another image with the same wheels (--for ec2)", result, own)
+
+    def base(self) -> None:
+        """The base, as a security update changes it; everything, METIS and the base of the recipe."""
+        self.ours.layers = {}
+        self.build(self.plain)
+        updated = self.scratch / "updated"
+        shutil.copytree(self.plain, updated)
+        update_base(updated)
+        own = self.own["base"] + self.own["os"]
+        result = self.build(updated)
+        self.found["base"] = {"new": result[2], "own": own}
+        self.row("the base (a security update)", result, own)
+        seconds, image, _ = self._build(self.recipe, self.plain, RECIPE, "--no-cache")
+        self.row(f"the linear recipe: everything ({len(self.recipe.layers)} layers)", (seconds, image, image))
+        option = ("--build-arg", "METIS_OPTIONS=shared=1 assert=1")
+        result = self._build(self.recipe, self.plain, RECIPE, *option)
+        self.row("the linear recipe: METIS", result, self.own["metis"])
+        self.recipe.layers = {}
+        self._build(self.recipe, self.plain, RECIPE)
+        self.row("the linear recipe: the base", self._build(self.recipe, updated, RECIPE), own)
 
 
 def main() -> None:
     """Measure, print, and write the page if asked to."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="replace the table in docs/benchmarks.md")
+    parser.add_argument(
+        "--write", action="store_true", help="replace the table in docs/benchmarks.md; keep the figures"
+    )
     write = parser.parse_args().write
     with tempfile.TemporaryDirectory(prefix="trainwright-bench-") as folder:
-        rows = measure(Path(folder))
+        engine = connect(say=say)
+        bench = Bench(Path(folder), engine)
+        for part in (bench.whole, bench.parts, bench.second, bench.base):
+            part()
     head = ["| changed | build | layers made anew | of its own size |", "| --- | --- | --- | --- |"]
-    text = "\n".join([f"Measured on {datetime.now(UTC):%Y-%m-%d}.", "", *head, *rows])
+    text = "\n".join([f"Measured on {datetime.now(UTC):%Y-%m-%d}.", "", *head, *bench.rows])
     print(text)
     if write:
-        before, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
+        write_part(BEGIN, END, text)
+        print(keep("layers", bench.found, engine))
 
 
 if __name__ == "__main__":
