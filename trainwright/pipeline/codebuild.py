@@ -30,7 +30,7 @@ BUILD_ID = rf"{PROJECT_NAME}:[0-9a-fA-F-]{{1,64}}"
 
 
 @dataclass(frozen=True)
-class Project:
+class UploadProject:
     """A project that builds what is sent to it. ``account`` is twelve digits; ``variables`` are those of its builds."""
 
     name: str
@@ -98,7 +98,7 @@ class CodeBuild:
         self._logs = aws_client("logs", region, site)
         self._objects = aws_client("s3", region, site)
 
-    def project(self, name: str | None) -> Project:
+    def project(self, name: str | None) -> UploadProject:
         """The project of a name, or the only one that builds what is sent to it.
 
         Raises:
@@ -131,7 +131,7 @@ class CodeBuild:
             remedy=f"{STACK}\nOr name --region.",
         )
 
-    def send(self, project: Project, upload: Upload) -> tuple[str, str]:
+    def send(self, project: UploadProject, upload: Upload) -> tuple[str, str]:
         """Put a file into a project's bucket; its place (``bucket/key``) and its version, if the bucket keeps them."""
         key = f"uploads/{upload.sha256}.zip"
         checksum = base64.b64encode(bytes.fromhex(upload.sha256)).decode()
@@ -149,7 +149,7 @@ class CodeBuild:
             )
         return f"{project.bucket}/{key}", str(answer.get("VersionId", ""))
 
-    def start(self, project: Project, source: tuple[str, str], variables: Mapping[str, str]) -> str:
+    def start(self, project: UploadProject, source: tuple[str, str], variables: Mapping[str, str]) -> str:
         """Start a build of what was sent; its id.
 
         Args:
@@ -250,7 +250,7 @@ class CodeBuild:
                 return found
             more = {"nextToken": answer["nextToken"]}
 
-    def _described(self, names: Sequence[str]) -> list[Project]:
+    def _described(self, names: Sequence[str]) -> list[UploadProject]:
         rows: list[Mapping[str, Any]] = []
         for begin in range(0, len(names), _PROJECTS_AT_ONCE):
             some = list(names[begin : begin + _PROJECTS_AT_ONCE])
@@ -306,9 +306,9 @@ def _failure(error: Exception, action: str, where: str) -> Failure:
     return aws_failure(error, action=action, where=where, page=PAGE, again=_AGAIN)
 
 
-def _project(row: Mapping[str, Any], region: str) -> Project:
+def _project(row: Mapping[str, Any], region: str) -> UploadProject:
     variables = _plain(row.get("environment", {}).get("environmentVariables", ()))
-    return Project(row["name"], region, row["arn"].split(":")[4], variables.get(MARK, ""), variables)
+    return UploadProject(row["name"], region, row["arn"].split(":")[4], variables.get(MARK, ""), variables)
 
 
 def _plain(rows: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -338,5 +338,5 @@ def _state(row: Mapping[str, Any]) -> BuildState:
 
 def _phase(row: Mapping[str, Any]) -> Phase:
     contexts = [f"{each.get('statusCode', '')}: {each.get('message', '')}" for each in row.get("contexts", ())]
-    says = "; ".join(text for text in contexts if text.strip(": "))
+    says = "; ".join(" ".join(text.split()) for text in contexts if text.strip(": "))
     return Phase(row["phaseType"], row.get("phaseStatus", ""), int(row.get("durationInSeconds", 0)), says)

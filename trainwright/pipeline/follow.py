@@ -33,7 +33,7 @@ _PASSING = frozenset(
 
 
 @dataclass
-class Log:
+class FollowedLog:
     """The log of a build as far as it was read: in a file, on standard error, its last lines in memory."""
 
     file: TextIO
@@ -79,7 +79,7 @@ def follow(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with (folder / "build.log").open("w") as file:
-            log = Log(file, show)
+            log = FollowedLog(file, show)
             state = _until_complete(service, build, log, say)
             _rest(service, state, log)
         return state, list(log.last)
@@ -87,7 +87,7 @@ def follow(
         raise _stopped(service, build) from None
 
 
-def _until_complete(service: CodeBuild, build: str, log: Log, say: Say) -> BuildState:
+def _until_complete(service: CodeBuild, build: str, log: FollowedLog, say: Say) -> BuildState:
     answered, lost, phase = time.monotonic(), False, ""
     while True:
         try:
@@ -112,7 +112,7 @@ def _until_complete(service: CodeBuild, build: str, log: Log, say: Say) -> Build
         time.sleep(PAUSE)
 
 
-def _read(service: CodeBuild, state: BuildState, log: Log, say: Say) -> bool:
+def _read(service: CodeBuild, state: BuildState, log: FollowedLog, say: Say) -> bool:
     """Read what there is of the log; whether there was something."""
     if not state.log_group or not state.log_stream or log.denied:
         return False
@@ -134,7 +134,7 @@ def _read(service: CodeBuild, state: BuildState, log: Log, say: Say) -> bool:
             return found
 
 
-def _rest(service: CodeBuild, state: BuildState, log: Log) -> None:
+def _rest(service: CodeBuild, state: BuildState, log: FollowedLog) -> None:
     """The last lines, which arrive after the build has ended; no reason to fail if they cannot be read."""
     left = LAST_PAGES
     with suppress(RegistryRefused):

@@ -14,7 +14,7 @@ from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.layout import duration, size
 
 if TYPE_CHECKING:
-    from trainwright.pipeline.codebuild import CodeBuild, Project
+    from trainwright.pipeline.codebuild import CodeBuild, UploadProject
     from trainwright.pipeline.remote_record import RemoteBuildDocument
     from trainwright.pipeline.upload import Upload
     from trainwright.plan.plan import Plan
@@ -161,7 +161,7 @@ def _told(upload: Upload) -> str:
     return f"the program and the request{files} ({size(upload.size)})"
 
 
-def _repository(named: str | None, project: Project) -> str:
+def _repository(named: str | None, project: UploadProject) -> str:
     """The repository of ``--push``, by its name; empty for that of the stack.
 
     Raises:

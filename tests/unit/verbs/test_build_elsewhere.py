@@ -486,3 +486,8 @@ def test_a_log_cannot_drive_the_terminal(service: CodeBuildService) -> None:
     done = call(*LINE)
     assert "\x1b" not in done.stderr
     assert "hunter22" not in done.stderr
+
+
+def test_a_name_that_no_project_can_have_is_not_asked_for(service: CodeBuildService) -> None:
+    assert "not the name of a CodeBuild project" in said(call(*LINE, "--project", "no/name"), 2)
+    assert service.calls == []
