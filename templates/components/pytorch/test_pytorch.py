@@ -49,11 +49,14 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-# What the profiler of triton opens, or a link to it. It needs no GPU to say its version.
+# What the profiler of triton opens, or a link to it: a library beside it, which wheels of triton have since 3.2, or one that
+# the loader finds. It needs no GPU to say its version.
 CUPTI = """
-import ctypes, pathlib, triton
+import ctypes, importlib.metadata, pathlib, triton
 version = ctypes.c_uint32()
-for path in pathlib.Path(triton.__file__).parent.glob("backends/nvidia/lib/cupti*/*.so*"):
+own = sorted(pathlib.Path(triton.__file__).parent.glob("backends/nvidia/lib/cupti*/*.so*"))
+older = importlib.metadata.version("triton").split(".")[:2] in (["3", "0"], ["3", "1"])
+for path in [pathlib.Path("libcupti.so")] if older else own:
     library = ctypes.CDLL(str(path))
     if path.name.startswith("libcupti.so"):
         assert library.cuptiGetVersion(ctypes.byref(version)) == 0 and version.value, path
