@@ -168,10 +168,18 @@ def _repository(named: str | None, project: UploadProject) -> str:
         RequestError: it is malformed, or in another registry than that of the project.
     """
     if named is None:
+        from trainwright.plan.project import read_project
+
         if not project.variables.get("REPOSITORY"):
             raise RequestError(
                 f"the project {project.name} has no variable REPOSITORY, so it does not know where to push",
                 remedy="--push REPOSITORY names one that its role may push to; infra/upload.yaml makes one.",
+            )
+        own = read_project(Path.cwd())
+        if own is not None and own.repository:
+            say(
+                f"note: the build pushes to {project.variables['REPOSITORY']}, not to the {own.repository} of "
+                "trainwright.toml; ./invoke promote copies the image there, and --push names one that its role reaches"
             )
         return ""
     from trainwright.push.references import find_target

@@ -143,6 +143,14 @@ def test_flags_of_the_build_go_along(service: CodeBuildService) -> None:
     assert (variables["REPOSITORY"], variables["REQUEST"]) == ("mine/images", "--allow-secrets")
 
 
+def test_another_repository_of_the_project_file_is_not_passed_over_in_silence(service: CodeBuildService) -> None:
+    text = '[image]\nframework = "pytorch"\ncuda = "cpu"\n'
+    Path("trainwright.toml").write_text(f'{text}repository = "mine/training"\n')
+    assert "not to the mine/training of trainwright.toml" in said(call("build", "--on", "codebuild"), 0)
+    Path("trainwright.toml").write_text(text)
+    assert "trainwright.toml" not in said(call("build", "--on", "codebuild"), 0)
+
+
 @pytest.mark.parametrize(
     "words",
     [
