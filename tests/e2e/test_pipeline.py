@@ -18,15 +18,21 @@ from pathlib import Path
 
 import docker as sdk
 import pytest
+import yaml
 
 from tests.doubles.aws import EmulatedAws
 from tests.doubles.codebuild import Build, Job, job_runner, run_batch, run_build
 from tests.doubles.codebuild_front import codebuild_service
 from tests.doubles.codebuild_service import BUCKET, really
+from tests.doubles.gitlab import run_pipeline
 from tests.support.documents import validated
 from tests.support.plugin_release import site_with_release
+from trainwright.catalog.catalog import load_catalog
+from trainwright.pipeline.gitlab import pipeline_file
+from trainwright.pipeline.images import choose
 from trainwright.push.repository import load_policy
 from trainwright.push.tag_log import own_tag
+from trainwright.site.site import Site
 
 ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "trainwright/pytorch"
@@ -281,3 +287,30 @@ def _machine(folder: Path, aws: EmulatedAws, image: str) -> dict[str, str]:
     state = folder / "project" / ".trainwright"
     own = {"IMAGE": image, "PYTHONPATH": str(folder / "program"), "TRAINWRIGHT_STATE": str(state), "CACHE": ""}
     return {**aws.environment, **own}
+
+
+@pytest.mark.usefixtures("pushed")
+def test_the_job_of_gitlab_builds_proves_and_pushes(source, aws, repository, docker):
+    """The same image as CodeBuild's, whose steps are in the cache."""
+    images = choose("pytorch:cpu", load_catalog(), Site())
+    document = yaml.safe_load(pipeline_file(images, [], command="./invoke pipeline", catalog=""))
+    name = f"trainwright-test/pipeline-gitlab:{os.getpid()}"
+    shutil.rmtree(source / "reports", ignore_errors=True)
+    try:
+        (job,) = run_pipeline(
+            source,
+            document,
+            started_by="web",
+            project={"REPOSITORY": repository, "IMAGE": name, "AWS_REGION": aws.environment["AWS_DEFAULT_REGION"]},
+            environment={**os.environ, **environment(source, aws, name)},
+            timeout=1800,
+        ).values()
+    finally:
+        left = docker("image", "ls", "--quiet", name, check=False)
+        docker("rmi", name, check=False)
+    assert job.outcome == "success", job.log[-4000:]
+    (digest,) = set(tags(aws, repository).values())
+    assert f"pushed {aws.host()}/{repository}@{digest}" in job.log
+    assert job.junit == ("reports/rehearse.xml", "reports/smoke.xml")
+    assert {Path(path).name for path in job.artifacts} >= {"record.json", "sbom.cdx.json", "push.json", "report.md"}
+    assert not left, "the image does not stay on the runner"

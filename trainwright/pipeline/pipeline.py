@@ -12,19 +12,20 @@ from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import check_replaceable, claim, write_atomically
 from trainwright.core.records import Document
 from trainwright.core.say import Say
-from trainwright.pipeline import buildspec, github
+from trainwright.pipeline import buildspec, github, gitlab
 from trainwright.pipeline.batch import MOST, REHEARSALS, batch, proof_batch, split
 from trainwright.pipeline.images import ChosenImage, choose, lines_to_prove
 from trainwright.pipeline.sharing import Group, SharedImage, groups
 from trainwright.pipeline.text import dump
 from trainwright.site.site import Site
 
-Format = Literal["buildspec", "batch", "bake", "github"]
+Format = Literal["buildspec", "batch", "bake", "github", "gitlab"]
 OUTPUTS = {
     "buildspec": "buildspec.yml",
     "batch": "buildspec-batch.yml",
     "bake": "bake",
     "github": ".github/workflows/trainwright.yml",
+    "gitlab": ".gitlab-ci.yml",
 }
 PHASES_FILE = OUTPUTS["buildspec"]
 MARK = "# Made by `./invoke pipeline"  # the first line of every file that is written
@@ -234,6 +235,8 @@ def contents(
         return texts
     if kind == "github":
         return {target: github.workflow(images, shared, command=command, catalog=catalog_folder)}
+    if kind == "gitlab":
+        return {target: gitlab.pipeline_file(images, shared, command=command, catalog=catalog_folder)}
     values = {"command": command, "catalog": catalog_folder, "first": FIRST}
     if len(images) + len(shared) > MOST:
         raise RequestError(

@@ -12,7 +12,7 @@ from trainwright.core.records import Field
 if TYPE_CHECKING:
     from trainwright.pipeline.pipeline import PipelineDocument
 
-FORMATS = ("buildspec", "batch", "bake", "github")
+FORMATS = ("buildspec", "batch", "bake", "github", "gitlab")
 
 
 class PipelineFlags(CatalogFlag, JsonFlag):
@@ -22,6 +22,7 @@ class PipelineFlags(CatalogFlag, JsonFlag):
         "pipeline",
         "pipeline --images pytorch:cu124,pytorch:cpu",
         "pipeline --format github",
+        "pipeline --format gitlab --images 'pytorch-*-debian'",
     )
 
     images: str | None = Field(
@@ -49,7 +50,7 @@ class PipelineFlags(CatalogFlag, JsonFlag):
 
 @verb
 def pipeline(flags: PipelineFlags) -> None:
-    """Write a buildspec, a batch graph, a GitHub workflow or a bake file."""
+    """Write a buildspec, a batch graph, a pipeline of GitHub or GitLab, or a bake file."""
     from trainwright.catalog.catalog import load_catalog
     from trainwright.pipeline.pipeline import pipeline as write_files
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import sys
 import tempfile
 from importlib import resources
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 
 from tests.doubles.actions import RanJob, run_workflow
 from tests.support.in_process import call
+from tests.support.pipeline_source import BASE, URI, made_source
 from trainwright.catalog.catalog import load_catalog
 from trainwright.cli.parser import check_command_line, with_flags
 from trainwright.core.errors import RequestError
@@ -28,39 +28,13 @@ from trainwright.verbs.namespace import namespace
 CATALOG = load_catalog()
 ROOT = Path(__file__).resolve().parents[3]
 FILE = ".github/workflows/trainwright.yml"
-URI = "123456789012.dkr.ecr.eu-west-1.amazonaws.com/trainwright/pytorch@sha256:" + "a" * 64
-BASE = "763104351884.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2"
-# What the front door answers, and which verb fails.
-FRONT_DOOR = f"""#!/bin/sh
-printf '%s\\n' "invoke $*" >> "$CALLED"
-case "$1" in
-  plan) case "$*" in *--json*) echo '{{"base": {{"image": "{BASE}"}}}}' ;; esac ;;
-  smoke) mkdir -p reports ;;
-  push) echo '{{"images": [{{"uri": "{URI}"}}]}}' ;;
-  report) echo "| a report |" ;;
-esac
-[ "$1" != "${{FAILING:-}}" ]
-"""
-TOOL = """#!/bin/sh
-case "$*" in *--password-stdin*) read -r password; set -- "$@" "with $password" ;; esac
-printf '%s\\n' "${0##*/} $*" >> "$CALLED"
-case "$*" in *get-login-password*) echo token ;; esac
-[ "${0##*/}" != "${FAILING:-}" ]
-"""
 
 
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     """A checkout whose front door and tools note how they are called."""
     monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
-    folder = tmp_path / "source"
-    (folder / ".venv/bin").mkdir(parents=True)
-    (folder / ".venv/bin/python").symlink_to(sys.executable)
-    for path, text in {"invoke": FRONT_DOOR, "bin/aws": TOOL, "bin/docker": TOOL}.items():
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_text(text)
-        (folder / path).chmod(0o755)
-    return folder
+    return made_source(tmp_path / "source")
 
 
 def made(source: Path, *words: str) -> dict:
