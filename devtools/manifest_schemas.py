@@ -1,6 +1,7 @@
 """Extracts of the published schemas of cluster jobs, against which the tests hold manifests.
 
     python -m devtools.manifest_schemas pytorchjob CRD.yaml MANIFEST.yaml …
+    python -m devtools.manifest_schemas job swagger.json MANIFEST.yaml …
     python -m devtools.manifest_schemas hyperpod hyperpod_pytorch_job_unified_config.py MANIFEST.yaml …
 
 The whole of Kubeflow's definition has 8,000 lines. An extract has every level that the manifests reach, closed, with
@@ -22,10 +23,12 @@ import yaml
 FOLDER = Path(__file__).parents[1] / "tests" / "support" / "manifest_schemas"
 SOURCES = {
     "pytorchjob": "kubeflow/training-operator v1.9.0, manifests/base/crds/kubeflow.org_pytorchjobs.yaml (Apache-2.0)",
+    "job": "Kubernetes' own definitions (api/openapi-spec), as kubernetes-client/python 36.0.0 has them in "
+    "kubernetes/swagger.json.unprocessed (Apache-2.0)",
     "hyperpod": "sagemaker-hyperpod 3.12.0, sagemaker/hyperpod/training/config/hyperpod_pytorch_job_unified_config.py "
     "(Apache-2.0), as pydantic's JSON schema",
 }
-KINDS = {"pytorchjob": "PyTorchJob", "hyperpod": "HyperPodPyTorchJob"}
+KINDS = {"job": "Job", "pytorchjob": "PyTorchJob", "hyperpod": "HyperPodPyTorchJob"}
 WIDTH = 118
 KEPT = ("type", "required", "enum", "pattern", "minimum", "maximum", "anyOf")
 
@@ -61,7 +64,7 @@ def extract(schema: Mapping[str, Any], values: Sequence[Any], whole: Mapping[str
 def _resolved(schema: Mapping[str, Any], whole: Mapping[str, Any]) -> Mapping[str, Any]:
     """The schema behind references, and behind pydantic's union with null: a manifest leaves a value out instead."""
     if "$ref" in schema:
-        return _resolved(whole["$defs"][schema["$ref"].rpartition("/")[2]], whole)
+        return _resolved((whole.get("$defs") or whole["definitions"])[schema["$ref"].rpartition("/")[2]], whole)
     choices = [each for each in schema.get("anyOf", ()) if each != {"type": "null"}]
     return _resolved(choices[0], whole) if len(choices) == 1 else schema
 
@@ -72,6 +75,9 @@ def _published(kind: str, path: Path) -> tuple[Mapping[str, Any], Mapping[str, A
         definition = yaml.safe_load(path.read_text())
         whole = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         return whole, whole
+    if kind == "job":
+        whole = json.loads(path.read_text())
+        return whole["definitions"]["io.k8s.api.batch.v1.Job"], whole
     spec = importlib.util.spec_from_file_location("published", path)
     assert spec is not None
     assert spec.loader is not None

@@ -22,7 +22,7 @@ _REFERENCE = re.compile(
 # ECR accepts a cache only as an image manifest (AWS containers blog, "Remote cache support in Amazon ECR for BuildKit
 # clients"), which BuildKit writes since 0.12. It contains every intermediate stage (mode=max). If the cache cannot be
 # written, the build does not fail.
-_EXPORT = "mode=max,image-manifest=true,oci-mediatypes=true,ignore-error=true"
+EXPORT = "mode=max,image-manifest=true,oci-mediatypes=true,ignore-error=true"
 
 
 def check_reference(reference: str) -> str:
@@ -51,14 +51,19 @@ def cache_options(references: Sequence[str], plan: Plan) -> tuple[list[str], lis
         RequestError: a reference does not name a repository of a registry.
     """
     full = [_with_tag(check_reference(reference), plan) for reference in references]
-    return [f"type=registry,ref={one}" for one in full], [f"type=registry,ref={one},{_EXPORT}" for one in full[:1]]
+    return [f"type=registry,ref={one}" for one in full], [f"type=registry,ref={one},{EXPORT}" for one in full[:1]]
 
 
 def _with_tag(reference: str, plan: Plan) -> str:
     match = _REFERENCE.fullmatch(reference)
     if match is None or match["tag"]:
         return reference
-    return f"{reference}:{f'{plan.framework}-{variant(plan)}'[:128]}"
+    return f"{reference}:{own_tag(plan)}"
+
+
+def own_tag(plan: Plan) -> str:
+    """The tag of an image line's cache in a repository."""
+    return f"{plan.framework}-{variant(plan)}"[:128]
 
 
 def cache_words(references: Sequence[str], plan: Plan, builder: Builder, *, say: Say) -> list[str]:

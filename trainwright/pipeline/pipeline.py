@@ -12,20 +12,21 @@ from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import check_replaceable, claim, write_atomically
 from trainwright.core.records import Document
 from trainwright.core.say import Say
-from trainwright.pipeline import buildspec, github, gitlab
+from trainwright.pipeline import buildspec, github, gitlab, kubernetes
 from trainwright.pipeline.batch import MOST, REHEARSALS, batch, proof_batch, split
 from trainwright.pipeline.images import ChosenImage, choose, lines_to_prove
 from trainwright.pipeline.sharing import Group, SharedImage, groups
 from trainwright.pipeline.text import dump
 from trainwright.site.site import Site
 
-Format = Literal["buildspec", "batch", "bake", "github", "gitlab"]
+Format = Literal["buildspec", "batch", "bake", "github", "gitlab", "kubernetes"]
 OUTPUTS = {
     "buildspec": "buildspec.yml",
     "batch": "buildspec-batch.yml",
     "bake": "bake",
     "github": ".github/workflows/trainwright.yml",
     "gitlab": ".gitlab-ci.yml",
+    "kubernetes": "kubernetes",
 }
 PHASES_FILE = OUTPUTS["buildspec"]
 MARK = "# Made by `./invoke pipeline"  # the first line of every file that is written
@@ -73,6 +74,7 @@ def pipeline(
     check: bool,
     cache: Sequence[str] = (),
     proofs: bool = False,
+    gpus: int = 0,
     say: Say,
 ) -> PipelineDocument:
     """Write the files of a pipeline, or look whether they are as they would be written.
@@ -81,11 +83,13 @@ def pipeline(
         words: of ``--images``.
         catalog: the catalog.
         kind: one of ``OUTPUTS``.
-        output: the file (for ``bake`` the folder), relative to the working folder, which is the root of the source.
+        output: the file (for ``bake`` and ``kubernetes`` the folder), relative to the working folder, which is the
+            root of the source.
         catalog_folder: the user's own catalog, as the command line names it.
         check: write nothing.
         cache: for ``bake``: registry caches, as for ``build --cache``.
         proofs: a buildspec that proves lines and pushes nothing; ``words`` are then those of ``prove``.
+        gpus: for ``kubernetes``: how many GPUs the smoke test of an image with CUDA gets.
         say: progress callback.
 
     Returns:
@@ -96,8 +100,7 @@ def pipeline(
     """
     if kind not in OUTPUTS:
         raise RequestError(f"--format {kind}: invalid. {did_you_mean(kind, OUTPUTS)}")
-    if proofs and kind != "buildspec":
-        raise RequestError(f"--proofs --format {kind}: there is one format", remedy="Leave --format out.")
+    _check_flags(kind, proofs=proofs, gpus=gpus)
     if kind == "bake":
         return _bake(words, catalog, output=output or OUTPUTS[kind], check=check, cache=cache, say=say)
     if cache:
@@ -110,13 +113,14 @@ def pipeline(
             f"--output {target}: the service reads it from the source",
             remedy="Name a file in the working folder, the root of the source.",
         )
-    if not check:
+    if not check and kind != "kubernetes":
         check_replaceable(Path(target), target, mark=MARK)
     # The files are for other machines: nothing of this one's site may end up in them.
     images = [] if proofs else choose(words, catalog, Site())
     shared = shared_groups(images, catalog)
     flags = "".join(f" --{flag} {value}" for flag, value in (("images", words), ("catalog", catalog_folder)) if value)
     how = "--proofs" if proofs else f"--format {kind}"
+    how += f" --gpus {gpus}" if gpus else ""
     command = f"./invoke pipeline {how}{flags}" + (f" --output {output}" if output else "")
     if proofs:
         images = lines_to_prove(words, catalog)
@@ -132,6 +136,7 @@ def pipeline(
             command=command,
             catalog_folder=catalog_folder or "",
             words=words or "",
+            gpus=gpus,
         )
     stale = [change for name, text in texts.items() if (change := _change(Path(name), text))]
     if check and stale:
@@ -142,6 +147,19 @@ def pipeline(
         for name, text in texts.items():
             write_atomically(Path(name), text)
     return _document(cast(Format, kind), list(texts), images, shared)
+
+
+def _check_flags(kind: str, *, proofs: bool, gpus: int) -> None:
+    """Refuse flags that another format has."""
+    if proofs and kind != "buildspec":
+        raise RequestError(f"--proofs --format {kind}: there is one format", remedy="Leave --format out.")
+    if gpus and kind != "kubernetes":
+        raise RequestError(
+            f"--gpus: only for --format kubernetes, not {kind}",
+            remedy="Elsewhere, `./invoke smoke` uses the GPUs of the machine it runs on.",
+        )
+    if gpus < 0:
+        raise RequestError(f"--gpus {gpus}: not a number of GPUs", remedy="For example: --gpus 1")
 
 
 def _bake(
@@ -216,6 +234,7 @@ def contents(
     command: str,
     catalog_folder: str = "",
     words: str = "",
+    gpus: int = 0,
 ) -> dict[str, str]:
     """Name and content of the files of a format.
 
@@ -237,6 +256,8 @@ def contents(
         return {target: github.workflow(images, shared, command=command, catalog=catalog_folder)}
     if kind == "gitlab":
         return {target: gitlab.pipeline_file(images, shared, command=command, catalog=catalog_folder)}
+    if kind == "kubernetes":
+        return kubernetes.files(images, shared, folder=target, command=command, catalog=catalog_folder, gpus=gpus)
     values = {"command": command, "catalog": catalog_folder, "first": FIRST}
     if len(images) + len(shared) > MOST:
         raise RequestError(

@@ -12,7 +12,7 @@ from trainwright.core.records import Field
 if TYPE_CHECKING:
     from trainwright.pipeline.pipeline import PipelineDocument
 
-FORMATS = ("buildspec", "batch", "bake", "github", "gitlab")
+FORMATS = ("buildspec", "batch", "bake", "github", "gitlab", "kubernetes")
 
 
 class PipelineFlags(CatalogFlag, JsonFlag):
@@ -23,6 +23,7 @@ class PipelineFlags(CatalogFlag, JsonFlag):
         "pipeline --images pytorch:cu124,pytorch:cpu",
         "pipeline --format github",
         "pipeline --format gitlab --images 'pytorch-*-debian'",
+        "pipeline --format kubernetes --images pytorch:cu124 --gpus 1",
     )
 
     images: str | None = Field(
@@ -33,7 +34,7 @@ class PipelineFlags(CatalogFlag, JsonFlag):
     format: str = Field(default="buildspec", description="what to write", values=FORMATS)
     output: str | None = Field(
         default=None,
-        description="the file to write; for bake, the folder (default: by format, such as buildspec.yml)",
+        description="the file to write; for bake and kubernetes the folder (default: by format, such as buildspec.yml)",
         metavar="PATH",
     )
     proofs: bool = Field(
@@ -46,11 +47,14 @@ class PipelineFlags(CatalogFlag, JsonFlag):
         description="for bake: a registry cache, read and written (may be repeated; all but the first are only read)",
         metavar="REFERENCE",
     )
+    gpus: int = Field(
+        default=0, description="for kubernetes: GPUs that the smoke test of an image with CUDA gets", metavar="N"
+    )
 
 
 @verb
 def pipeline(flags: PipelineFlags) -> None:
-    """Write a buildspec, a batch graph, a pipeline of GitHub or GitLab, or a bake file."""
+    """Write a buildspec, a batch graph, a pipeline of GitHub or GitLab, Jobs of Kubernetes, or a bake file."""
     from trainwright.catalog.catalog import load_catalog
     from trainwright.pipeline.pipeline import pipeline as write_files
 
@@ -64,6 +68,7 @@ def pipeline(flags: PipelineFlags) -> None:
         check=flags.check,
         cache=flags.cache,
         proofs=flags.proofs,
+        gpus=flags.gpus,
         say=say,
     )
     emit(document, pipeline_text, as_json=flags.json_)

@@ -1,0 +1,116 @@
+"""Holds the image that this runs in against its plan, and runs a training job in it as the platform does.
+
+Arguments: the program of the probe, and a request: ``probes`` and ``secrets`` of the probe, ``expect`` (component, fact
+and value), ``module`` (of the framework, or nothing), ``gpus`` (how many it must see), ``job`` (whether there is a
+``train``). It needs nothing but the standard library of Python 3.6 or later. Exit status 1: something differs.
+"""
+
+# ruff: noqa: PTH103, PTH110, PTH118, PTH120, PTH123, UP006, UP031, UP035
+# The first PyTorch images have Python 3.6, and the folders are those of the image.
+
+import fnmatch
+import json
+import os
+import subprocess  # the runner is not in the image
+import sys
+from typing import Any, Dict, List, Tuple
+
+SECONDS = 600
+GPUS = {
+    "torch": "import torch; print(torch.cuda.device_count())",
+    "tensorflow": "import tensorflow; print(len(tensorflow.config.list_physical_devices('GPU')))",
+}
+SCRIPT = """
+import json, os
+import {module}
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "report.json"), "w") as out:
+    json.dump({{"gpus": os.environ.get("SM_NUM_GPUS")}}, out)
+"""
+
+
+def run(argv: List[str], **more: Any) -> Tuple[int, str, str]:
+    """Exit status and output of a program."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "universal_newlines": True}
+    done = subprocess.run(argv, check=False, timeout=SECONDS, **pipes, **more)
+    return done.returncode, done.stdout, done.stderr
+
+
+def facts(program: str, request: Dict[str, Any]) -> List[str]:
+    """What the probe finds otherwise than the plan has it."""
+    asked = {"probes": request["probes"], "secrets": request["secrets"]}
+    code, out, error = run([sys.executable, "-", json.dumps(asked)], input=program)
+    if code:
+        return ["the probe failed: %s" % error[-600:]]
+    found = json.loads(out)["facts"]
+    wrong = []
+    for each in request["expect"]:
+        seen = found.get(each["component"], {})
+        value = seen.get(each["fact"], seen.get("error", "nothing"))
+        value = value if isinstance(value, str) else json.dumps(value)
+        wanted = str(each["value"])
+        if not (fnmatch.fnmatchcase(value, wanted) if "*" in wanted else value == wanted):
+            wrong.append("%s: %s should be %s, the image has %s" % (each["component"], each["fact"], wanted, value))
+    return wrong
+
+
+def gpus(request: Dict[str, Any]) -> List[str]:
+    """Whether the framework sees fewer GPUs than the container has been given."""
+    if not request["gpus"] or request["module"] not in GPUS:
+        return []
+    code, out, error = run([sys.executable, "-c", GPUS[request["module"]]])
+    seen = int(out.split()[-1]) if not code and out.split() else 0
+    if seen >= request["gpus"]:
+        return []
+    return ["%s sees %d of %d GPUs%s" % (request["module"], seen, request["gpus"], ": " + error[-600:] if code else "")]
+
+
+def write(path: str, text: str) -> None:
+    """Write a file, with its folder."""
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "w") as out:
+        out.write(text)
+
+
+def job(request: Dict[str, Any], root: str) -> List[str]:
+    """Whether `train` runs a script as a job of one host; its files are those of SageMaker."""
+    if not request["job"]:
+        return []
+    for folder in ("input/data/training", "model", "output/data"):
+        os.makedirs(os.path.join(root, folder), exist_ok=True)
+    group = {"instance_group_name": "homogeneousCluster", "instance_type": "ml.m5.xlarge", "hosts": ["algo-1"]}
+    resources = {
+        "current_host": "algo-1",
+        "hosts": ["algo-1"],
+        "current_instance_type": "ml.m5.xlarge",
+        "current_group_name": "homogeneousCluster",
+        "instance_groups": [group],
+        "network_interface_name": "lo",
+    }
+    channels = {"training": {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated"}}
+    parameters = {"sagemaker_program": json.dumps("train.py"), "sagemaker_region": json.dumps("us-west-2")}
+    write(os.path.join(root, "input/config/resourceconfig.json"), json.dumps(resources))
+    write(os.path.join(root, "input/config/inputdataconfig.json"), json.dumps(channels))
+    write(os.path.join(root, "input/config/hyperparameters.json"), json.dumps(parameters))
+    write(os.path.join(root, "code/train.py"), SCRIPT.format(module=request["module"] or "os"))
+    environment = {key: value for key, value in os.environ.items() if key != "SAGEMAKER_PROGRAM"}
+    environment.update(TRAINING_JOB_NAME="smoke", AWS_REGION="us-west-2")
+    code, out, error = run(["train"], env=environment)
+    said = (out + error)[-2000:]
+    # `train` may end with 0 after a failure; what it leaves says how the job ended.
+    if code or not os.path.exists(os.path.join(root, "model/report.json")):
+        return ["a training job failed (exit status %d): %s" % (code, said)]
+    return []
+
+
+def main(program: str, text: str, root: str = "/opt/ml") -> int:
+    """Print each difference, and return the exit status."""
+    request = json.loads(text)
+    wrong = facts(program, request) + gpus(request) + job(request, root)
+    for line in wrong:
+        print(line)
+    print("%d differences, %d facts as planned" % (len(wrong), len(request["expect"])) if wrong else "as planned")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
