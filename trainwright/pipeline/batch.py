@@ -116,7 +116,14 @@ def _shared_node(group: Group, first: ChosenImage, stages_file: str) -> dict[str
     if group.parent:
         variables["PARENT"] = group.parent
     depends = {"depend-on": [group.parent]} if group.parent else {}
-    return {"identifier": group.name, "buildspec": stages_file, **depends, "env": {**_ENGINE, "variables": variables}}
+    return {
+        "identifier": group.name,
+        "buildspec": stages_file,
+        **depends,
+        # It fills a cache. Its command never fails, and what else does must not fail the batch.
+        "ignore-failure": True,
+        "env": {**_ENGINE, "variables": variables},
+    }
 
 
 def _image_node(image: ChosenImage, group: Group | None, phases_file: str | None) -> dict[str, Any]:

@@ -311,6 +311,29 @@ def test_each_job_of_a_batch_of_proofs_brings_its_proof_home(tmp_path, monkeypat
     assert "push" not in called and "prove pytorch/cpu --output proofs-made --progress plain\n" in called
 
 
+def test_stages_that_fail_stop_no_image(tmp_path, monkeypatch):
+    """Each image then builds them itself, so their job ends well, and its batch, whatever else in it fails."""
+    monkeypatch.chdir(tmp_path)
+    assert call("pipeline", "--images", "pytorch:cu130,pytorch:cu132", cwd=tmp_path).returncode == 0
+    door = '#!/bin/sh\necho "$@" >> called\ncase "$*" in *--json*) echo \'{"base": {"image": null}}\' ;; esac\n'
+    (tmp_path / "invoke").write_text(f'{door}[ "$1" != build ]\n')
+    (tmp_path / "invoke").chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    for tool in ("aws", "docker"):
+        (tmp_path / "bin" / tool).symlink_to("/bin/true")
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").symlink_to(sys.executable)
+    path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "CACHE": "host/cache"}
+    built = run_build(
+        tmp_path, "buildspec-stages.yml", environment={**path, "STAGES": "base", "SHARED": "s"}, timeout=30
+    )
+    assert "--stages base" in (tmp_path / "called").read_text()
+    assert built.succeeded, built.log
+    assert "each image builds them itself" in built.log
+    ended = run_batch(tmp_path, lambda job: "STAGES" not in job.variables, "buildspec.yml")
+    assert ended["batch"] == "succeeded"
+
+
 def test_lines_of_proofs_are_named_as_for_prove(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert "no image line matches" in call("pipeline", "--proofs", "--images", "pytorch/cpus").stderr

@@ -440,7 +440,7 @@ def test_a_build_asks_for_the_disk_and_the_memory_that_it_needs():
         assert memory_gib(plan) >= 4 + max(component.compile_memory_gb for component in plan.components)
 
 
-@given(st.text())
+@given(st.text() | st.text(st.sampled_from("$()A{} x")))
 def test_kubernetes_gives_every_text_back(text):
     assert kubectl.expanded(escaped(text), {"A": "1"}) == text
 
