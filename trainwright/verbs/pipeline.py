@@ -54,7 +54,7 @@ class PipelineFlags(CatalogFlag, JsonFlag):
 
 @verb
 def pipeline(flags: PipelineFlags) -> None:
-    """Write a buildspec, a batch graph, a pipeline of GitHub or GitLab, Jobs of Kubernetes, or a bake file."""
+    """Write files for CodeBuild, GitHub, GitLab, Kubernetes or buildx."""
     from trainwright.catalog.catalog import load_catalog
     from trainwright.pipeline.pipeline import pipeline as write_files
 
