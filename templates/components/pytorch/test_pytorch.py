@@ -49,7 +49,7 @@ with tempfile.TemporaryDirectory() as folder:
 """
 
 
-# What the profiler of triton opens, or a link to it: a library beside it, which wheels of triton have since 3.2, or one that
+# What the profiler of triton opens, or a link to it: a library beside it, which its wheels have since 3.2, or one that
 # the loader finds. It needs no GPU to say its version.
 CUPTI = """
 import ctypes, importlib.metadata, pathlib, triton

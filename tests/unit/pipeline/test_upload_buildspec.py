@@ -109,11 +109,15 @@ def test_a_cache_gets_a_builder(run: Callable[..., tuple[Told, Build, list[str]]
     tools = tmp_path / "tools"
     tools.mkdir()
     for name in ("aws", "docker"):
-        (tools / name).write_text('#!/bin/sh\necho "${0##*/} $*" >> "$CALLS"\n')
+        # No builder is there before.
+        script = '#!/bin/sh\necho "${0##*/} $*" >> "$CALLS"\n[ "$*" != "buildx inspect trainwright" ]\n'
+        (tools / name).write_text(script)
         (tools / name).chmod(0o755)
-    told, _, calls = run(CACHE="host.example/cache", PATH=f"{tools}:/usr/bin:/bin")
+    image = f"host.example/buildkit@sha256:{'ab' * 32}"
+    told, _, calls = run(CACHE="host.example/cache", BUILDKIT_IMAGE=image, PATH=f"{tools}:/usr/bin:/bin")
     assert told.status == "SUCCEEDED"
     assert "aws ecr get-login-password" in calls
     assert "docker login --username AWS --password-stdin host.example" in calls
-    assert any(line.startswith("docker buildx create --name trainwright") for line in calls)
+    (create,) = (line for line in calls if line.startswith("docker buildx create --name trainwright"))
+    assert create.endswith(f"--driver-opt image={image}")
     assert any("--builder trainwright --cache host.example/cache" in line for line in calls if line.startswith("build"))
