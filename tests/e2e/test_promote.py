@@ -152,7 +152,7 @@ def test_push_attaches_what_promote_asks_for(aws, dev, plan, promote, monkeypatc
     assert said is not None
     parcel = push.Parcel("here", record, record.image_id, tags, said, sbom, "")
     run = push._Run(Site(), PushOptions(), load_policy(), print, None)
-    row = push._ship(run, push._open(run, dev, [parcel]), parcel)
+    row = push._move_tags(run, push._ship(run, push._open(run, dev, [parcel]), parcel))
     assert {*row.proof} == {"sbom", "record", "provenance", "smoke", "rehearsal.1"}
     found = {one.digest for one in ecr.referrers(image.digest)}
     assert found == {*row.proof.values()}
@@ -171,7 +171,7 @@ def test_push_attaches_what_promote_asks_for(aws, dev, plan, promote, monkeypatc
     }
     assert next(name for name in dependencies if name.startswith("torch-2.6.0"))
     aws.requests.clear()
-    assert push._ship(run, push._open(run, dev, [parcel]), parcel).proof == row.proof
+    assert push._ship(run, push._open(run, dev, [parcel]), parcel).attached == row.proof
     assert not [asked for asked in aws.requests if asked.method in ("POST", "PATCH", "PUT")]
 
 

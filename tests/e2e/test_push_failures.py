@@ -17,6 +17,8 @@ from tests.support.build_records import record_of
 from tests.support.push_fixtures import OWN, ROOT, SHARED, moving, one, refused, tags_of
 from trainwright.build import store
 from trainwright.catalog.catalog import load_catalog
+from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
 from trainwright.push import ecr, patience
 from trainwright.push.registry import moment
 from trainwright.push.tags import tags_of as tags_of_plan
@@ -113,6 +115,26 @@ def test_a_registry_that_fails_and_then_works_gets_only_what_is_missing(aws, ima
     row = one(push(image))
     assert aws.uploaded() < SHARED  # the proof, which follows the image
     assert (row["layers_sent"], row["layers_present"]) == (0, 2)
+
+
+def test_the_tags_of_a_set_move_once_all_of_it_is_there(aws, plan, make, image, push, words, monkeypatch):
+    monkeypatch.setattr(patience, "TRIES", 2)
+    other = resolve(make_request(framework="pytorch", cuda="cu124"), load_catalog())
+    second = make(os.urandom(OWN), of=other)
+    aws.fail_registry("PUT", f"/manifests/.*{other.id[:12]}", 500, times=20)
+    failed = refused(push(image, second), "network")
+    # The first is there, with its proof, under the tag that is its own; no tag that another image may have had moved.
+    ((tag, digest),) = tags_of(aws, words).items()
+    assert tag.endswith(plan.id[:12])
+    assert failed["pushed"] == []
+    assert failed["arrived"] == [f"{aws.host()}/{words[1]}@{digest}"]
+    aws.release()
+    done = push(image, second)
+    assert done.code == 0, done.err
+    rows = done.json["images"]
+    assert rows[0]["digest"] == digest
+    assert tags_of(aws, words) == {tag["tag"]: row["digest"] for row in rows for tag in row["tags"]}
+    assert [sum(tag["kind"] == "moving" for tag in row["tags"]) for row in rows] == [2, 2]
 
 
 def test_a_registry_that_is_silent(aws, image, push, words):

@@ -45,10 +45,10 @@ def make(engine, plan, state) -> Iterator[Callable[..., str]]:
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
         patch.setenv("TRAINWRIGHT_STATE", str(state))
 
-        def run(*layers: bytes, smoke: bool = True) -> str:
+        def run(*layers: bytes, smoke: bool = True, of: Plan = plan) -> str:
             name = f"trainwright-test/push:{uuid.uuid4().hex[:8]}"
-            image = stack.enter_context(tiny_image(engine, name, *layers, labels=plan.labels))
-            store.save(record_of(plan, image, tag=name, smoke=smoke))
+            image = stack.enter_context(tiny_image(engine, name, *layers, labels=of.labels))
+            store.save(record_of(of, image, tag=name, smoke=smoke))
             return name
 
         yield run

@@ -13,7 +13,8 @@ from trainwright.push.documents import AheadDocument, AheadImage, PushedTag
 from trainwright.push.ecr import Ecr
 from trainwright.push.moving import Move, foresee
 from trainwright.push.proof import gate
-from trainwright.push.push import built_at, chosen, clash, is_same, places_of
+from trainwright.push.push import built_at, chosen, places_of
+from trainwright.push.refusals import clash
 from trainwright.push.registry import Published, Registry
 from trainwright.push.repository import load_policy
 from trainwright.push.settings import may_move, settle
@@ -91,7 +92,7 @@ class _Look:
             settle(ecr, load_policy(None), [self.tags.filter], create=False, say=say)  # refuses, and says what to do
         there = None if described is None else ecr.manifest(tag=tag)
         # An image that is not proven gets another id when it is marked as such.
-        if there is not None and not self.said.unproven and not is_same(there, record.image_id):
+        if there is not None and not self.said.unproven and not there.holds(record.image_id):
             raise clash(place, tag, there.digest)
         first = PushedTag(tag=tag, kind="immutable", state="made" if there is None else "there already", says="")
         moves = self._moves(ecr, registry, described, _NEW if there is None else there.digest)

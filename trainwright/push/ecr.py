@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -45,6 +46,11 @@ class ImageManifest:
     digest: str
     text: str
     media_type: str
+
+    def holds(self, image_id: str) -> bool:
+        """Whether it is an image of an engine, whose ids are digests of configurations or of manifests."""
+        config = (json.loads(self.text).get("config") or {}).get("digest")
+        return image_id in (config, self.digest)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Pushes images of this machine: all checks first, then layers, then the moving tags.
 
 The order keeps a registry consistent. Nothing is sent before every image has passed its gate and every registry has
-answered; an image is sent only under its immutable tag; its digest is read back; then tags move, by a call that sends
-no layer. So a moving tag never points to an incomplete image, wherever a push stops.
+answered; an image is sent only under its immutable tag; its digest is read back; its proof is attached. Once all images
+are in all places, tags move, by a call that sends no layer. So a moving tag never points to an incomplete image, and a
+set of images moves its tags as a whole or not at all, wherever a push stops.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from trainwright.push.moving import Move, move, set_own
 from trainwright.push.options import PushOptions, check_options
 from trainwright.push.proof import gate, mark_unproven
 from trainwright.push.references import PushPlace, PushTarget
+from trainwright.push.refusals import clash
 from trainwright.push.registry import Published, Registry, moment
 from trainwright.push.replicas import await_replicas
 from trainwright.push.repository import RepositoryPolicy, load_policy
@@ -123,6 +125,7 @@ def push_images(
     proofs = [gate(record, image, unproven=options.unproven) for image, record in found]
     scans = {record.image_id: scan(record, image) for image, record in found}
     run = _Run(site, options, policy, say, sdk(engine), sign, scans)
+    arrivals: list[_Arrival] = []
     rows: list[PushedImage] = []
     try:
         parcels = [
@@ -135,9 +138,14 @@ def push_images(
         shelves = [_open(run, place, parcels) for place in places]
         for shelf in shelves:
             for parcel in parcels:
-                rows.append(_ship(run, shelf, parcel))  # noqa: PERF401 - a failure reports the finished rows
+                arrivals.append(_ship(run, shelf, parcel))  # noqa: PERF401 - a failure reports what has arrived
+        for arrival in arrivals:
+            rows.append(_move_tags(run, arrival))  # noqa: PERF401 - a failure reports the finished rows
     except Failure as failed:
-        failed.details = {**failed.details, "pushed": _finished(rows)}
+        waiting = [one.uri for one in arrivals[len(rows) :]]
+        if waiting:
+            run.note(f"there without moving tags: {', '.join(waiting)}; the same command goes on from there")
+        failed.details = {**failed.details, "pushed": _finished(rows), "arrived": waiting}
         raise
     except (DockerException, RequestException) as broken:
         raise EngineError(
@@ -238,7 +246,7 @@ def _renumbered(run: _Run, places: Sequence[PushPlace], parcel: Parcel) -> Parce
     for revision in range(first, first + _REVISIONS):
         tags = tags_of(plan, said.built, open_catalog(), revision=revision, untested=said.unproven)
         found = [ecr.manifest(tag=tags.immutable) for ecr in shelves]
-        if all(one is None or is_same(one, parcel.image_id) for one in found):
+        if all(one is None or one.holds(parcel.image_id) for one in found):
             return replace(parcel, tags=tags)
     raise clash(places[0], tags.immutable, "one of many")
 
@@ -253,7 +261,7 @@ def _open(run: _Run, place: PushPlace, parcels: Sequence[Parcel]) -> _Shelf:
         tag = parcel.tags.immutable
         if (manifest := ecr.manifest(tag=tag)) is None:
             continue
-        if not is_same(manifest, parcel.image_id):
+        if not manifest.holds(parcel.image_id):
             raise clash(place, tag, manifest.digest)
         there[tag] = manifest
     if description.get("imageTagMutability") == "MUTABLE":
@@ -266,19 +274,34 @@ def _open(run: _Run, place: PushPlace, parcels: Sequence[Parcel]) -> _Shelf:
     return _Shelf(ecr, Registry(ecr, run.site, say=run.say), description, there)
 
 
-def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
-    """Send one image into one repository and set its tags."""
+@dataclass(frozen=True)
+class _Arrival:
+    """An image in a repository, with its proof, before any of its other tags is set."""
+
+    shelf: _Shelf
+    parcel: Parcel
+    manifest: ImageManifest
+    sent: Uploaded | None
+    attached: Mapping[str, str]
+    seconds: float
+
+    @property
+    def uri(self) -> str:
+        """The image by its digest."""
+        return self.shelf.ecr.place.digested(self.manifest.digest)
+
+
+def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> _Arrival:
+    """Send one image into one repository, and attach its proof."""
     started = time.monotonic()
-    ecr, place, tag = shelf.ecr, shelf.ecr.place, parcel.tags.immutable
+    place, tag = shelf.ecr.place, parcel.tags.immutable
     manifest = shelf.there.get(tag)
     sent: Uploaded | None = None
     if manifest is None:
         run.say(f"pushing {parcel.image} to {place.tagged(tag)}")
-        sent, manifest = _send(run, ecr, parcel)
+        sent, manifest = _send(run, shelf.ecr, parcel)
     else:
         run.say(f"{place.tagged(tag)} already exists")
-    own = tuple(dict.fromkeys(run.options.tags))
-    first = Move(tag, "made" if sent else "there already")
     try:
         # Before the tags, so that what they point to has its proof.
         sbom, built = parcel.sbom.read_bytes(), parcel.published.built
@@ -286,7 +309,21 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
         proof = [*statements(parcel.record, manifest.digest, sbom, built, scan=scan)]
         attached = {one.name: one.attach(shelf.registry, manifest) for one in proof}
         if run.sign is not None:
-            attached["signature"] = run.sign(ecr, shelf.registry, manifest, [*attached.items()])
+            attached["signature"] = run.sign(shelf.ecr, shelf.registry, manifest, [*attached.items()])
+    except Failure as failed:
+        failed.details = {**failed.details, "uri": place.digested(manifest.digest)}
+        raise
+    return _Arrival(shelf, parcel, manifest, sent, attached, time.monotonic() - started)
+
+
+def _move_tags(run: _Run, arrival: _Arrival) -> PushedImage:
+    """Set the tags of an image that is there."""
+    started = time.monotonic()
+    shelf, parcel, manifest, sent = arrival.shelf, arrival.parcel, arrival.manifest, arrival.sent
+    ecr, place, attached = shelf.ecr, shelf.ecr.place, arrival.attached
+    own = tuple(dict.fromkeys(run.options.tags))
+    first = Move(parcel.tags.immutable, "made" if sent else "there already")
+    try:
         moves = [first, *(set_own(ecr, shelf.registry, manifest, each) for each in own)]
         moves += [
             move(ecr, shelf.registry, manifest, parcel.published, moving)
@@ -296,14 +333,14 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
         replicas = await_replicas(ecr, manifest.digest, say=run.say) if run.options.wait_for_replicas else ()
     except Failure as failed:
         # The image is whole, whatever became of what comes after it.
-        failed.details = {**failed.details, "uri": place.digested(manifest.digest)}
+        failed.details = {**failed.details, "uri": arrival.uri}
         raise
     kinds = chain(["immutable"], repeat("own", len(own)), repeat("moving"))
     row = PushedImage(
         image=parcel.image,
         image_id=parcel.image_id,
         plan=parcel.plan.id,
-        uri=place.digested(manifest.digest),
+        uri=arrival.uri,
         digest=manifest.digest,
         account=place.account,
         region=place.region,
@@ -318,10 +355,10 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> PushedImage:
         sent_bytes=sent.sent if sent else 0,
         layers_sent=sent.pushed if sent else 0,
         layers_present=sent.present if sent else None,
-        seconds=round(time.monotonic() - started, 1),
+        seconds=round(arrival.seconds + time.monotonic() - started, 1),
         sbom=str(parcel.sbom),
         sbom_digest=attached["sbom"],
-        proof=attached,
+        proof=dict(attached),
         record=str(parcel.record.folder / history.FILE),
         replicas=replicas,
     )
@@ -344,7 +381,7 @@ def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, ImageMa
         manifest = ecr.manifest(tag=tag)
         if manifest is None:
             raise
-        if not is_same(manifest, parcel.image_id):
+        if not manifest.holds(parcel.image_id):
             raise clash(ecr.place, tag, manifest.digest) from None
         return None, manifest
     for attempt in range(_READS):
@@ -358,24 +395,4 @@ def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, ImageMa
         remedy="Run the same command again; layers already pushed are not sent again.",
         cause="digest",
         place=ecr.place.tagged(tag),
-    )
-
-
-def is_same(manifest: ImageManifest, image_id: str) -> bool:
-    """Whether a registry's image is the engine's, whose ids are digests of configurations or of manifests."""
-    import json
-
-    config = (json.loads(manifest.text).get("config") or {}).get("digest")
-    return image_id in (config, manifest.digest)
-
-
-def clash(place: PushPlace, tag: str, digest: str) -> RegistryRefused:
-    """The refusal of an image whose immutable tag another one has."""
-    return RegistryRefused(
-        f"{place.tagged(tag)}: the tag belongs to another image, {digest}; nothing was sent",
-        remedy="The same plan was built twice on one day, with different distribution packages. Use that image: "
-        f"{place.digested(digest)}\nor give this one its own tag: --revision 2",
-        cause="immutable",
-        place=place.tagged(tag),
-        uri=place.digested(digest),
     )

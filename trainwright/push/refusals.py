@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from trainwright.core.errors import Failure, RegistryRefused
+from trainwright.push.references import PushPlace
 
 LOGIN = "aws sso login   # or new keys: aws configure; AWS_PROFILE=NAME selects another profile"
 RefusalKind = Literal["token", "busy", "network", "repository", "immutable", "denied", "disk", "other"]
@@ -157,3 +158,15 @@ def _permission(text: str, action: str, page: str = "docs/push.md") -> str:
     """The remedy that names the missing IAM action: the one that AWS names, else the one that was called."""
     named = re.search(r"perform: ([\w-]+:\w+)", text)
     return f"The caller lacks the IAM permission {named[1] if named else action}: {page} has the whole policy."
+
+
+def clash(place: PushPlace, tag: str, digest: str) -> RegistryRefused:
+    """The refusal of an image whose immutable tag another one has."""
+    return RegistryRefused(
+        f"{place.tagged(tag)}: the tag belongs to another image, {digest}; nothing was sent",
+        remedy="The same plan was built twice on one day, with different distribution packages. Use that image: "
+        f"{place.digested(digest)}\nor give this one its own tag: --revision 2",
+        cause="immutable",
+        place=place.tagged(tag),
+        uri=place.digested(digest),
+    )
