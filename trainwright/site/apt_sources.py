@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from email import message_from_string
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from urllib.parse import urlsplit
 DEBIAN_SUITES = {"debian-11": "bullseye", "debian-12": "bookworm", "debian-13": "trixie"}
 APT = Path("/etc/apt")
 _LINE = re.compile(r"^deb\s+(?:\[[^]]*\]\s*)?(\S+)\s+(\S+)\s+(.+)$", re.MULTILINE)
+_OFF = ("no", "false", "without", "off", "disable", "0")  # apt-pkg/contrib/strutl.cc, StringToBool
 _RELEASE = re.compile(r"^([a-z]+)(-updates|-security)?$")
 
 
@@ -51,9 +53,12 @@ def _entries(folder: Path) -> Iterator[tuple[str, str, list[str]]]:
         if path.suffix == ".list":
             yield from ((url, suite, areas.split()) for url, suite, areas in _LINE.findall(text))
         elif path.suffix == ".sources":
-            for block in re.split(r"\n\s*\n", text):
-                rows = (line.partition(":") for line in block.splitlines() if not line.startswith("#"))
-                fields = {key.strip().lower(): value.split() for key, _, value in rows}
-                if "deb" in fields.get("types", []) and fields.get("enabled") != ["no"]:
-                    for url in fields.get("uris", []):
-                        yield from ((url, suite, fields.get("components", [])) for suite in fields.get("suites", []))
+            # Fields are those of mail (RFC 822), with lines that go on; comments are apt's own.
+            kept = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+            for block in re.split(r"\n\s*\n", kept):
+                fields = message_from_string(block.strip())
+                types, urls, suites, areas = (
+                    fields.get(name, "").split() for name in ("Types", "URIs", "Suites", "Components")
+                )
+                if "deb" in types and fields.get("Enabled", "").strip().lower() not in _OFF:
+                    yield from ((url, suite, areas) for url in urls for suite in suites)

@@ -34,6 +34,21 @@ def test_deb822_sources_of_a_mirror(tmp_path):
     assert machine_mirrors(apt(tmp_path, debian_sources=text + off)) == (MIRROR, None)
 
 
+def test_fields_of_deb822_may_go_on_in_the_next_line(tmp_path):
+    # deb822(5): a line that begins with a space or a tab continues the field; comments may stand between.
+    text = f"# ours\nTypes: deb\nURIs:\n {MIRROR}\nSuites: bookworm\n# and\n\tbookworm-updates\nComponents:\n main\n"
+    assert machine_mirrors(apt(tmp_path, debian_sources=text)) == (MIRROR, None)
+
+
+@pytest.mark.parametrize(
+    ("word", "taken"),
+    [("no", False), ("No", False), ("false", False), ("off", False), ("0", False), ("yes", True), ("1", True)],
+)
+def test_a_source_that_is_switched_off_is_not_taken(tmp_path, word, taken):
+    text = f"Types: deb\nURIs: {MIRROR}\nSuites: bookworm bookworm-updates\nComponents: main\nEnabled: {word}\n"
+    assert machine_mirrors(apt(tmp_path, debian_sources=text)) == ((MIRROR, None) if taken else (None, None))
+
+
 @pytest.mark.parametrize("host", ["archive.debian.test", "ftp.xx.debian.test"])
 def test_the_distribution_s_own_hosts_are_the_default(tmp_path, host):
     official = f"deb http://{host}/debian bookworm main\ndeb http://{host}/debian bookworm-updates main\n"
