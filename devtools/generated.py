@@ -38,7 +38,7 @@ from trainwright.estimator.check import RULES as JOB_RULES
 from trainwright.estimator.estimate import EstimatorDocument
 from trainwright.fleet.summary import FleetDocument
 from trainwright.fresh.documents import FreshDocument
-from trainwright.lock.documents import LockDocument, MirrorDocument
+from trainwright.lock.documents import ExportDocument, LockDocument, MirrorDocument
 from trainwright.pipeline.pipeline import PipelineDocument, default_files
 from trainwright.pipeline.remote_record import RemoteBuildDocument
 from trainwright.plan.explain import ExplainDocument
@@ -75,6 +75,7 @@ from trainwright.verbs.sign import SignDocument
 # Name of a schema -> the record that the verb prints; of the last ones, the file that is read.
 DOCUMENTS: dict[str, type[Record]] = {
     "plan": PlanDocument,
+    "lock-export": ExportDocument,
     "locked": LockDocument,
     "mirror": MirrorDocument,
     "record": BuildRecord,

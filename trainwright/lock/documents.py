@@ -38,6 +38,16 @@ class LockDocument(Document):
     faults: int
 
 
+class ExportDocument(Document):
+    """``lock --export --json``: the file that was written, from which lock, with how many Python packages."""
+
+    schema: Literal["trainwright/lock-export/1"]
+    plan: str
+    lock: str
+    path: str
+    packages: int
+
+
 class MirrorDocument(Document):
     """``mirror pull --json``. ``kinds``: the number of files of each kind."""
 

@@ -17,7 +17,7 @@ from trainwright.verbs.way import known, run, upto
 
 if TYPE_CHECKING:
     from trainwright.catalog.catalog import Catalog
-    from trainwright.lock.documents import LockDocument, LockRow
+    from trainwright.lock.documents import ExportDocument, LockDocument, LockRow
     from trainwright.plan.plan import Plan
     from trainwright.site.site import Site
 
@@ -30,6 +30,7 @@ class LockFlags(RequestFlags):
         "lock pytorch:cu124",
         "lock pytorch:cu124 --check",
         "lock pytorch:cu124 --upgrade apt",
+        "lock pytorch:cu124 --export pylock.toml",
     )
 
     output: str | None = Field(
@@ -46,6 +47,12 @@ class LockFlags(RequestFlags):
         description="update one thing: base, apt, tools, a component or a Python package (may be repeated)",
         metavar="NAME",
     )
+    export: str | None = Field(
+        default=None,
+        description="change nothing; write the lock's Python packages for other programs: pylock.toml, or "
+        "NAME.txt with pinned requirements",
+        metavar="FILE",
+    )
 
 
 @verb
@@ -56,7 +63,12 @@ def lock(flags: LockFlags) -> None:
     """
     if flags.check and flags.upgrade:
         raise RequestError("--check changes nothing, --upgrade does", remedy="Use one of them.")
+    if flags.export is not None and (flags.check or flags.upgrade):
+        raise RequestError("--export writes what is locked, and goes with neither --check nor --upgrade")
     state = run(upto("resolve"), begin(flags))
+    if flags.export is not None:
+        emit(_exported(known(state.plan), state.site, flags, state.flags), export_text, as_json=flags.json_)
+        return
     document = lock_plan(
         known(state.plan),
         state.catalog,
@@ -68,6 +80,24 @@ def lock(flags: LockFlags) -> None:
         say=say,
     )
     emit(document, lock_text, as_json=flags.json_)
+
+
+def _exported(plan: Plan, site: Site, flags: LockFlags, request: str) -> ExportDocument:
+    from trainwright.lock.export import export
+    from trainwright.plan.plan_lock import PlanLock, find_lock, lock_path
+
+    path = Path(flags.output).absolute() if flags.output else lock_path(plan, site)
+    lock = PlanLock.load(path) if flags.output else find_lock(plan, site)
+    if lock is None:
+        raise RequestError(f"the plan {plan.id[:12]} has no lock: {path}", remedy=f"./invoke lock {request}")
+    if lock.plan != plan.id:
+        raise RequestError(f"{path}: is the lock of plan {lock.plan[:12]}, not of {plan.id[:12]}")
+    return export(lock, path, Path(str(flags.export)).absolute())
+
+
+def export_text(document: ExportDocument) -> str:
+    """The file that was written."""
+    return f"export  {document.path} ({document.packages} Python packages of plan {document.plan[:12]})"
 
 
 def lock_plan(
