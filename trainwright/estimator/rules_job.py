@@ -249,7 +249,7 @@ def _instances(subject: Subject) -> Iterator[Finding]:
         except RequestError as unknown:
             yield INSTANCE.finding(unknown.message, path=path, remedy=unknown.remedy)
             continue
-        if subject.launcher == "smddp" and kind.gpus and name not in (types := smddp_types(subject)):
+        if subject.launcher == "smddp" and name not in (types := smddp_types(subject)):
             yield SMDDP_TYPE.finding(f"{name} is not one of {', '.join(types)}", path=path)
     started = {name for name in job.distribution if enabled(job.distribution, name)} | {*job.distribution} & {
         "smdistributed",

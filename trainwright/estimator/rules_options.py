@@ -8,14 +8,15 @@ from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_job import channel
 from trainwright.estimator.subject import Subject
-from trainwright.sagemaker.job import FileSystem
+from trainwright.sagemaker.job import Channel, FileSystem
 
 API = "AWS's API reference"
 DOCUMENTED = Rule(
     code="TW292",
     severity="error",
-    title="a value above a limit of the service",
-    source=f"{API}: StoppingCondition (28 days); ResourceConfig and EBS (16 TiB for a volume)",
+    title="a value outside a limit of the service",
+    source=f"{API}: StoppingCondition (28 days); ResourceConfig and EBS (16 TiB for a volume); AWS General Reference, "
+    "tagging: the prefix aws: is reserved",
     remedy="Keep to the limit in the message.",
 )
 NO_VPC = Rule(
@@ -29,7 +30,8 @@ EXCLUDED = Rule(
     code="TW295",
     severity="error",
     title="options that the service does not take together",
-    source="AWS's developer guide, managed warm pools, considerations: neither spot nor heterogeneous clusters",
+    source="AWS's developer guide, managed warm pools, considerations: neither spot nor heterogeneous clusters; "
+    f"{API}, Channel: CompressionType is used only for Pipe input mode",
     remedy="Remove one of them.",
 )
 NOT_IN_SDK3 = Rule(
@@ -60,11 +62,15 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield DOCUMENTED.finding(f"max_run is {job.max_run}; at most {MAX_RUN} seconds (28 days)", path="max_run")
     if job.volume_gb > MAX_VOLUME_GB:
         yield DOCUMENTED.finding(f"volume_gb is {job.volume_gb}; at most {MAX_VOLUME_GB}", path="volume_gb")
+    for key in job.tags:
+        if key.lower().startswith("aws:"):
+            yield DOCUMENTED.finding(f"the tag {key!r}: keys that begin with aws: are AWS's own", path=f"tags.{key}")
     yield from _file_systems(subject)
     if job.keep_alive:
         for given, what in ((job.spot, "spot"), (job.instance_groups, "instance_groups")):
             if given:
                 yield EXCLUDED.finding(f"keep_alive with {what}: a warm pool cannot have it", path="keep_alive")
+    yield from _compressed(subject)
     if job.volume_kms_key:
         yield from _local_storage(subject)
     if subject.sdk == 3:
@@ -85,6 +91,21 @@ def _file_systems(subject: Subject) -> Iterator[Finding]:
         if on_file_system:
             missing = "subnets" if not job.subnets else "security_group_ids"
             yield NO_VPC.finding(f"{missing} is missing", path=f"inputs.{name}")
+
+
+def _compressed(subject: Subject) -> Iterator[Finding]:
+    for name, given in subject.job.inputs.items():
+        try:
+            made = channel(name, given)
+        except RequestError:
+            continue  # reported by TW270
+        if isinstance(made, Channel) and made.compression == "Gzip" and made.input_mode != "Pipe":
+            mode = made.input_mode or "File"
+            yield EXCLUDED.finding(
+                f"compression: Gzip with input_mode {mode}: the script gets the files as they are",
+                path=f"inputs.{name}",
+                remedy="Add input_mode: Pipe, or remove compression and let the script decompress.",
+            )
 
 
 def _local_storage(subject: Subject) -> Iterator[Finding]:

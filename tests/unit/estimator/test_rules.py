@@ -258,12 +258,28 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW290", "training_plan", {"training_plan": "my-plan"}, image(), 2),
     ("TW291", "hyperparameters.text", {"hyperparameters": {"text": "x" * 2499}}, image(), 2),
     ("TW292", "max_run", {"max_run": 28 * 86400 + 1}, image(), 2),
+    (
+        "TW277",
+        "instance_type",
+        {"distribution": {"smdistributed": {"dataparallel": {"enabled": True}}}, "instance_type": "ml.c5.4xlarge"},
+        image(),
+        2,
+    ),
     ("TW292", "volume_gb", {"volume_gb": 16385}, image(), 2),
+    ("TW292", "tags.AWS:team", {"tags": {"AWS:team": "x"}}, image(), 2),
     ("TW293", "inputs.train", {"inputs": {"train": FSX}}, image(), 2),
     ("TW293", "inputs.train", {"inputs": {"train": FSX}, "subnets": ["subnet-1"]}, image(), 2),
     ("TW293", "inputs.train", {"inputs": {"train": FSX}, "security_group_ids": ["sg-1"]}, image(), 2),
     ("TW294", "image", {"image": DLC.replace("-training", "-inference")}, image(), 2),
     ("TW295", "keep_alive", {"keep_alive": 60, "spot": True}, image(), 2),
+    ("TW295", "inputs.a", {"inputs": {"a": {"s3_data": "s3://b/k", "compression": "Gzip"}}}, image(), 2),
+    (
+        "TW295",
+        "inputs.a",
+        {"inputs": {"a": {"s3_data": "s3://b/k", "compression": "Gzip", "input_mode": "FastFile"}}},
+        image(),
+        2,
+    ),
     ("TW295", "keep_alive", {**grouped({}), "keep_alive": 60}, image(), 2),
 ]
 # What stands in a job's way without any other rule knowing it is in test_check.py; silence: test_silence.py; what a
