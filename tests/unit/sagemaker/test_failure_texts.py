@@ -39,6 +39,11 @@ def test_what_only_looks_like_it_is_not_it(cause, text):
     assert cause not in [each.id for each in diagnose(lines).causes]
 
 
+@pytest.mark.parametrize("near", KNOWN["also_near"], ids=lambda near: f"{near['cause']}: {near['text'][:60]}")
+def test_neighbours_of_its_other_patterns_are_not_it(near):
+    assert near["cause"] not in [each.id for each in diagnose([near["text"]] * CAUSES[near["cause"]].at_least).causes]
+
+
 def test_every_cause_has_something_that_only_looks_like_it():
     assert set(KNOWN["near"]) == set(CAUSES)
 
@@ -51,7 +56,7 @@ NOT_QUOTED = {
     *("library", "library-boost", "log-level", "max-runtime"),
     *("mca-twice", "mpi-library", "nccl-versions", "no-credentials"),
     *("no-kernel-image", "no-tcp-network", "open-mpi-5"),
-    *("script-missing", "slots", "smdistributed-launcher", "ssh-no-key"),
+    *("script-missing", "smdistributed-launcher", "ssh-no-key"),
     *("ssh-refused", "torchrun-missing", "waits-for-hosts"),
 }
 
