@@ -60,6 +60,10 @@ class Calls:
         """Return what is known of an expression's value."""
         raise NotImplementedError
 
+    def made_since(self, start: int) -> list[Value]:
+        """Return what the calls made after the first ``start`` of them, with the parts of it."""
+        return [value for e in self.events[start:] for value in (e.result, *(e.result.items or ()))]
+
     def attribute(self, base: Value, name: str) -> Value:
         """Return what is known of an attribute."""
         if base.attrs is not None and name in base.attrs:
@@ -164,7 +168,8 @@ class Calls:
         tags = {"model"} if any(_is_module(name) for name in origins) else set()
         tags |= {"dataset"} if any("Dataset" in name for name in origins) else set()
         # What gets a share, such as one of the files, is one.
-        tags |= {"sharded"} if any("sharded" in value.tags for value in event.args) else set()
+        given = (*event.args, *event.keywords.values())
+        tags |= {"sharded"} if any("sharded" in value.tags for value in given) else set()
         value = Value(made=origins | {f"script.{code.name}"}, attrs={}, code=code, instance=True)
         value.tags = frozenset(tags)
         if any(d.startswith("dataclass") for d in code.decorators):

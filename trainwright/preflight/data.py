@@ -194,7 +194,8 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
     for event in code.ran("DistributedSampler"):
         count, rank = event.arg("num_replicas", 1), event.arg("rank", 2)
         what = ""
-        if code.smp and any(v is not None and v.tags & {"world", "rank"} for v in (count, rank)):
+        first_version = code.smp and code.imports("smdistributed.modelparallel") is not None
+        if first_version and any(v is not None and v.tags & {"world", "rank"} for v in (count, rank)):
             partitioned = code.job is None or code.job.model_parallel
             if partitioned and not (count is not None and "dp_size" in count.tags):
                 what = "smp.size() and smp.rank() count the partitions of one model, too; use dp_size() and dp_rank()"
@@ -211,7 +212,7 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
         alone = count is None and rank is None and event.name.startswith("torch.")
         if alone and code.several and code.horovod and code.group is None and not any(code.roles("group")):
             what = "DistributedSampler asks torch.distributed, which has no group here: pass hvd.size(), hvd.rank()"
-        elif not what and count is None and _tensor_parallel(code):
+        elif not what and (count is None or "world" in count.tags) and _tensor_parallel(code):
             what = "the ranks of one tensor-parallel group need the same data: pass tsm.state.dp_size and dp_rank"
         if not what and code.several and rank is not None and isinstance(rank.single(), int) and not rank.tags:
             what = f"rank={rank.single()} in every process"

@@ -244,6 +244,9 @@ def _wrong_size(code: ScriptFacts, size: Value) -> bool:
 
 def _launchers(code: ScriptFacts) -> Iterator[Finding]:
     spawn = code.spawns
+    # Not where the launcher's environment decides it: `if os.environ.get("WORLD_SIZE"): main() else: spawn(main)`.
+    if spawn is not None and not code.incomplete and not any(e.node is spawn.node for e in code.events):
+        return
     if spawn is not None and code.launcher in ("torchrun", "mpi", "smddp", "xla"):
         entry = code.script.entry
         tests = [ast.unparse(test) for test, _ in conditions(spawn.module, spawn.node)]

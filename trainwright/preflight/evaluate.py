@@ -19,8 +19,8 @@ from trainwright.preflight.values import (
     IDENTITY,
     Scope,
     Value,
+    chosen,
     constant,
-    join,
     merge,
     unknown,
 )
@@ -103,7 +103,7 @@ class Evaluator(Calls):
             return tf_config(index)
         if "hosts" in base.tags:
             return unknown("first-host" if index.single() == 0 else "some-host")
-        split = {"sharded"} if index.tags & IDENTITY or "world" in index.tags else set()
+        split = {"sharded"} if index.tags & (IDENTITY | {"world", "sharded"}) else set()
         split |= {"of-local"} if "local_rank" in index.tags else {"of-rank"} if "rank" in index.tags else set()
         key = index.single()
         named = said(key) if isinstance(key, str) else ()
@@ -187,13 +187,13 @@ class Evaluator(Calls):
         decided = self.decided(test)
         if decided is not None:
             return self.value(node.body if decided else node.orelse, scope)
-        before = self.guards
+        before, start = self.guards, len(self.events)
         self.guards = (*before, Guard(kind_of(test.tags, True), node.test, True))
         yes = self.value(node.body, scope)
         self.guards = (*before, Guard(kind_of(test.tags, False), node.test, False))
         no = self.value(node.orelse, scope)
         self.guards = before
-        joined = join(yes, no)
+        joined = chosen((yes, no), self.made_since(start))
         if "zero:rank" in test.tags and no.single() in (None, False):
             return joined.with_tags("only-one")
         if test.tags & {"zero:rank", "nonzero:rank", "by-rank"} and yes is not no:

@@ -18,7 +18,7 @@ from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.known import said
 from trainwright.preflight.reader import Module, Script
 from trainwright.preflight.syntax import Function
-from trainwright.preflight.values import Code, Scope, Value, constant, join, merge, unknown
+from trainwright.preflight.values import Code, Scope, Value, chosen, constant, join, unknown
 
 MOST_RUNS = 4
 DEEPEST_CALL = 14
@@ -223,7 +223,7 @@ class Interpreter(Evaluator):
             return self.block(node.body if decided else node.orelse, scope)
         yes = Guard(kind_of(test.tags, True), node.test, True)
         no = Guard(kind_of(test.tags, False), node.test, False)
-        before = dict(scope.names)
+        before, start = dict(scope.names), len(self.events)
         ended = self._branch(node.body, scope, yes)
         after, scope.names = scope.names, before
         else_ended = self._branch(node.orelse, scope, no)
@@ -233,9 +233,10 @@ class Interpreter(Evaluator):
             scope.names = after
             self.guards = (*self.guards, yes)
         elif not ended:
+            made = self.made_since(start)
             for name, value in after.items():
                 there = scope.names.get(name)
-                joined = value if there is None else join(value, there)
+                joined = value if there is None else chosen((value, there), made)
                 if joined is not value and joined is not there and yes.kind in ("one", "others"):
                     # `saver = None`, and a saver only in the first process: `if saver:` is a condition on the rank.
                     only = there if yes.kind == "one" else value
@@ -327,12 +328,14 @@ class Interpreter(Evaluator):
     def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:
         """Run a function of the script; return what it returns."""
         node = code.node
+        if code in self.running and len(args) == 1 and "model" in args[0].tags:
+            return args[0]  # `def unwrap(model)` calls itself for what is in the wrapper
         if not isinstance(node, Function) or code in self.running or len(self.running) >= DEEPEST_CALL:
             return Value()
         key: tuple[object, ...] = (
             code,
             self.detached,
-            *(guard.kind for guard in self.guards),
+            *((guard.kind, guard.side and guard.kind == "own") for guard in self.guards),
             len(self.loops),
             *self.contexts[-3:],
         )
@@ -351,11 +354,14 @@ class Interpreter(Evaluator):
         self.contexts = (*self.contexts, *(f"@{name}" for name in code.decorators))
         self.returned.append([])
         self.running.append(code)
+        start = len(self.events)
         ended = self.block(node.body, scope)
         self.running.pop()
         values = self.returned.pop()
         self.module, self.guards, self.contexts, self.stack, self.depth, self.outside = before
-        result = merge(values if ended or not values else [*values, constant(None)]) if values else constant(None)
+        if values and not ended:
+            values.append(constant(None))
+        result = chosen(values, self.made_since(start)) if values else constant(None)
         if any(name.endswith(".step") and "modelparallel" in name for name in code.decorators):
             result = Value(tags=frozenset({"step-output", "out", "wrapped-out"}))
         self.results[key] = self.results[(code,)] = result

@@ -387,6 +387,8 @@ def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
         return Value(made=frozenset({f"?.{name}"}), tags=base.tags & FLOWS)
     if name in ("parameters", "named_parameters", "trainable_variables"):
         return Value(tags=frozenset({"params"}), of=base)
+    if name == "gradient" and base.made_by("GradientTape"):
+        return Value(tags=frozenset({"grad"}), of=base)
     if name in ("state_dict", "local_state_dict"):
         partial = {"partial"} if name == "local_state_dict" else set()
         return Value(tags=frozenset({"state"}) | partial | (base.tags & WRAPPERS), of=base)

@@ -25,7 +25,7 @@ LEFT = Rule(
 OWN_DECISION = Rule(
     code="TW401",
     severity="warning",
-    title="each process decides by its own share of the data whether to go on, so they may part",
+    title="each process decides by its own share of the data whether to go on or to wait, so they may part",
     source=f"{DOCS}: a collective is called by every process of the group; Horovod's API of MetricAverageCallback: "
     "callbacks that decide by a metric need its average",
     remedy="Average the value over the processes first (all_reduce, hvd.callbacks.MetricAverageCallback).",
@@ -102,6 +102,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     yield from _gloo(code)
     joint = [event for event in code.events if not event.detached and collective(event)]
     yield from _left(code, joint)
+    yield from _parted(joint)
     yield from _roots(code)
     yield from _in_memory(code)
     yield from _races(code, joint)
@@ -130,6 +131,19 @@ def _left(code: ScriptFacts, joint: list[Event]) -> Iterator[Finding]:
             what = f"{each.kind} where {condition(guard)}; the others still call {call}"
             yield at(rule, (each.module, each.node), what)
             break
+
+
+def _parted(joint: list[Event]) -> Iterator[Finding]:
+    """Report a collective that each process makes or not by its own share of the data."""
+    for event in joint:
+        guard = next((g for g in event.guards if g.kind == "own"), None)
+        if guard is None or event.role != "collective" or "group" in event.keywords:
+            continue
+        other = [e for e in joint if any(g.node is guard.node and g.side is not guard.side for g in e.guards)]
+        if not any(e.last == event.last for e in other):
+            what = f"{collective(event)} runs only where {condition(guard)}, which each process decides for itself"
+            yield at(OWN_DECISION, (event.module, event.node), what)
+            return
 
 
 def _within(guard: Guard, exit_: Exit) -> bool:

@@ -138,7 +138,7 @@ def _stale(code: ScriptFacts) -> Iterator[Finding]:
         if "optimizer" in e.result.tags and e.result.of is not None and e.result.made
     }
     for event in code.events:
-        replaced = event.args[0] if event.args and FSDP.search(event.name) and event.last != "fully_shard" else None
+        replaced = event.args[0] if event.args and FSDP.search(event.name) else None
         if event.last == "to" and code.torch_xla and any("xla-device" in arg.tags for arg in event.args):
             replaced = event.receiver
         before = made.get(id(replaced)) if replaced is not None else None

@@ -46,12 +46,16 @@ _METHODS: dict[str, tuple[str, int]] = {
 
 
 class Save:
-    """A call that writes a model: ``path`` is None where the call has none, ``whole`` if it writes a model."""
+    """A call that writes a model: ``path`` is None where the call has none, ``whole`` if it writes a model.
 
-    def __init__(self, event: Event, path: Value | None, *, whole: bool) -> None:
+    ``prepares`` is what is saved beside a model: a tokenizer.
+    """
+
+    def __init__(self, event: Event, path: Value | None, *, whole: bool, prepares: bool = False) -> None:
         self.event = event
         self.path = path
         self.whole = whole
+        self.prepares = prepares
 
 
 def saves(code: ScriptFacts) -> list[Save]:
@@ -74,7 +78,7 @@ def saves(code: ScriptFacts) -> list[Save]:
             if event.name.startswith("accelerate") and event.last in ("save", "save_model"):
                 path = event.arg("f" if event.last == "save" else "save_directory", 1)
             tokenizer = not receiver and "tokenizer" in ast.unparse(event.node).lower()
-            found.append(Save(event, path, whole=not tokenizer))
+            found.append(Save(event, path, whole=not tokenizer, prepares=tokenizer and _of_tokenizer(event)))
         elif event.last == "ModelCheckpoint" and code.tensorflow:
             found.append(Save(event, event.arg("filepath", 0), whole=True))
         elif event.last == "ModelCheckpoint" and code.imports("lightning", "pytorch_lightning") is not None:
@@ -91,6 +95,12 @@ def saves(code: ScriptFacts) -> list[Save]:
         elif event.last == "CheckpointManager":
             found.append(Save(event, event.arg("directory", 1), whole=True))
     return [save for save in found if save.path is None or not save.path.made_by("BytesIO", "StringIO")]
+
+
+def _of_tokenizer(event: Event) -> bool:
+    """Return whether a method is one of a tokenizer: not of a model whose path has the word in it."""
+    func = event.node.func
+    return isinstance(func, ast.Attribute) and "tokenizer" in ast.unparse(func.value).lower()
 
 
 def _steps_by_rank(code: ScriptFacts) -> bool:

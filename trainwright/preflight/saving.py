@@ -288,7 +288,7 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         if not others and not helper and not code.managed and _meant(code):
             yield at(NOTHING_SAVED, (trained[0].module, trained[0].node), "no file that was read saves a model")
         return
-    kept = [s for s in found if s.whole or "model" in roots(s.path, _folder(code))]
+    kept = [s for s in found if s.whole or ("model" in roots(s.path, _folder(code)) and not s.prepares)]
     places = [roots(s.path, _folder(code)) for s in kept if s.path is not None]
     unclear = any(not p or "model" in p for p in (*places, *output)) or any(
         s.path is None and not trainer for s in kept
@@ -298,16 +298,18 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     lost = kept and all(place <= LOST for place in places) and not output
     if lost and any("flag" not in s.path.tags for s in kept if s.path is not None):
         return  # TW142 says it of each
-    if not _meant(code) or _handed_over(code):
+    if not _meant(code) or _handed_over(code, [s.event for s in found if s.prepares]):
         return
     last = kept[-1].event if kept else trainer[-1]
     shown = ", ".join(sorted({p for place in (*places, *output) for p in place}))
     yield _at(NOT_FINAL, last, f"everything is saved to other places ({shown})")
 
 
-def _handed_over(code: ScriptFacts) -> bool:
+def _handed_over(code: ScriptFacts, known: list[Event]) -> bool:
     """Return whether something that is not known gets the model's folder: it may save there."""
     for event in code.events:
+        if any(event is each for each in known):
+            continue
         if event.name.startswith(("os.", "print", "argparse", "logging", "script.")) or event.last == "add_argument":
             continue
         if any("model" in roots(value, _folder(code)) for value in (*event.args, *event.keywords.values())):

@@ -144,7 +144,8 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
         for node in module.nodes:
             if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div | ast.Mult):
                 text = ast.unparse(node).lower()
-                divided = divided or "loss" in text or "accum" in text
+                # `len(loader) // accumulation * epochs` counts the steps.
+                divided = divided or "loss" in text or ("accum" in text and isinstance(node.op, ast.Div))
             elif isinstance(node, ast.Assign) and "loss" in ast.unparse(node.targets[0]).lower():
                 inner = node.value
                 divided = divided or (isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Div | ast.Mult))
@@ -152,11 +153,19 @@ def _summed(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
         return
     for step in _steps(code):
         inside = [e for e in backwards if e.loops == step.loops and e.order < step.order and e.stack == step.stack]
-        every = [g for g in step.guards if inside and g not in inside[-1].guards and _each_nth(g.node)]
+        every = [g for g in step.guards if inside and g not in inside[-1].guards and _each_nth(_meant(step, g.node))]
         if every:
             what = f"`{_text(step)}` only where `{ast.unparse(every[0].node)[:40]}`"
             yield _at(SUMMED, inside[-1], what)
             return
+
+
+def _meant(step: Event, node: ast.expr) -> ast.expr:
+    """Return the condition that a name stands for: ``last = (i + 1) % n == 0``, ``if last:``."""
+    if not isinstance(node, ast.Name):
+        return node
+    given = [n.value for n in step.module.nodes if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == node.id]
+    return given[0] if len(given) == 1 else node
 
 
 def _each_nth(node: ast.expr) -> bool:

@@ -228,6 +228,8 @@ def _shares(code: ScriptFacts, trains: list[Event]) -> Iterator[Finding]:
         # Theirs divide the steps of an epoch.
         texts = (ast.unparse(n) for m in code.modules for n in m.nodes if isinstance(n, ast.BinOp))
         divided = divided or any("// hvd.size()" in text or "// sdp.size()" in text for text in texts)
+        steps = [v for e in (*trains, *code.ran("take")) for v in (*e.args, *e.keywords.values())]
+        divided = divided or any("world" in value.tags for value in steps)
         if trains and not divided and not hashed and any("tensorflow.data" in e.name for e in code.events):
             what = "each process draws from all of the data in an order of its own; an epoch is then no pass over them"
             yield _at(NOT_SHARDED, trains[0], what, "note")

@@ -10,7 +10,7 @@ those of the others; ``cpu-tensor`` is a tensor in main memory.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -39,6 +39,8 @@ FLOWS: Marks = frozenset(
     }
 )
 WRAPPERS: Marks = frozenset({"ddp", "fsdp", "smp", "hvd", "deepspeed", "accelerate", "dp", "mirrored", "lightning"})
+# Wrappers that hide the methods of the model in them.
+_AROUND = ("ddp", "dp", "accelerate")
 MOST_CONSTANTS = 6
 
 
@@ -153,10 +155,17 @@ class Value:
 
     def with_tags(self, *tags: str) -> Value:
         """Return a copy that carries more facts."""
+        return self._with(self.tags | set(tags))
+
+    def without_tags(self, *tags: str) -> Value:
+        """Return a copy that lacks these facts."""
+        return self._with(self.tags - set(tags))
+
+    def _with(self, tags: Marks) -> Value:
         return Value(
             self.name,
             self.made,
-            self.tags | set(tags),
+            tags,
             self.constants,
             self.sure,
             self.items,
@@ -212,6 +221,27 @@ def join(first: Value, second: Value) -> Value:
         first.of or second.of,
         first.instance or second.instance,
     )
+
+
+def chosen(values: Sequence[Value], made: Collection[Value]) -> Value:
+    """Return what is known of a value that a condition chooses; of a model and its wrapper, it is the model.
+
+    ``model.module if hasattr(model, "module") else model`` takes the wrapper off where there is one. Where the wrapper
+    is made in the branch itself (``model = DDP(model) if several else model``), it is put on.
+
+    Args:
+        values: at least one.
+        made: what the branches make.
+    """
+    result = values[0]
+    for value in values[1:]:
+        for plain, other in ((result, value), (value, result)):
+            if other.of is plain and other.tags.intersection(_AROUND) and other not in made:
+                result = join(plain, other.without_tags(*_AROUND))
+                break
+        else:
+            result = join(result, value)
+    return result
 
 
 def merge(values: Iterable[Value]) -> Value:
