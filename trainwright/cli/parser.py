@@ -208,7 +208,8 @@ def _check_value(flag: str, argument: Argument, kind: Any) -> None:
     values = argument.value if isinstance(argument.value, list) else [argument.value]
     texts = [value for value in values if isinstance(value, str)]
     if kind is not list and len(texts) > 1:
-        remedy = f"In one word: {':'.join(texts[:2])}" if flag == "--request" else "Give it once."
+        whole = flag == "--request" and re.fullmatch(r"cu?[0-9.]+|cpu|[0-9.]+", texts[1])
+        remedy = f"In one word: {':'.join(texts[:2])}" if whole else "Give it once: a verb takes one at a time."
         raise RequestError(f"{flag} is given twice: {texts[0]} and {texts[1]}", remedy=remedy)
     for text in texts:
         if not text:
