@@ -35,6 +35,8 @@ _WHY = {
 }
 # Flags of earlier versions, and what to type instead.
 _GONE = {("push", "--attach-sbom"): "The bill of materials is attached to every image: leave the flag out."}
+# What people mean by a flag without its value.
+_MEANT = {("report", "--catalog"): "./invoke report --lines   # a page of all lines; --catalog DIR is your own"}
 # Flags whose value may be a document, or a variable of any text.
 _SEVERAL_LINES = {"distribution", "hyperparameters", "instance-groups", "env"}
 # Every whole number among the flags is a count, and no verb takes more than nine digits of one.
@@ -194,7 +196,8 @@ def _check_pairs(verb: ParserContext, words: Sequence[str]) -> None:
     for word, following in zip(words, [*words[1:], None], strict=True):
         if word in verb.flags and verb.flags[word].takes_value:
             if following is None or following in verb.flags:
-                raise RequestError(f"{verb.name}: {word} needs a value", remedy=_see(verb))
+                meant = _MEANT.get((str(verb.name), word), _see(verb))
+                raise RequestError(f"{verb.name}: {word} needs a value", remedy=meant)
             if following.startswith("--"):
                 near = nearest(following.partition("=")[0], verb.flags)
                 offer = f" Did you mean {' or '.join(near)}?" if near else ""

@@ -111,6 +111,7 @@ def test_a_component_is_explained_of_the_project_s_image(tmp_path: Path) -> None
 def test_two_words_of_a_request_are_one() -> None:
     assert "In one word: pytorch:cu124" in call("plan", "pytorch", "cu124").stderr
     assert "In one word" not in call("plan", "pytorch:cu124", "plan").stderr
+    assert "./invoke report --lines" in call("report", "--catalog").stderr
 
 
 def test_what_is_missing_is_shown_in_its_place() -> None:
