@@ -12,7 +12,7 @@ from typing import Any
 from bench.goals import with_goals
 from bench.measured import PAGE as BENCHMARKS
 from devtools.architecture import PAGE, architecture_page
-from devtools.infra import REPLICA, UPLOAD, infra_template
+from devtools.infra import AD_HOC, REPLICA, UPLOAD, infra_template
 from devtools.menu import PAGE as MENU
 from devtools.menu import menu_page
 from devtools.pictures import pictures
@@ -153,6 +153,7 @@ def expected_files() -> dict[Path, str]:
     files |= pictures()
     files[PAGE] = architecture_page(PAGE.read_text())
     files[ROOT / "infra" / "trainwright.yaml"] = infra_template()
+    files[ROOT / "infra" / "adhoc.yaml"] = infra_template(AD_HOC)
     files[ROOT / "infra" / "replica.yaml"] = infra_template(REPLICA)
     files[ROOT / "infra" / "upload.yaml"] = infra_template(UPLOAD)
     files |= {ROOT / name: text for name, text in default_files(everything).items()}

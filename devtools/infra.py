@@ -1,4 +1,4 @@
-"""`infra/trainwright.yaml` from its template, the catalog's frameworks and the policy of repositories."""
+"""The files of `infra/` from their templates, the catalog's frameworks and the policy of repositories."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from trainwright.sagemaker.dlc import load_dlc
 
 ROOT = Path(__file__).resolve().parent.parent
 TEMPLATE = Path(__file__).with_name("infra.yaml.j2")
+AD_HOC = Path(__file__).with_name("adhoc.yaml.j2")
 REPLICA = Path(__file__).with_name("replica.yaml.j2")
 UPLOAD = Path(__file__).with_name("upload.yaml.j2")
 # What builds ask of the repositories of images and cache: whether they exist, layers in both directions, manifests.
@@ -36,23 +37,34 @@ ACTIONS = (
 )
 # Whoever may start a build can have it run anything, as StartBuild takes another source version and buildspec. So what
 # has not been reviewed is built by a project whose role reaches nothing that the reviewed one reads.
-PROJECTS: tuple[Mapping[str, str], ...] = (
-    {
-        "logical": "",
+PROJECTS: Mapping[str, Mapping[str, str]] = {
+    "reviewed": {
         "project": "${ProjectName}",
         "prefix": "${RepositoryPrefix}",
         "images": "",
+        "branch": "The reviewed branch, which the project and the nightly batch build",
         "description": "Builds, proves and publishes training images, one or a batch of them",
         "pushes": "the repositories of images and their cache",
     },
-    {
-        "logical": "AdHoc",
+    "adhoc": {
         "project": "${ProjectName}-adhoc",
         "prefix": "${RepositoryPrefix}-adhoc",
         "images": "${RepositoryPrefix}-adhoc/images",
+        "branch": "What is built where a build names nothing else",
         "description": "Builds and proves training images of any source version; they are removed after a month",
         "pushes": "repositories of its own: what it builds, and its cache, may come from a source that nobody reviewed",
     },
+}
+# What CodeBuild asks of the role of builds in a VPC, of everything (CodeBuild user guide, "Allow CodeBuild access to AWS
+# services required to create a VPC network interface").
+NETWORK_ACTIONS = (
+    "CreateNetworkInterface",
+    "DeleteNetworkInterface",
+    "DescribeDhcpOptions",
+    "DescribeNetworkInterfaces",
+    "DescribeSecurityGroups",
+    "DescribeSubnets",
+    "DescribeVpcs",
 )
 # A cache export leaves the manifest of the one before without a tag.
 CACHE_LIFECYCLE: Mapping[str, Any] = {
@@ -92,10 +104,11 @@ def infra_template(template: Path = TEMPLATE) -> str:
     """A CloudFormation template, as text.
 
     Args:
-        template: that of the stack, or :data:`REPLICA`: what a registry needs that images are copied to, or
-            :data:`UPLOAD`: what builds for machines without an engine.
+        template: that of reviewed builds, or :data:`AD_HOC`: builds of all other source, or :data:`REPLICA`: what a
+            registry needs that images are copied to, or :data:`UPLOAD`: what builds for machines without an engine.
     """
     environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(template.parent),  # for the parts that two templates have, devtools/infra_*.j2
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -111,6 +124,7 @@ def infra_template(template: Path = TEMPLATE) -> str:
         actions=ACTIONS,
         compute_types=[f"BUILD_GENERAL1_{size}" for size in ("MEDIUM", "LARGE", "XLARGE", "2XLARGE")],
         projects=PROJECTS,
+        network_actions=NETWORK_ACTIONS,
         nightly=load_policy().nightly_tags.removesuffix("-*"),
         ad_hoc_lifecycle=json.dumps(AD_HOC_LIFECYCLE),
         cache_lifecycle=json.dumps(CACHE_LIFECYCLE),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,42 +13,57 @@ from devtools.generated import ROOT
 from tests.doubles.ministack import ACCOUNT, REGION
 
 TEMPLATE = ROOT / "infra" / "trainwright.yaml"
+AD_HOC = ROOT / "infra" / "adhoc.yaml"
 SOURCE = {"SourceLocation": "https://github.com/team/trainwright.git"}
 
 
 class Aws:
     """Clients of an endpoint, and a stack in it."""
 
-    def __init__(self, endpoint: str, template: Path = TEMPLATE) -> None:
+    def __init__(self, endpoint: str, template: Path = TEMPLATE, name: str = "tw") -> None:
+        self.name = name
         self.template = template
-        self.needed = SOURCE if template == TEMPLATE else {}
+        self.needed = SOURCE if template in (TEMPLATE, AD_HOC) else {}
         self.session = boto3.Session("t", "t", region_name=REGION)
         self.endpoint = endpoint
 
     def client(self, name: str) -> Any:
         return self.session.client(name, endpoint_url=self.endpoint)
 
-    def deploy(self, **parameters: str) -> dict[str, str]:
+    def deploy(self, tags: Mapping[str, str] | None = None, **parameters: str) -> dict[str, str]:
         """Create the stack; its outputs."""
         formation = self.client("cloudformation")
         formation.create_stack(
-            StackName="tw",
+            StackName=self.name,
             TemplateBody=self.template.read_text(),
             Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in {**self.needed, **parameters}.items()],
             Capabilities=["CAPABILITY_IAM"],
+            Tags=[{"Key": key, "Value": value} for key, value in (tags or {}).items()],
         )
         self.wait("stack_create_complete")
-        (stack,) = formation.describe_stacks(StackName="tw")["Stacks"]
+        (stack,) = formation.describe_stacks(StackName=self.name)["Stacks"]
         assert stack["StackStatus"] == "CREATE_COMPLETE"
         return {row["OutputKey"]: row["OutputValue"] for row in stack["Outputs"]}
 
     def wait(self, what: str) -> None:
         waiter = self.client("cloudformation").get_waiter(what)
-        waiter.wait(StackName="tw", WaiterConfig={"Delay": 1, "MaxAttempts": 20})
+        waiter.wait(StackName=self.name, WaiterConfig={"Delay": 1, "MaxAttempts": 20})
 
     def delete(self) -> None:
-        self.client("cloudformation").delete_stack(StackName="tw")
+        self.client("cloudformation").delete_stack(StackName=self.name)
         self.wait("stack_delete_complete")
+
+    def variables(self, project: str) -> dict[str, str]:
+        """The environment variables of a CodeBuild project."""
+        (found,) = self.client("codebuild").batch_get_projects(names=[project])["projects"]
+        return {row["name"]: row["value"] for row in found["environment"]["environmentVariables"]}
+
+    def queue(self, outputs: Mapping[str, str]) -> str:
+        """The ARN of the queue of the schedule."""
+        attributes = self.client("sqs").get_queue_attributes(
+            QueueUrl=outputs["NightlyDeadLetters"], AttributeNames=["QueueArn"]
+        )
+        return str(attributes["Attributes"]["QueueArn"])
 
     def repositories(self) -> dict[str, dict[str, Any]]:
         return {r["repositoryName"]: r for r in self.client("ecr").describe_repositories()["repositories"]}

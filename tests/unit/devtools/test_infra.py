@@ -30,7 +30,6 @@ from trainwright.push.tags import tags_of
 PROJECT = "trainwright"
 CONNECTION = f"arn:aws:codeconnections:{REGION}:{ACCOUNT}:connection/0aee3b32-9c1d-4f6e-8a57-30a1b6f1d6aa"
 GROUP = "arn:aws:scheduler:us-west-2:000000000000:schedule-group/trainwright"
-AD_HOC = ["trainwright-adhoc/cache", "trainwright-adhoc/images"]
 FRAMEWORKS = sorted({entry.line.framework for entry in load_catalog().lines})
 
 
@@ -57,7 +56,7 @@ def template() -> dict[str, Any]:
 
 def test_a_repository_for_every_framework_and_one_for_the_cache(aws, stack, template):
     found = aws.repositories()
-    assert sorted(found) == sorted([*AD_HOC, "trainwright/cache", *(f"trainwright/{name}" for name in FRAMEWORKS)])
+    assert sorted(found) == sorted(["trainwright/cache", *(f"trainwright/{name}" for name in FRAMEWORKS)])
     for name in FRAMEWORKS:
         repository = found[f"trainwright/{name}"]
         assert repository["imageScanningConfiguration"]["scanOnPush"]
@@ -102,37 +101,10 @@ def test_the_project(aws, stack):
     assert project["source"]["buildspec"] == "buildspec.yml"
     assert project["source"]["auth"] == {"type": "CODECONNECTIONS", "resource": CONNECTION}
     assert project["environment"]["privilegedMode"]
-    variables = {v["name"]: v["value"] for v in project["environment"]["environmentVariables"]}
-    assert variables["CACHE"] == stack["CacheUri"]
+    assert aws.variables(PROJECT)["CACHE"] == stack["CacheUri"]
     assert project["serviceRole"] == stack["BuildRoleArn"]
     logs = aws.client("logs").describe_log_groups(logGroupNamePrefix="/aws/codebuild/trainwright")["logGroups"]
-    assert [log["retentionInDays"] for log in logs] == [90, 90, 90]
-
-
-def test_what_nobody_reviewed_is_built_by_a_project_of_its_own(aws, stack):
-    """Whoever may start a build chooses its source version and its buildspec, so a role is as trusted as they are."""
-    names = [PROJECT, stack["AdHocProjectName"]]
-    reviewed, ad_hoc = (aws.client("codebuild").batch_get_projects(names=[name])["projects"][0] for name in names)
-    assert ad_hoc["source"]["location"] == reviewed["source"]["location"]
-    assert ad_hoc["serviceRole"] != reviewed["serviceRole"]
-    variables = {v["name"]: v["value"] for v in ad_hoc["environment"]["environmentVariables"]}
-    assert variables["REPOSITORY"] == "trainwright-adhoc/images"
-    assert variables["CACHE"].endswith("/trainwright-adhoc/cache")
-    assert variables["CACHE"] != stack["CacheUri"]
-    _, statements = aws.roles()["AdHocBuildRole"]
-    for name in AD_HOC:
-        assert all(allows(statements, f"ecr:{action}", arn("ecr", f"repository/{name}")) for action in (*PUSH, *PULL))
-    # Not a layer of what the reviewed builds read, nor a tag of what people train with.
-    for name in ["cache", *FRAMEWORKS]:
-        ours = arn("ecr", f"repository/trainwright/{name}")
-        assert not any(allows(statements, f"ecr:{action}", ours) for action in (*PUSH, *PULL))
-    _, reviewed_statements = aws.roles()["BuildRole"]
-    for name in AD_HOC:
-        theirs = arn("ecr", f"repository/{name}")
-        assert not any(allows(reviewed_statements, f"ecr:{action}", theirs) for action in (*PUSH, *PULL))
-    _, batch = aws.roles()["AdHocBatchRole"]
-    assert allows(batch, "codebuild:StartBuild", arn("codebuild", "project/trainwright-adhoc"))
-    assert not allows(batch, "codebuild:StartBuild", arn("codebuild", "project/trainwright"))
+    assert [log["retentionInDays"] for log in logs] == [90, 90]
 
 
 def test_a_build_of_the_project_can_be_started(aws, stack):
@@ -143,11 +115,8 @@ def test_a_build_of_the_project_can_be_started(aws, stack):
 def test_a_batch_has_a_role_of_its_own_and_a_limit(template):
     batch = template["Resources"]["Project"]["Properties"]["BuildBatchConfig"]
     assert batch["ServiceRole"] == {"Fn::GetAtt": ["BatchRole", "Arn"]}
-    ad_hoc = template["Resources"]["AdHocProject"]["Properties"]
-    assert ad_hoc["BuildBatchConfig"]["ServiceRole"] == {"Fn::GetAtt": ["AdHocBatchRole", "Arn"]}
     # The emulator keeps neither of a project: nothing of a build stays on a machine, of which not every type could.
-    for project in ("Project", "AdHocProject"):
-        assert template["Resources"][project]["Properties"]["Cache"] == {"Type": "NO_CACHE"}
+    assert template["Resources"]["Project"]["Properties"]["Cache"] == {"Type": "NO_CACHE"}
     machine = template["Parameters"]["ComputeType"]
     assert machine["Default"] in machine["AllowedValues"] == batch["Restrictions"]["ComputeTypesAllowed"]
 
@@ -165,9 +134,14 @@ def test_the_schedule_asks_what_is_stale_and_may_do_nothing_else(aws, stack, tem
     assert asked == {"ProjectName": f"{PROJECT}-nightly"}
     _, statements = aws.roles()["NightlyRole"]
     assert allows(statements, "codebuild:StartBuild", arn("codebuild", "project/trainwright-nightly"))
-    assert [as_list(statement["Action"]) for statement in statements] == [["codebuild:StartBuild"]]
+    # And write what it could not start into the queue of the schedule.
+    queue = aws.queue(stack)
+    assert schedule["Target"]["DeadLetterConfig"] == {"Arn": queue}
+    assert allows(statements, "sqs:SendMessage", queue)
+    assert [as_list(row["Action"]) for row in statements] == [["codebuild:StartBuild"], ["sqs:SendMessage"]]
+    assert all("*" not in row["Resource"] for row in statements)
     project = template["Resources"]["NightlyProject"]["Properties"]
-    variables = {row["Name"]: row["Value"] for row in project["Environment"]["EnvironmentVariables"]}
+    variables = aws.variables(f"{PROJECT}-nightly")
     assert fnmatch.fnmatchcase(f"{variables['TAG']}-1", load_policy().nightly_tags)
     assert (ROOT / project["Source"]["BuildSpec"]).is_file()
 
@@ -205,8 +179,7 @@ def test_copies_are_of_images_alone_and_land_in_repositories_as_strict(template)
 
 def test_roles_have_no_stars(aws, stack):
     roles = aws.roles()
-    reviewed, others = {"BuildRole", "BatchRole"}, {"AdHocBuildRole", "AdHocBatchRole"}
-    assert set(roles) == reviewed | others | {"NightlyRole", "NightlyBuildRole"}
+    assert set(roles) == {"BuildRole", "BatchRole", "NightlyRole", "NightlyBuildRole"}
     for trust, statements in roles.values():
         (who,) = trust["Statement"]
         assert who["Principal"]["Service"] in ("codebuild.amazonaws.com", "scheduler.amazonaws.com")
@@ -214,7 +187,7 @@ def test_roles_have_no_stars(aws, stack):
         # One project, or the group of the schedule: AWS's page on the scheduler's confused deputy takes no schedule.
         source = who["Condition"]["ArnEquals"]["aws:SourceArn"]
         assert source in (
-            *(arn("codebuild", f"project/{name}") for name in (PROJECT, f"{PROJECT}-adhoc", f"{PROJECT}-nightly")),
+            *(arn("codebuild", f"project/{name}") for name in (PROJECT, f"{PROJECT}-nightly")),
             GROUP,
         )
         assert (source == GROUP) == (who["Principal"]["Service"] == "scheduler.amazonaws.com")
@@ -316,7 +289,7 @@ def test_images_outlive_the_stack_and_a_second_one_takes_them_over(tmp_path: Pat
         assert not aws.client("scheduler").list_schedules()["Schedules"]
         (project,) = aws.client("codebuild").batch_get_projects(names=[PROJECT])["projects"]
         assert "auth" not in project["source"]
-        for name in ("trainwright/pytorch", "trainwright/cache", "trainwright-adhoc/images"):
+        for name in ("trainwright/pytorch", "trainwright/cache"):
             manifest = json.dumps({"schemaVersion": 2, "config": {"digest": name}, "layers": []})
             aws.client("ecr").put_image(repositoryName=name, imageManifest=manifest, imageTag="t")
         aws.delete()

@@ -1,0 +1,175 @@
+"""What a team may set in the stacks of infra/: a network, proxies, retries, limits, tags, and who hears of failures."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import botocore.session
+import pytest
+from botocore.exceptions import ClientError
+
+from devtools.generated import ROOT
+from tests.doubles.ministack import ACCOUNT, REGION, ministack
+from tests.support.stacks import AD_HOC, TEMPLATE, Aws, allows, arn
+
+PROJECT = "trainwright"
+NETWORK = {"VpcId": "vpc-0a1", "SubnetIds": "subnet-0a1,subnet-0b2", "SecurityGroupIds": "sg-0a1,sg-0b2"}
+PROXIES = {"HttpProxy": "http://10.0.0.5:3128", "HttpsProxy": "http://10.0.0.5:3129"}
+TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:ours"
+OPTIONS = NETWORK | PROXIES | {"AutoRetryLimit": "2", "ConcurrentBuildLimit": "4"}
+FAILURES = {"Nightly": "yes", "FailureEmail": "team@example.com", "FailureTopicArn": TOPIC}
+# CodeBuild user guide, "Allow CodeBuild access to AWS services required to create a VPC network interface".
+OF_EVERYTHING = {
+    "ec2:CreateNetworkInterface",
+    "ec2:DescribeDhcpOptions",
+    "ec2:DescribeNetworkInterfaces",
+    "ec2:DeleteNetworkInterface",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeVpcs",
+}
+
+
+@pytest.fixture(scope="module")
+def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    with ministack(tmp_path_factory.mktemp("aws")) as endpoint:
+        yield Aws(endpoint)
+
+
+@pytest.fixture(scope="module")
+def stack(aws: Aws) -> Iterator[dict[str, str]]:
+    yield aws.deploy(tags={"team": "ml"}, **OPTIONS, **FAILURES)
+    aws.delete()
+
+
+def decoded(path: Path) -> dict[str, Any]:
+    import cfnlint.decode
+
+    template, faults = cfnlint.decode.decode(str(path))
+    assert not faults
+    return dict(template)
+
+
+def test_builds_in_a_vpc_may_make_network_interfaces_in_its_subnets_alone(aws: Aws, stack: dict[str, str]) -> None:
+    roles = aws.roles()
+    for name in ("BuildRole", "NightlyBuildRole"):
+        everything, interfaces = (row for row in roles[name][1] if "ec2:" in str(row["Action"]))
+        assert (set(everything["Action"]), everything["Resource"]) == (OF_EVERYTHING, "*")
+        assert interfaces["Action"] == "ec2:CreateNetworkInterfacePermission"
+        assert interfaces["Resource"] == arn("ec2", "network-interface/*")
+        conditions = interfaces["Condition"]
+        assert conditions["StringEquals"] == {"ec2:AuthorizedService": "codebuild.amazonaws.com"}
+        allowed = conditions["ArnLike"]["ec2:Subnet"]
+        assert len(allowed) == 2
+        for subnet, expected in (("subnet-0a1", True), ("subnet-0b2", True), ("subnet-0c3", False)):
+            assert any(fnmatch.fnmatchcase(arn("ec2", f"subnet/{subnet}"), row) for row in allowed) == expected
+    assert not any("ec2:" in str(row) for name in ("BatchRole", "NightlyRole") for row in roles[name][1])
+
+
+@pytest.mark.parametrize("path", [TEMPLATE, AD_HOC], ids=lambda path: path.stem)
+def test_every_project_is_in_the_network_and_has_the_limits(path: Path) -> None:
+    """The emulator keeps none of these of a project; cfn-lint holds their names against AWS's schema of the resource."""
+    template = decoded(path)
+    projects = {
+        name: each["Properties"] for name, each in template["Resources"].items() if each["Type"].endswith("Build::Project")
+    }
+    assert set(projects) == ({"Project", "NightlyProject"} if path == TEMPLATE else {"Project"})
+    for project in projects.values():
+        condition, made, otherwise = project["VpcConfig"]["Fn::If"]
+        assert (condition, otherwise) == ("HasVpc", {"Ref": "AWS::NoValue"})
+        assert made["VpcId"] == {"Ref": "VpcId"}
+        assert made["Subnets"] == {"Fn::Split": [",", {"Ref": "SubnetIds"}]}
+        assert made["SecurityGroupIds"] == {"Fn::Split": [",", {"Ref": "SecurityGroupIds"}]}
+    for name in ("AutoRetryLimit", "ConcurrentBuildLimit"):
+        condition, made, otherwise = projects["Project"][name]["Fn::If"]
+        assert (made, otherwise) == ({"Ref": name}, {"Ref": "AWS::NoValue"})
+        # Nothing is said to CodeBuild until somebody sets it.
+        assert template["Parameters"][name]["Default"] == 0
+        assert template["Conditions"][condition] == {"Fn::Not": [{"Fn::Equals": [{"Ref": name}, "0"]}]}
+
+
+def test_builds_have_the_proxies(aws: Aws, stack: dict[str, str]) -> None:
+    for project in (PROJECT, f"{PROJECT}-nightly"):
+        variables = aws.variables(project)
+        assert variables["HTTP_PROXY"] == PROXIES["HttpProxy"]
+        assert variables["HTTPS_PROXY"] == PROXIES["HttpsProxy"]
+        # Where a build gets the credentials of its role (Amazon ECS, "Task IAM role"): never through a proxy.
+        assert "169.254.170.2" in variables["NO_PROXY"].split(",")
+
+
+def test_failed_builds_are_repeated_by_their_own_role(aws: Aws, stack: dict[str, str]) -> None:
+    _, statements = aws.roles()["BuildRole"]
+    rows = [row for row in statements if "Condition" not in row]
+    assert allows(rows, "codebuild:RetryBuild", arn("codebuild", f"project/{PROJECT}"))
+    assert not allows(rows, "codebuild:RetryBuild", arn("codebuild", "project/another"))
+    assert not allows(rows, "codebuild:StartBuild", arn("codebuild", f"project/{PROJECT}"))
+
+
+def test_somebody_hears_of_a_failed_build(aws: Aws, stack: dict[str, str]) -> None:
+    events, sns = aws.client("events"), aws.client("sns")
+    (rule,) = events.list_rules()["Rules"]
+    pattern = json.loads(rule["EventPattern"])
+    # EventBridge reference, "AWS CodeBuild events"; the fields are those of CodeBuild's user guide, "Build notifications
+    # input format reference", and the values those of a build's status in CodeBuild's service model.
+    assert pattern["source"] == ["aws.codebuild"]
+    assert pattern["detail-type"] == ["CodeBuild Build State Change"]
+    assert sorted(pattern["detail"]["project-name"]) == [PROJECT, f"{PROJECT}-nightly"]
+    statuses = set(botocore.session.get_session().get_service_model("codebuild").shape_for("StatusType").enum)
+    assert statuses - set(pattern["detail"]["build-status"]) == {"SUCCEEDED", "IN_PROGRESS", "STOPPED"}
+    assert set(pattern["detail"]["build-status"]) < statuses
+    targets = {row["Id"]: row for row in events.list_targets_by_rule(Rule=rule["Name"])["Targets"]}
+    (made,) = sns.list_topics()["Topics"]
+    assert {targets["mail"]["Arn"], targets["topic"]["Arn"]} == {made["TopicArn"], TOPIC}
+    (subscription,) = sns.list_subscriptions_by_topic(TopicArn=made["TopicArn"])["Subscriptions"]
+    assert (subscription["Protocol"], subscription["Endpoint"]) == ("email", "team@example.com")
+    policy = json.loads(sns.get_topic_attributes(TopicArn=made["TopicArn"])["Attributes"]["Policy"])
+    may = {row["Principal"]["Service"]: row["Condition"] for row in policy["Statement"]}
+    assert may["events.amazonaws.com"] == {"ArnEquals": {"aws:SourceArn": rule["Arn"]}}
+    assert may["cloudwatch.amazonaws.com"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
+    for target in targets.values():
+        message = target["InputTransformer"]
+        assert all(f"<{name}>" in message["InputTemplate"] for name in message["InputPathsMap"])
+        assert isinstance(json.loads(message["InputTemplate"]), str)
+
+
+def test_somebody_hears_of_a_night_without_a_build(aws: Aws, stack: dict[str, str]) -> None:
+    (alarm,) = aws.client("cloudwatch").describe_alarms()["MetricAlarms"]
+    queue = aws.queue(stack)
+    assert alarm["Dimensions"] == [{"Name": "QueueName", "Value": queue.rpartition(":")[2]}]
+    assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/SQS", "ApproximateNumberOfMessagesVisible")
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
+    assert len(alarm["AlarmActions"]) == 2 and TOPIC in alarm["AlarmActions"]
+
+
+def test_the_tags_of_the_stack_are_those_of_what_it_makes(aws: Aws, stack: dict[str, str]) -> None:
+    (project,) = aws.client("codebuild").batch_get_projects(names=[PROJECT])["projects"]
+    assert {"key": "team", "value": "ml"} in project["tags"]
+    repository = arn("ecr", "repository/trainwright/pytorch")
+    assert {"Key": "team", "Value": "ml"} in aws.client("ecr").list_tags_for_resource(resourceArn=repository)["tags"]
+
+
+def test_a_stack_that_is_told_nothing_has_none_of_it(tmp_path: Path) -> None:
+    with ministack(tmp_path) as endpoint:
+        aws = Aws(endpoint)
+        aws.deploy()
+        assert not {"HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY"} & set(aws.variables(PROJECT))
+        words = json.dumps(aws.roles())
+        assert "ec2:" not in words
+        assert "codebuild:RetryBuild" not in json.dumps(aws.roles()["BuildRole"])
+        assert not aws.client("events").list_rules()["Rules"]
+        assert not aws.client("sns").list_topics()["Topics"]
+        assert not aws.client("sqs").list_queues().get("QueueUrls")
+        assert not aws.client("cloudwatch").describe_alarms()["MetricAlarms"]
+        with pytest.raises(ClientError, match="SubnetIds"):
+            Aws(endpoint, AD_HOC, "half").deploy(VpcId="vpc-0a1")
+
+
+def test_each_template_fits_in_a_request_with_room_to_grow() -> None:
+    """51,200 bytes are what CloudFormation takes without a bucket (CloudFormation quotas, "Template body size")."""
+    paths = sorted((ROOT / "infra").glob("*.yaml"))
+    assert len(paths) >= 4
+    assert {path.name: len(path.read_bytes()) for path in paths if len(path.read_bytes()) > 46_000} == {}
