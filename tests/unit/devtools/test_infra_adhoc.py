@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from devtools.generated import ROOT
 from tests.doubles.lifecycle import faults
 from tests.doubles.ministack import ACCOUNT, ministack
 from tests.support.stacks import AD_HOC, SOURCE, Aws, allows, arn, as_list
@@ -83,6 +86,59 @@ def test_whoever_may_start_a_build_reaches_nothing_of_reviewed_ones(aws: Aws, st
     _, batch = roles["BatchRole"]
     assert allows(batch, "codebuild:StartBuild", arn("codebuild", f"project/{PROJECT}"))
     assert not allows(batch, "codebuild:StartBuild", arn("codebuild", "project/trainwright"))
+
+
+# The first stack, when it had the ad-hoc builds as well; what is of interest of it.
+BEFORE = """\
+Resources:
+  AdHocRepository:
+    Type: AWS::ECR::Repository
+    DeletionPolicy: Delete
+    UpdateReplacePolicy: Delete
+    Properties:
+      RepositoryName: trainwright-adhoc/images
+      EmptyOnDelete: true
+
+  AdHocCacheRepository:
+    Type: AWS::ECR::Repository
+    DeletionPolicy: Delete
+    UpdateReplacePolicy: Delete
+    Properties:
+      RepositoryName: trainwright-adhoc/cache
+      EmptyOnDelete: true
+
+  CacheRepository:
+    Type: AWS::ECR::Repository
+    DeletionPolicy: Delete
+    UpdateReplacePolicy: Delete
+    Properties:
+      RepositoryName: trainwright/cache
+      EmptyOnDelete: true
+"""
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["as the page says", "at once"])
+def test_the_page_says_how_images_stay_when_the_first_stack_loses_them(tmp_path: Path, keep: bool) -> None:
+    page = (ROOT / "docs" / "setup-aws.md").read_text()
+    (program,) = re.findall(r"^    sed -i '([^']+)' before\.yaml$", page, re.MULTILINE)
+    edited = subprocess.run(["sed", program], input=BEFORE, capture_output=True, text=True, check=True).stdout
+    own = BEFORE.index("  CacheRepository:")
+    assert edited[edited.index("  CacheRepository:") :] == BEFORE[own:]
+    with ministack(tmp_path) as endpoint:
+        aws = Aws(endpoint)
+        formation = aws.client("cloudformation")
+        formation.create_stack(StackName="tw", TemplateBody=BEFORE)
+        aws.wait("stack_create_complete")
+        manifest = json.dumps({"schemaVersion": 2, "config": {"digest": "sha256:1"}, "layers": []})
+        put = {"repositoryName": "trainwright-adhoc/images", "imageManifest": manifest, "imageTag": "kept"}
+        aws.client("ecr").put_image(**put)
+        for text in (edited, "Resources:\n" + BEFORE[own:]) if keep else ("Resources:\n" + BEFORE[own:],):
+            formation.update_stack(StackName="tw", TemplateBody=text)
+            aws.wait("stack_update_complete")
+        assert sorted(aws.repositories()) == [*(REPOSITORIES if keep else []), "trainwright/cache"]
+        if keep:
+            images = aws.client("ecr").describe_images(repositoryName="trainwright-adhoc/images")["imageDetails"]
+            assert [image["imageTags"] for image in images] == [["kept"]]
 
 
 def test_it_stands_beside_the_other_stack_and_takes_over_what_an_earlier_one_left(tmp_path: Path) -> None:
