@@ -55,8 +55,8 @@ PROJECTS: Mapping[str, Mapping[str, str]] = {
         "pushes": "repositories of its own: what it builds, and its cache, may come from a source that nobody reviewed",
     },
 }
-# What CodeBuild asks of the role of builds in a VPC, of everything (CodeBuild user guide, "Allow CodeBuild access to AWS
-# services required to create a VPC network interface").
+# What CodeBuild asks of the role of builds in a VPC, of everything (CodeBuild user guide, "Allow CodeBuild access to
+# AWS services required to create a VPC network interface").
 NETWORK_ACTIONS = (
     "CreateNetworkInterface",
     "DeleteNetworkInterface",

@@ -25,6 +25,8 @@ SLOW = (
     "core/test_patterns.py",
     "devtools/test_front_door*.py",
     "devtools/test_infra.py",
+    "devtools/test_infra_adhoc.py",
+    "devtools/test_infra_options.py",
     "devtools/test_scaffold.py",
     "devtools/test_site.py",
     "fleet/test_build_images.py",

@@ -72,10 +72,12 @@ def test_builds_in_a_vpc_may_make_network_interfaces_in_its_subnets_alone(aws: A
 
 @pytest.mark.parametrize("path", [TEMPLATE, AD_HOC], ids=lambda path: path.stem)
 def test_every_project_is_in_the_network_and_has_the_limits(path: Path) -> None:
-    """The emulator keeps none of these of a project; cfn-lint holds their names against AWS's schema of the resource."""
+    """The emulator keeps none of these of a project; cfn-lint holds their names against AWS's schema."""
     template = decoded(path)
     projects = {
-        name: each["Properties"] for name, each in template["Resources"].items() if each["Type"].endswith("Build::Project")
+        name: each["Properties"]
+        for name, each in template["Resources"].items()
+        if each["Type"].endswith("Build::Project")
     }
     assert set(projects) == ({"Project", "NightlyProject"} if path == TEMPLATE else {"Project"})
     for project in projects.values():
@@ -113,8 +115,8 @@ def test_somebody_hears_of_a_failed_build(aws: Aws, stack: dict[str, str]) -> No
     events, sns = aws.client("events"), aws.client("sns")
     (rule,) = events.list_rules()["Rules"]
     pattern = json.loads(rule["EventPattern"])
-    # EventBridge reference, "AWS CodeBuild events"; the fields are those of CodeBuild's user guide, "Build notifications
-    # input format reference", and the values those of a build's status in CodeBuild's service model.
+    # EventBridge reference, "AWS CodeBuild events"; the fields are those of CodeBuild's user guide, "Build
+    # notifications input format reference", the values those of a build's status in CodeBuild's service model.
     assert pattern["source"] == ["aws.codebuild"]
     assert pattern["detail-type"] == ["CodeBuild Build State Change"]
     assert sorted(pattern["detail"]["project-name"]) == [PROJECT, f"{PROJECT}-nightly"]
