@@ -16,6 +16,7 @@ from devtools.generated import ROOT
 from tests.doubles.ministack import ACCOUNT, REGION, ministack
 from tests.support.stacks import AD_HOC, TEMPLATE, Aws, allows, arn
 
+UPLOAD = ROOT / "infra" / "upload.yaml"
 PROJECT = "trainwright"
 NETWORK = {"VpcId": "vpc-0a1", "SubnetIds": "subnet-0a1,subnet-0b2", "SecurityGroupIds": "sg-0a1,sg-0b2"}
 PROXIES = {"HttpProxy": "http://10.0.0.5:3128", "HttpsProxy": "http://10.0.0.5:3129"}
@@ -70,7 +71,7 @@ def test_builds_in_a_vpc_may_make_network_interfaces_in_its_subnets_alone(aws: A
     assert not any("ec2:" in str(row) for name in ("BatchRole", "NightlyRole") for row in roles[name][1])
 
 
-@pytest.mark.parametrize("path", [TEMPLATE, AD_HOC], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [TEMPLATE, AD_HOC, UPLOAD], ids=lambda path: path.stem)
 def test_every_project_is_in_the_network_and_has_the_limits(path: Path) -> None:
     """The emulator keeps none of these of a project; cfn-lint holds their names against AWS's schema."""
     template = decoded(path)
@@ -86,7 +87,7 @@ def test_every_project_is_in_the_network_and_has_the_limits(path: Path) -> None:
         assert made["VpcId"] == {"Ref": "VpcId"}
         assert made["Subnets"] == {"Fn::Split": [",", {"Ref": "SubnetIds"}]}
         assert made["SecurityGroupIds"] == {"Fn::Split": [",", {"Ref": "SecurityGroupIds"}]}
-    for name in ("AutoRetryLimit", "ConcurrentBuildLimit"):
+    for name in () if path == UPLOAD else ("AutoRetryLimit", "ConcurrentBuildLimit"):
         condition, made, otherwise = projects["Project"][name]["Fn::If"]
         assert (made, otherwise) == ({"Ref": name}, {"Ref": "AWS::NoValue"})
         # Nothing is said to CodeBuild until somebody sets it.
@@ -166,8 +167,18 @@ def test_a_stack_that_is_told_nothing_has_none_of_it(tmp_path: Path) -> None:
         assert not aws.client("sns").list_topics()["Topics"]
         assert not aws.client("sqs").list_queues().get("QueueUrls")
         assert not aws.client("cloudwatch").describe_alarms()["MetricAlarms"]
-        with pytest.raises(ClientError, match="SubnetIds"):
-            Aws(endpoint, AD_HOC, "half").deploy(VpcId="vpc-0a1")
+        for template in (AD_HOC, UPLOAD):
+            with pytest.raises(ClientError, match="SubnetIds"):
+                Aws(endpoint, template, "half").deploy(VpcId="vpc-0a1")
+
+
+def test_builds_of_what_was_sent_are_in_the_network_too(tmp_path: Path) -> None:
+    with ministack(tmp_path) as endpoint:
+        aws = Aws(endpoint, UPLOAD)
+        aws.deploy(**NETWORK, **PROXIES)
+        assert aws.variables("trainwright-upload")["HTTPS_PROXY"] == PROXIES["HttpsProxy"]
+        (everything, _) = (row for row in aws.roles()["BuildRole"][1] if "ec2:" in str(row["Action"]))
+        assert set(everything["Action"]) == OF_EVERYTHING
 
 
 def test_each_template_fits_in_a_request_with_room_to_grow() -> None:

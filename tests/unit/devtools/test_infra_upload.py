@@ -75,8 +75,8 @@ def test_the_project_takes_a_zip_and_gives_one(aws: Aws, stack: dict[str, str], 
     assert (made["Packaging"], made["Name"]) == ("ZIP", "record.zip")
 
 
-def test_the_buildspec_reads_what_the_project_gives(resources: dict[str, Any]) -> None:
-    given = {row["Name"] for row in resources["Project"]["Properties"]["Environment"]["EnvironmentVariables"]}
+def test_the_buildspec_reads_what_the_project_gives(aws: Aws, stack: dict[str, str]) -> None:
+    given = set(aws.variables(PROJECT))
     text = (templates_dir() / "pipeline" / "upload.yml.j2").read_text()
     declared = set(re.findall(r"^    ([A-Z_]+): ", text, re.MULTILINE))
     assert given - {"UPLOAD_BUCKET"} <= declared
