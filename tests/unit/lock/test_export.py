@@ -1,4 +1,4 @@
-"""What `lock --export` writes, read by other programs: packaging's reader of pylock.toml (PEP 751), pip's of requirements."""
+"""What `lock --export` writes, read by others: packaging reads pylock.toml (PEP 751), pip knows the requirements."""
 
 from __future__ import annotations
 
