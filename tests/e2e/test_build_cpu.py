@@ -100,7 +100,9 @@ def test_an_image_over_its_budget_moves_no_tag(built, program, docker, tmp_path)
         failed = done.json
         assert (failed["image_id"], failed["size_bytes"]) == (built["image_id"], built["size_bytes"])
         assert failed["budget"] == {"bytes": 300_000_000, "file": "images/pytorch/cpu/line.yaml"}
-        assert failed["message"].splitlines()[1].split()[0] == "pytorch", "nothing else is as big"
+        # What grew since another build comes first; nothing else is as big.
+        shown = [line.split()[0] for line in failed["message"].splitlines()[1:]]
+        assert (len(shown), "pytorch" in shown[:2]) == (3, True), failed["message"]
         assert sum(row["bytes"] for row in failed["components"]) == built["size_bytes"]
         assert docker("image", "ls", "--quiet", tag) == ""
     finally:

@@ -81,8 +81,8 @@ def _before(plan: Plan, image_id: str) -> BuildRecord | None:
 
 
 def _grown(ledger: Iterable[LedgerRow], known: Mapping[str, int], before: BuildRecord | None) -> str:
-    """The components that outgrew most what they were; the biggest ones, if no build is known."""
-    rows = sorted(ledger, key=lambda row: (-(row.bytes - known.get(row.name, 0)), row.name))[:_SHOWN]
+    """The components that outgrew most what they were; the biggest ones, if none did or no build is known."""
+    rows = sorted(ledger, key=lambda row: (-max(row.bytes - known.get(row.name, 0), 0), -row.bytes, row.name))[:_SHOWN]
     lines = []
     for row in rows:
         was, more = known.get(row.name), row.bytes - known.get(row.name, 0)

@@ -172,6 +172,15 @@ def test_it_names_what_grew_most_since_the_last_build(fake, monkeypatch):
     assert (found["pytorch"], found["metis"]) == (810 * MB, None)
 
 
+def test_it_names_what_is_biggest_where_nothing_grew(fake, monkeypatch):
+    plan = plan_of(900)
+    before(plan, OTHER, base=75, os=105, pytorch=819, metis=40)
+    fake.layers(pytorch=819)
+    with pytest.raises(ProofFailed) as failed:
+        after_build(plan, fake, monkeypatch)
+    assert [row.split()[0] for row in failed.value.message.splitlines()[1:]] == ["pytorch", "os", "base"]
+
+
 def test_an_engine_that_has_no_such_image_is_an_error_of_the_engine(fake, monkeypatch):
     Path(fake.engine.client.path).write_text("#!/bin/sh\necho no such image >&2\nexit 1\n")
     with pytest.raises(EngineError, match="no such image"):
