@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from email import message_from_string
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -45,6 +44,8 @@ def _is_default(url: str) -> bool:
 
 def _entries(folder: Path) -> Iterator[tuple[str, str, list[str]]]:
     """URL, suite and areas of every binary source, in both of apt's formats."""
+    from email import message_from_string
+
     for path in (folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))):
         try:
             text = path.read_text(errors="replace")
