@@ -44,8 +44,6 @@ def _is_default(url: str) -> bool:
 
 def _entries(folder: Path) -> Iterator[tuple[str, str, list[str]]]:
     """URL, suite and areas of every binary source, in both of apt's formats."""
-    from email import message_from_string
-
     for path in (folder / "sources.list", *sorted(folder.glob("sources.list.d/*"))):
         try:
             text = path.read_text(errors="replace")
@@ -54,12 +52,12 @@ def _entries(folder: Path) -> Iterator[tuple[str, str, list[str]]]:
         if path.suffix == ".list":
             yield from ((url, suite, areas.split()) for url, suite, areas in _LINE.findall(text))
         elif path.suffix == ".sources":
-            # Fields are those of mail (RFC 822), with lines that go on; comments are apt's own.
+            # Comments may stand in a field, and a line that begins with a space goes on with it (deb822(5)).
             kept = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
             for block in re.split(r"\n\s*\n", kept):
-                fields = message_from_string(block.strip())
-                types, urls, suites, areas = (
-                    fields.get(name, "").split() for name in ("Types", "URIs", "Suites", "Components")
-                )
-                if "deb" in types and fields.get("Enabled", "").strip().lower() not in _OFF:
-                    yield from ((url, suite, areas) for url in urls for suite in suites)
+                rows = (line.partition(":") for line in re.sub(r"\n[ \t]+", " ", block).splitlines())
+                fields = {key.strip().lower(): value.split() for key, _, value in rows}
+                switched = " ".join(fields.get("enabled", [])).lower()
+                if "deb" in fields.get("types", []) and switched not in _OFF:
+                    for url in fields.get("uris", []):
+                        yield from ((url, suite, fields.get("components", [])) for suite in fields.get("suites", []))
