@@ -189,8 +189,9 @@ LAUNCHERS_FAIL = (
     )
     | named("mpi4py", "all_reduce_of_arrays", "library_is_the_image_s")
 )
-# A base of another architecture would not start here, and Debian's Open MPI has no file of ours with parameters.
-NOT_SHOWN = named("contract", "architecture") | named("openmpi", "parameters_are_in_the_file_once")
+# A base of another architecture would not start here; Debian's Open MPI has no file of ours with parameters, and was not
+# compiled here.
+NOT_SHOWN = named("contract", "architecture") | named("openmpi", "no_manual_pages", "parameters_are_in_the_file_once")
 CONFIGURATION_FAIL = (
     named(
         "contract",

@@ -20,3 +20,8 @@ def test_loader_resolves_them(host):
 def test_a_library_loads_by_name(python, plan):
     name = f"libboost_thread.so.{chosen(plan)['version']}"
     assert python(f"import ctypes; ctypes.CDLL({name!r}); print('loaded')") == "loaded"
+
+
+def test_nothing_is_for_a_compiler(host):
+    # CMake would find a Boost here whose headers are not in the image.
+    assert host.run("find /opt/boost/ -type f -not -name '*.so*'").stdout == ""

@@ -42,6 +42,12 @@ def test_parameters_are_in_the_file_once(host):
     assert len(keys) == len(set(keys))
 
 
+def test_no_manual_pages(host, plan):
+    if not any(c["name"] == "openmpi" and c["provider"] == "source" for c in plan["components"]):
+        pytest.skip("Open MPI was not compiled here")
+    assert host.run("find /opt/amazon/openmpi/ -path '*/man/*' -type f").stdout == ""
+
+
 def test_ranks(within):
     done = within(
         60,
