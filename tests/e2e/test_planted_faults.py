@@ -189,8 +189,8 @@ LAUNCHERS_FAIL = (
     )
     | named("mpi4py", "all_reduce_of_arrays", "library_is_the_image_s")
 )
-# A base of another architecture would not start here; Debian's Open MPI has no file of ours with parameters, and was not
-# compiled here.
+# A base of another architecture would not start here. Debian's Open MPI has no file of ours with parameters, and nobody
+# compiled it here.
 NOT_SHOWN = named("contract", "architecture") | named("openmpi", "no_manual_pages", "parameters_are_in_the_file_once")
 CONFIGURATION_FAIL = (
     named(
