@@ -245,11 +245,13 @@ def _instances(subject: Subject) -> Iterator[Finding]:
             )
             continue
         try:
-            kind = instance(name)
+            instance(name)
         except RequestError as unknown:
             yield INSTANCE.finding(unknown.message, path=path, remedy=unknown.remedy)
             continue
-        if subject.launcher == "smddp" and name not in (types := smddp_types(subject)):
+        # Not of a group that the distribution leaves out, such as one that only feeds the others.
+        together = path in [place for place, *_ in subject.instances]
+        if subject.launcher == "smddp" and together and name not in (types := smddp_types(subject)):
             yield SMDDP_TYPE.finding(f"{name} is not one of {', '.join(types)}", path=path)
     started = {name for name in job.distribution if enabled(job.distribution, name)} | {*job.distribution} & {
         "smdistributed",
