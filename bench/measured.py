@@ -44,7 +44,7 @@ def measured(name: str) -> Measured | None:
     """What was measured last under a name; ``None`` if nothing was.
 
     Raises:
-        RequestError: the file is no measurement.
+        RequestError: the file is not a measurement.
     """
     path = FOLDER / f"{name}.json"
     return parse_record(Measured, read_json(path), str(path)) if path.is_file() else None

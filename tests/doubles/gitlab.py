@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Words of the top level that are no jobs.
+# Keywords of the top level; every other key there is a job.
 KEYWORDS = frozenset({"default", "include", "stages", "variables", "workflow", "spec"})
 PREDEFINED = {
     "CI": "true",

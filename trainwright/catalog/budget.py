@@ -25,7 +25,7 @@ def read_size(value: object) -> int:
     """A size as bytes: ``5.0 GB``, with the units of :func:`trainwright.core.layout.size`, or a number of bytes.
 
     Raises:
-        ValueError: it is none, or no size of an image; with the nearest one.
+        ValueError: the value is invalid, or not a size that an image can have; the message names the nearest one.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         count = Decimal(value)

@@ -80,7 +80,7 @@ class BuildState:
 
 @dataclass(frozen=True)
 class LogPage:
-    """Lines of a log, and where the next ones begin; the same place again where there are none so far."""
+    """Lines of a log. ``token`` asks for the lines after them; it stays the same until there are new ones."""
 
     lines: tuple[str, ...]
     token: str
@@ -102,7 +102,7 @@ class CodeBuild:
         """The project of a name, or the only one that builds what is sent to it.
 
         Raises:
-            RequestError: the name is not one; there is none, or no such one, or there are several.
+            RequestError: the name is invalid or unknown, or the region has no such project or several.
         """
         if name is not None and not fits(PROJECT_NAME, name, limit=255):
             raise RequestError(f"--project {name}: not the name of a CodeBuild project")
@@ -229,7 +229,9 @@ class CodeBuild:
         if answer is None:
             return None
         if answer["ContentLength"] > LARGEST_RECORD:
-            raise RegistryRefused(f"{where}: {answer['ContentLength']} bytes are no record of a build", remedy=PAGE)
+            raise RegistryRefused(
+                f"{where}: {answer['ContentLength']} bytes; the record of a build is smaller", remedy=PAGE
+            )
         from botocore.exceptions import BotoCoreError
         from urllib3.exceptions import HTTPError
 

@@ -74,7 +74,7 @@ def unpack(content: bytes, folder: Path, build: str) -> None:
     """Put the files of a ``record.zip`` into a folder.
 
     Raises:
-        RegistryRefused: it is no zip, or one that a build does not make.
+        RegistryRefused: the content is not a zip file, or holds what no record has.
     """
     try:
         with zipfile.ZipFile(BytesIO(content)) as packed:

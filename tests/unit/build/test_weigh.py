@@ -1,4 +1,4 @@
-"""An image that outgrew its budget gets no tag and no record; what is told of it; one within the budget is tagged.
+"""An image over its budget gets no tag and no record, and the failure says why; one within it is tagged.
 
 The engine is a program that answers ``history`` with the rows of a file and writes down what it is asked for.
 """

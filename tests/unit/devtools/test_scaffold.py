@@ -146,7 +146,7 @@ def test_nothing_that_was_known_of_the_old_version_is_claimed_of_the_new_one(
     assert new["evidence"] is None
     assert new["status"] is None
     assert not {"preferred", "as_of", "notices", "budget"} & set(new)
-    assert "\n# budget: " in path.read_text(), "whoever fills the file in is told of it"
+    assert "\n# budget: " in path.read_text(), "the scaffold mentions it"
     assert set(new["components"]) == set(old["components"])
     assert set(new) <= set(old) | {"options"}
     text = path.read_text()
