@@ -15,6 +15,9 @@ from tests.doubles.ministack import ACCOUNT, REGION
 TEMPLATE = ROOT / "infra" / "trainwright.yaml"
 AD_HOC = ROOT / "infra" / "adhoc.yaml"
 SOURCE = {"SourceLocation": "https://github.com/team/trainwright.git"}
+# What AWS says a docker client's push and pull ask of ECR (AmazonECR user guide, "Pushing an image" and "Pulling").
+PUSH = ("BatchCheckLayerAvailability", "CompleteLayerUpload", "InitiateLayerUpload", "PutImage", "UploadLayerPart")
+PULL = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
 
 
 class Aws:

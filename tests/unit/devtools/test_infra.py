@@ -19,7 +19,7 @@ from devtools.generated import ROOT
 from devtools.infra import logical_name
 from tests.doubles.lifecycle import faults
 from tests.doubles.ministack import ACCOUNT, REGION, ministack
-from tests.support.stacks import SOURCE, TEMPLATE, Aws, allows, arn, as_list
+from tests.support.stacks import PULL, PUSH, SOURCE, TEMPLATE, Aws, allows, arn, as_list
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -195,11 +195,6 @@ def test_roles_have_no_stars(aws, stack):
             assert all("*" not in action for action in as_list(statement["Action"]))
             if "*" in as_list(statement["Resource"]):
                 assert as_list(statement["Action"]) == ["ecr:GetAuthorizationToken"]
-
-
-# What AWS says a docker client's push and pull ask of ECR (AmazonECR user guide, "Pushing an image" and "Pulling").
-PUSH = ("BatchCheckLayerAvailability", "CompleteLayerUpload", "InitiateLayerUpload", "PutImage", "UploadLayerPart")
-PULL = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
 
 
 def test_a_build_may_push_and_pull_its_repositories_alone(aws, stack):

@@ -13,14 +13,11 @@ import pytest
 from devtools.generated import ROOT
 from tests.doubles.lifecycle import faults
 from tests.doubles.ministack import ACCOUNT, ministack
-from tests.support.stacks import AD_HOC, SOURCE, Aws, allows, arn, as_list
+from tests.support.stacks import AD_HOC, PULL, PUSH, SOURCE, Aws, allows, arn, as_list
 from trainwright.catalog.catalog import load_catalog
 
 PROJECT = "trainwright-adhoc"
 REPOSITORIES = ["trainwright-adhoc/cache", "trainwright-adhoc/images"]
-# What AWS says a docker client's push and pull ask of ECR (AmazonECR user guide, "Pushing an image" and "Pulling").
-PUSH = ("BatchCheckLayerAvailability", "CompleteLayerUpload", "InitiateLayerUpload", "PutImage", "UploadLayerPart")
-PULL = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from botocore import xform_name
 from devtools.generated import ROOT
 from tests.doubles.lifecycle import faults
 from tests.doubles.ministack import ACCOUNT, REGION, ministack
-from tests.support.stacks import Aws, allows, arn, as_list
+from tests.support.stacks import PULL, PUSH, Aws, allows, arn, as_list
 from trainwright.core.paths import templates_dir
 from trainwright.pipeline.codebuild import CodeBuild
 from trainwright.site.site import Site
@@ -25,9 +25,6 @@ from trainwright.site.site import Site
 TEMPLATE = ROOT / "infra" / "upload.yaml"
 PROJECT = "trainwright-upload"
 LOG = arn("logs", f"log-group:/aws/codebuild/{PROJECT}:log-stream:1")
-# What AWS says a docker client's push and pull ask of ECR (AmazonECR user guide, "Pushing an image" and "Pulling").
-PUSH = ("BatchCheckLayerAvailability", "CompleteLayerUpload", "InitiateLayerUpload", "PutImage", "UploadLayerPart")
-PULL = ("BatchCheckLayerAvailability", "BatchGetImage", "GetDownloadUrlForLayer")
 
 
 @pytest.fixture(scope="module")
