@@ -23,6 +23,7 @@ from trainwright.pipeline.text import render
 from trainwright.plan.destination import SAGEMAKER
 from trainwright.plan.plan import Plan
 from trainwright.plan.totals import download
+from trainwright.prove.job_files import FOLDERS, job_files
 from trainwright.user import secret_files
 
 RUN_FILE = "run.sh"
@@ -32,6 +33,12 @@ NAMES = (
     *("DEADLINE", "KEPT", "RUN", "DIGEST"),
 )
 MODULES = {"pytorch": "torch", "tensorflow": "tensorflow"}
+_SCRIPT = """
+import json, os
+import {module}
+with open(os.path.join(os.environ["SM_MODEL_DIR"], "report.json"), "w") as out:
+    json.dump({{"gpus": os.environ.get("SM_NUM_GPUS")}}, out)
+"""
 USER = 1000  # of BuildKit's rootless image, whose tables of subordinate ids name it
 _BUILDKIT_DATA = "/home/user/.local/share/buildkit"
 _GIB = 1 << 30
@@ -131,7 +138,7 @@ def smoke_job(image: ChosenImage, *, gpus: int) -> dict[str, Any]:
         "expect": plan["expect"],
         "module": module,
         "gpus": own,
-        "job": plan.get("destination", SAGEMAKER) == SAGEMAKER,
+        "job": smoke_training(module) if plan.get("destination", SAGEMAKER) == SAGEMAKER else None,
     }
     probe = (templates_dir() / "probe" / "probe.py").read_text()
     arguments = [_template("smoke.py"), probe, json.dumps(request)]
@@ -155,6 +162,12 @@ def smoke_job(image: ChosenImage, *, gpus: int) -> dict[str, Any]:
         **more,
     }
     return _job(f"{image.name}-smoke", spec)
+
+
+def smoke_training(module: str) -> dict[str, Any]:
+    """Folders and files of the job that the smoke test runs: it imports the framework's module, and leaves a report."""
+    code = {"train.py": _SCRIPT.format(module=module or "os")}
+    return {"folders": FOLDERS, "files": job_files(code)}
 
 
 def _build_job(name: str, plan: Plan, *, repository: str, tags: Sequence[str]) -> dict[str, Any]:

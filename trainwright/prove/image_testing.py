@@ -35,6 +35,7 @@ from testinfra.backend.docker import DockerBackend
 from trainwright.catalog.image_line import version_key
 from trainwright.core.runner import stream
 from trainwright.plan.destination import SAGEMAKER
+from trainwright.prove.job_files import FOLDERS, job_files
 
 DATA_VARIABLE = "TRAINWRIGHT_IMAGE_TEST"
 COMMAND_SECONDS = 120
@@ -181,24 +182,9 @@ class TrainingJob:
             code: file name to text, for ``/opt/ml/code``.
             hyperparameters: name to value; the values are JSON-encoded strings in the file, as the SDK writes them.
         """
-        folders = ("code", "input/config", "input/data/training", "model", "output/data")
-        _do(self._host, "rm -rf /opt/ml && mkdir -p " + " ".join(f"/opt/ml/{folder}" for folder in folders))
-        named = {"sagemaker_program": "train.py", "sagemaker_region": "us-west-2", **(hyperparameters or {})}
-        group = {"instance_group_name": "homogeneousCluster", "instance_type": "ml.m5.xlarge", "hosts": ["algo-1"]}
-        resources = {
-            "current_host": "algo-1",
-            "hosts": ["algo-1"],
-            "current_instance_type": "ml.m5.xlarge",
-            "current_group_name": "homogeneousCluster",
-            "instance_groups": [group],
-            "network_interface_name": "lo",
-        }
-        channels = {"training": {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated"}}
-        self.write("input/config/hyperparameters.json", json.dumps({k: json.dumps(v) for k, v in named.items()}))
-        self.write("input/config/resourceconfig.json", json.dumps(resources))
-        self.write("input/config/inputdataconfig.json", json.dumps(channels))
-        for name, text in code.items():
-            self.write(f"code/{name}", text)
+        _do(self._host, "rm -rf /opt/ml && mkdir -p " + " ".join(f"/opt/ml/{folder}" for folder in FOLDERS))
+        for path, text in job_files(code, hyperparameters).items():
+            self.write(path, text)
 
     def train(self, seconds: float = 180) -> Any:
         """Run ``train`` as the platform does; returns testinfra's result."""

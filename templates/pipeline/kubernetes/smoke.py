@@ -1,11 +1,12 @@
 """Holds the image that this runs in against its plan, and runs a training job in it as the platform does.
 
 Arguments: the program of the probe, and a request: ``probes`` and ``secrets`` of the probe, ``expect`` (component, fact
-and value), ``module`` (of the framework, or nothing), ``gpus`` (how many it must see), ``job`` (whether there is a
-``train``). It needs nothing but the standard library of Python 3.6 or later. Exit status 1: something differs.
+and value), ``module`` (of the framework, or nothing), ``gpus`` (how many it must see), ``job`` (folders and files of a
+job for ``train``, or nothing). It needs nothing but the standard library of Python 3.6 or later. Exit status 1:
+something differs.
 """
 
-# ruff: noqa: PTH103, PTH110, PTH118, PTH120, PTH123, UP006, UP031, UP035
+# ruff: noqa: PTH103, PTH110, PTH118, PTH123, UP006, UP031, UP035
 # The first PyTorch images have Python 3.6, and the folders are those of the image.
 
 import fnmatch
@@ -20,12 +21,6 @@ GPUS = {
     "torch": "import torch; print(torch.cuda.device_count())",
     "tensorflow": "import tensorflow; print(len(tensorflow.config.list_physical_devices('GPU')))",
 }
-SCRIPT = """
-import json, os
-import {module}
-with open(os.path.join(os.environ["SM_MODEL_DIR"], "report.json"), "w") as out:
-    json.dump({{"gpus": os.environ.get("SM_NUM_GPUS")}}, out)
-"""
 
 
 def run(argv: List[str], **more: Any) -> Tuple[int, str, str]:
@@ -64,34 +59,15 @@ def gpus(request: Dict[str, Any]) -> List[str]:
     return ["%s sees %d of %d GPUs%s" % (request["module"], seen, request["gpus"], ": " + error[-600:] if code else "")]
 
 
-def write(path: str, text: str) -> None:
-    """Write a file, with its folder."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w") as out:
-        out.write(text)
-
-
 def job(request: Dict[str, Any], root: str) -> List[str]:
     """Whether `train` runs a script as a job of one host; its files are those of SageMaker."""
     if not request["job"]:
         return []
-    for folder in ("input/data/training", "model", "output/data"):
+    for folder in request["job"]["folders"]:
         os.makedirs(os.path.join(root, folder), exist_ok=True)
-    group = {"instance_group_name": "homogeneousCluster", "instance_type": "ml.m5.xlarge", "hosts": ["algo-1"]}
-    resources = {
-        "current_host": "algo-1",
-        "hosts": ["algo-1"],
-        "current_instance_type": "ml.m5.xlarge",
-        "current_group_name": "homogeneousCluster",
-        "instance_groups": [group],
-        "network_interface_name": "lo",
-    }
-    channels = {"training": {"TrainingInputMode": "File", "S3DistributionType": "FullyReplicated"}}
-    parameters = {"sagemaker_program": json.dumps("train.py"), "sagemaker_region": json.dumps("us-west-2")}
-    write(os.path.join(root, "input/config/resourceconfig.json"), json.dumps(resources))
-    write(os.path.join(root, "input/config/inputdataconfig.json"), json.dumps(channels))
-    write(os.path.join(root, "input/config/hyperparameters.json"), json.dumps(parameters))
-    write(os.path.join(root, "code/train.py"), SCRIPT.format(module=request["module"] or "os"))
+    for path, text in request["job"]["files"].items():
+        with open(os.path.join(root, path), "w") as out:
+            out.write(text)
     environment = {key: value for key, value in os.environ.items() if key != "SAGEMAKER_PROGRAM"}
     environment.update(TRAINING_JOB_NAME="smoke", AWS_REGION="us-west-2")
     code, out, error = run(["train"], env=environment)
