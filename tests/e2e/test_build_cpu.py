@@ -155,6 +155,30 @@ def test_smoke_is_all_green(built, proven):
     assert record["smoke"]["failed"] == 0
 
 
+@pytest.mark.parametrize("planned", [True, False])
+def test_the_smoke_test_of_a_cluster_runs_in_the_image(proven, planned):
+    """The command of the Job of ``pipeline --format kubernetes``: against the plan, and against another one."""
+    from tests.doubles.kubectl import expanded
+    from trainwright.catalog.catalog import load_catalog
+    from trainwright.core.runner import run
+    from trainwright.engine.engine import find_client
+    from trainwright.pipeline.images import choose
+    from trainwright.pipeline.kubernetes import smoke_job
+    from trainwright.site.site import Site
+
+    (image,) = choose("pytorch:cpu", load_catalog(), Site())
+    (container,) = smoke_job(image, gpus=0)["spec"]["template"]["spec"]["containers"]
+    *program, request = (expanded(word, {}) for word in container["command"])
+    if not planned:
+        asked = json.loads(request)
+        next(row for row in asked["expect"] if row["component"] == "metis")["value"] = "9.9.9"
+        request = json.dumps(asked)
+    argv = [find_client().path, "run", "--rm", "--network", "none", "--add-host", "algo-1:127.0.0.1", proven["kept"]]
+    done = run([*argv, *program, request], timeout=300)
+    assert done.ok == planned, done.tail()
+    assert ("as planned" if planned else "metis: ") in done.stdout
+
+
 def test_a_passed_smoke_run_is_not_run_again(built, proven, program):
     report = Path(built["record"]).parent / "smoke.json"
     assert json.loads(report.read_text())["rows"] == proven["smoke"]["rows"]
