@@ -14,6 +14,8 @@ from tests.support.catalogs import read_once
 from tests.support.loopback import Loopback, loopback
 from tests.support.tries import Tried, Try
 
+# A plugin of some test modules, that import from it first: what its assertions compare is told as in the modules.
+pytest.register_assert_rewrite("tests.support.remote_builds")
 read_once()
 
 # What `test --fast` leaves out, with all tests of hypothesis: the slowest modules, two thirds of the unit tests' time.

@@ -18,35 +18,22 @@ from typing import Any
 
 import jsonschema
 import pytest
-import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.doubles import kubectl
 from tests.support.in_process import call
+from tests.support.kube_manifests import CACHE, CPU, DIGEST, REGISTRY, SCHEMA, VALUES, filled
 from tests.support.pipeline_source import FRONT_DOOR, made_source
 from trainwright.catalog.catalog import load_catalog
 from trainwright.cli.parser import check_command_line, with_flags
 from trainwright.pipeline.bake import bake_document, target_name
-from trainwright.pipeline.images import choose, line_name
-from trainwright.pipeline.kubernetes import disk_gib, escaped, manifest, memory_gib, resource_name, smoke_job
-from trainwright.plan.of_line import plan_of
+from trainwright.pipeline.images import choose
+from trainwright.pipeline.kubernetes import resource_name
 from trainwright.site.site import Site
 from trainwright.verbs.namespace import namespace
 
 CATALOG = load_catalog()
 ROOT = Path(__file__).resolve().parents[3]
-SCHEMA = json.loads((ROOT / "tests/support/manifest_schemas/job.json").read_text())
-DIGEST = "sha256:" + "d" * 64
-CPU, FIRST, SECOND = "pytorch-2.13.0-cpu-debian", "pytorch-2.13.0-cu130-debian", "pytorch-2.15.0-cu132-debian"
-REGISTRY = "123456789012.dkr.ecr.eu-west-1.amazonaws.com"
-CACHE = f"{REGISTRY}/trainwright/cache"
-VALUES = {
-    "REGISTRY": REGISTRY,
-    "BUILDKIT_IMAGE": "mirror.example.com/moby/buildkit@sha256:" + "b" * 64,
-    "AWS_CLI_IMAGE": "mirror.example.com/aws-cli@sha256:" + "c" * 64,
-    "POLL": "0.05",
-}
+FIRST, SECOND = "pytorch-2.13.0-cu130-debian", "pytorch-2.15.0-cu132-debian"
 # The container of BuildKit: notes how it is called, and writes the file of its client, with the exporter's keys.
 BUILDCTL = """#!/bin/sh
 { for word in "$@"; do printf '%s\\n' "$word"; done; echo; } > "$KUBE_STATE/buildctl.$JOB"
@@ -107,16 +94,6 @@ def made(source: Path, *words: str) -> dict[str, Any]:
     files = json.loads(done.stdout)["files"]
     assert files[0] == "kubernetes/run.sh"
     return {Path(name).name: filled((source / name).read_text()) for name in files[1:]}
-
-
-def filled(text: str) -> dict[str, Any]:
-    values = {**VALUES, "DEADLINE": "7200", "KEPT": "86400", "DIGEST": DIGEST, "CACHE": CACHE, "BUILD_CPU": "4"}
-    values |= {"REPOSITORY_PREFIX": "trainwright", "SERVICE_ACCOUNT": "trainwright", "RUN": "20261125-020007-1"}
-    for name, value in values.items():
-        text = text.replace(f"${{{name}}}", value)
-    document: dict[str, Any] = yaml.safe_load(text)
-    jsonschema.Draft202012Validator(SCHEMA).validate(document)
-    return document
 
 
 def ran(source: Path, **variables: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]], list[str]]:
@@ -420,50 +397,6 @@ def test_what_the_smoke_test_gets_is_the_program_and_the_plan(source):
     assert (asked["module"], bool(asked["job"]), asked["gpus"]) == ("torch", True, 0)
     # execve: no argument is longer than 32 pages (MAX_ARG_STRLEN).
     assert max(len(word.encode()) for word in (program, probe, request)) < 32 * 4096
-
-
-def test_every_line_of_the_catalog_keeps_to_the_schema():
-    for image in choose("*", CATALOG, Site()):
-        text = manifest(smoke_job(image, gpus=8))
-        filled(text)
-        assert "&id" not in text, "a reader looks nowhere else"
-
-
-def test_a_build_asks_for_the_disk_and_the_memory_that_it_needs():
-    """Held against what proofs measured: the layers unpacked, the same packed, and what was downloaded."""
-    by_line = {line_name(e.line.framework, e.line.version, e.line.cuda, e.line.base.kind): e for e in CATALOG.lines}
-    cuda, cpu = plan_of(by_line["pytorch-2.6.0-cu124-debian"], CATALOG), plan_of(by_line[CPU], CATALOG)
-    known = [(disk_gib(cuda), 5_410_728_911), (disk_gib(cpu), 1_031_419_059)]  # proofs/pytorch, cu124.json and cpu.json
-    for asked, size in known:
-        assert 3 * size / 2**30 + 15 < asked < 4 * size / 2**30 + 40
-    for plan in (cuda, cpu):
-        assert memory_gib(plan) >= 4 + max(component.compile_memory_gb for component in plan.components)
-
-
-@given(st.text() | st.text(st.sampled_from("$()A{} x")))
-def test_kubernetes_gives_every_text_back(text):
-    assert kubectl.expanded(escaped(text), {"A": "1"}) == text
-
-
-@given(st.text(min_size=1), st.text(min_size=1))
-def test_every_name_is_one_that_kubernetes_takes(name, other):
-    made = resource_name(name)
-    # RFC 1123, and a label: with a hyphen and five characters it has at most 63.
-    assert re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", made)
-    assert len(made) + 6 + len("-smoke") <= 63
-    if len(name) > 60 and name != other:
-        assert made != resource_name(other)
-
-
-TEXTS = st.recursive(
-    st.text() | st.integers(),
-    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-)
-
-
-@given(TEXTS)
-def test_a_manifest_says_what_it_was_made_of(value):
-    assert yaml.safe_load(manifest({"a": value})) == {"a": value}
 
 
 def test_the_scripts_are_shell_of_any_kind(source):
