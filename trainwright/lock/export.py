@@ -8,20 +8,21 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.core.errors import RequestError
-from trainwright.core.owned import write_atomically
+from trainwright.core.owned import check_replaceable, write_atomically
 from trainwright.lock.documents import ExportDocument
 from trainwright.plan.plan_lock import LockedPython, PlanLock
 
 # PEP 751, "File Name"; a name without dots between the two parts.
 _PYLOCK = re.compile(r"pylock\.([^.]+\.)?toml")
 _REQUIREMENTS = re.compile(r".+\.txt")
+MARK = "# Made by `lock --export`"  # begins every file, so that no other one is replaced
 FOLDER = "wheels"  # of a mirror (trainwright/lock/mirror.py): a pylock.toml in a mirror leads to its files
 
 
 def export(lock: PlanLock, source: Path, target: Path) -> ExportDocument:
     """Write the Python packages of an image, as its lock has them.
 
-    Tools that build the image and do not enter it are left out. A file that is there is replaced.
+    Tools that build the image and do not enter it are left out.
 
     Args:
         lock: of the plan.
@@ -29,7 +30,8 @@ def export(lock: PlanLock, source: Path, target: Path) -> ExportDocument:
         target: ``pylock.toml``, ``pylock.NAME.toml``, or a name that ends in ``.txt``: requirements with checksums.
 
     Raises:
-        RequestError: the name is neither, or the lock has no Python packages so far.
+        RequestError: the name is neither, the lock has no Python packages so far, or a file is there that this has not
+            written.
     """
     made_by = {_PYLOCK: pylock, _REQUIREMENTS: requirements}
     text_of = next((make for name, make in made_by.items() if name.fullmatch(target.name)), None)
@@ -43,9 +45,12 @@ def export(lock: PlanLock, source: Path, target: Path) -> ExportDocument:
             f"{source}: names no Python packages yet; a build alone has written it",
             remedy=f"./invoke lock {lock.request}",
         )
+    check_replaceable(target, f"--export {target}", mark=MARK)
     packages = sorted([*lock.python, *(lock.user or ())], key=lambda package: package.name)
     try:
-        write_atomically(target, text_of(lock, packages))
+        write_atomically(
+            target, f"{MARK} for plan {lock.plan}, Python {lock.python_version}.\n{text_of(lock, packages)}"
+        )
     except OSError as refused:
         raise RequestError(f"--export {target}: cannot be written: {refused.strerror}") from None
     return ExportDocument(
@@ -86,7 +91,7 @@ def requirements(lock: PlanLock, packages: list[LockedPython]) -> str:
     """The text of a requirements file in which every package is pinned with its checksum."""
     rows = [f"{package.name}=={package.version} --hash=sha256:{package.sha256}" for package in packages]
     indexes = [f"--extra-index-url {url}" for url in lock.indexes]
-    return "\n".join([f"# Python {lock.python_version} of plan {lock.plan}", *indexes, *rows]) + "\n"
+    return "\n".join([*indexes, *rows]) + "\n"
 
 
 def _text(value: str) -> str:
@@ -96,12 +101,5 @@ def _text(value: str) -> str:
 
 def _table(values: dict[str, Any]) -> str:
     """An inline table; keys without a value are left out."""
-    return (
-        "{"
-        + ", ".join(
-            f"{key} = {_table(value) if isinstance(value, dict) else json.dumps(value)}"
-            for key, value in values.items()
-            if value is not None
-        )
-        + "}"
-    )
+    rows = {key: _table(value) if isinstance(value, dict) else json.dumps(value) for key, value in values.items()}
+    return "{" + ", ".join(f"{key} = {row}" for key, row in rows.items() if values[key] is not None) + "}"

@@ -93,6 +93,16 @@ def test_a_lock_of_elsewhere(plan: Plan) -> None:
     assert (named.returncode, Path("pylock.toml").is_file()) == (0, True)
 
 
+@pytest.mark.parametrize("name", ["requirements.txt", "pylock.toml"])
+def test_a_file_of_the_user_s_is_not_replaced(plan: Plan, name: str) -> None:
+    locked(plan)
+    Path(name).write_text("einops>=0.8\n")
+    done = call(*LINE, "--export", name)
+    assert (done.returncode, Path(name).read_text()) == (2, "einops>=0.8\n")
+    Path(name).unlink()
+    assert [call(*LINE, "--export", name).returncode for _ in range(2)] == [0, 0], "its own is"
+
+
 @pytest.mark.parametrize("name", ["packages.lock", "pylock.a.b.toml", "pyproject.toml", ".txt"])
 def test_a_name_that_says_no_format(plan: Plan, name: str) -> None:
     locked(plan)
