@@ -13,7 +13,7 @@ from typing import Any
 from trainwright.core.layout import UNITS
 from trainwright.core.records import Checked, Field, Record
 
-TOLERANCE = 3  # percent; the issue on image sizes names it
+TOLERANCE = 3  # percent: what another day's packages may add
 SMALLEST, LARGEST = 10**6, 10**15  # no image is smaller than 1 MB; a forgotten unit is not taken for bytes
 SIZE = r"^([0-9]{1,15}(?:\.[0-9]{1,12})?) ?(B|kB|MB|GB)$"
 _SIZE = re.compile(SIZE.strip("^$"))
