@@ -36,7 +36,6 @@ distribution: {mpi: {enabled: true, KEY}}
 # Files that a line reads.
 GIVEN: dict[str, dict[str, str]] = {
     "./invoke estimator --job job.yaml --sdk 2 > start.py": {"job.yaml": JOB.replace("KEY", "processes_per_host: 16")},
-    "./invoke estimator --job job.yaml --check-only": {"job.yaml": JOB.replace("KEY", "process_per_host: 8")},
 }
 # Lines that need an engine or a public script, and the test that runs them.
 ELSEWHERE = {
@@ -46,8 +45,6 @@ ELSEWHERE = {
     "./invoke lock --framework": "tests/e2e/test_mirror.py",
     "./invoke mirror pull": "tests/e2e/test_mirror.py",
     "./invoke build --framework pytorch --cuda cpu --locked": "tests/e2e/test_mirror.py",
-    "./invoke preflight train_pytorch_smdataparallel_mnist.py": "devtools/public_scripts.py",
-    "./invoke diagnose job.log": "tests/unit/sagemaker/test_diagnosis.py",
 }
 
 
