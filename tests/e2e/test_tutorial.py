@@ -1,4 +1,5 @@
-"""The tutorial, command by command, as its reader types it: a machine that is ready, to a finished two-host job."""
+"""The tutorial, command by command, as its reader types it: a machine that is ready, to a finished two-host job; and
+what the tour shows of the same commands."""
 
 from __future__ import annotations
 
@@ -9,7 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+
+from tests.support.shown import block, differences
+from trainwright.prove.smoke import SmokeDocument
+from trainwright.verbs.build import build_text
+from trainwright.verbs.documents import BuildDocument
+from trainwright.verbs.smoke import smoke_text
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
@@ -74,3 +82,21 @@ def test_the_job_on_two_hosts_is_finished(said: dict[str, str]) -> None:
 def test_the_mistake_is_found_and_the_job_is_well(said: dict[str, str]) -> None:
     assert "TW142" in said["./invoke preflight"]
     assert "0 errors, 0 warnings" in said["./invoke estimator"]
+
+
+IMAGE = "trainwright/pytorch:2.13.0-cpu-py311-debian12"
+
+
+def test_the_tour_shows_what_a_build_prints(proven: dict[str, Any]) -> None:
+    printed = build_text(msgspec.convert(proven["build"], BuildDocument))
+    assert differences(block("tour.md", "build --framework pytorch --cuda cpu"), printed) == []
+
+
+def test_the_tour_shows_what_the_smoke_tests_print(proven: dict[str, Any]) -> None:
+    printed = smoke_text(msgspec.convert({**proven["smoke"], "image": IMAGE}, SmokeDocument))
+    assert differences(block("tour.md", f"smoke --image {IMAGE}"), printed) == []
+
+
+def test_the_tour_shows_what_a_rehearsal_prints(said: dict[str, str]) -> None:
+    shown = block("tour.md", f"rehearse --image {IMAGE} --entry-point train.py")
+    assert differences(shown, said["./invoke rehearse"]) == []

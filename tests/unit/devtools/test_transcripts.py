@@ -1,4 +1,4 @@
-"""What pages show of commands: made by calling them, but for those that need an engine, which are named here."""
+"""What pages show of commands: made by calling them, but for a few that other tests compare with the page."""
 
 from __future__ import annotations
 
@@ -10,15 +10,12 @@ import pytest
 from devtools.transcripts import PAGES, SHOWN, with_transcripts
 from trainwright.core.paths import data_root
 
-# They build, run or fetch: the engine's tests do the same, and do not compare what is printed with the page.
-WITH_AN_ENGINE = {
+# Compared with the page by tests/e2e/test_tutorial.py, the last one by tests/unit/verbs/test_pages.py.
+COMPARED_ELSEWHERE = {
     "build --framework pytorch --cuda cpu",
     "smoke --image trainwright/pytorch:2.13.0-cpu-py311-debian12",
     "rehearse --image trainwright/pytorch:2.13.0-cpu-py311-debian12 --entry-point train.py \\",
     "estimator --job job.yaml --sdk 2 > start.py",
-    "lock --framework pytorch --cuda cpu",
-    "mirror pull --lock locks/*.lock.json --to mirror",
-    "build --framework pytorch --cuda cpu --locked --site mirror/trainwright.toml",
 }
 
 
@@ -30,7 +27,7 @@ def test_every_command_with_an_answer_is_made_again_or_named() -> None:
         for line in re.findall(r"^ *\$ \./invoke (.+)$", page.read_text(), re.MULTILINE)
     }
     made = {(name, found[0]) for name in PAGES for found in SHOWN.findall((data_root() / name).read_text())}
-    assert {line for _, line in shown - made} == WITH_AN_ENGINE
+    assert {line for _, line in shown - made} == COMPARED_ELSEWHERE
     assert made <= shown and len(made) >= 8
 
 
