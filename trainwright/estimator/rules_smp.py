@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 from math import prod
 from typing import Any
 
 from trainwright.catalog.image_line import version_key
-from trainwright.core.errors import did_you_mean
+from trainwright.core.errors import did_you_mean, nearest
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_distribution import SDK, TRIED
 from trainwright.estimator.subject import SMP_PARAMETERS, Subject, enabled, part
@@ -47,8 +48,9 @@ RENAMED = Rule(
 )
 UNKNOWN = Rule(
     code="TW224",
-    severity="warning",
-    title="a parameter that the model parallel library does not know",
+    severity="error",
+    title="a parameter that the model parallel library does not know: misspelled, or of the other version (a warning: "
+    "any other name)",
     source=f"AWS's release notes and references of the library, 1.0 to 1.15 and 2; {TRIED}",
     remedy="Correct or remove the parameter.",
 )
@@ -70,7 +72,8 @@ DIVIDES = Rule(
     code="TW227",
     severity="error",
     title="the parallel degrees do not divide the number of processes",
-    source="AWS guide for distributed training: replicas = processes / (pipeline x tensor degree)",
+    source="AWS guide for distributed training: replicas = processes / (pipeline x tensor degree); its guide for "
+    "version 2, context and expert parallelism: the degree evenly divides the number of GPUs in the cluster",
     remedy="Choose degrees whose product divides instances x processes per host.",
 )
 SDK_BUG = Rule(
@@ -188,7 +191,13 @@ def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> 
                 if not second and name in SECOND:
                     yield TOO_NEW.finding(f"{name} needs version 2; the image has {version or 'version 1'}", path=path)
                     continue
-                yield UNKNOWN.finding(f"the library (version {2 if second else 1}) has no {name!r}. {hint}", path=path)
+                # Of a name like no other it may be that the library has it and nobody documented it.
+                certain = (second and name in PARAMETERS) or any(_alike(name, each) for each in nearest(name, known))
+                yield UNKNOWN.finding(
+                    f"the library (version {2 if second else 1}) has no {name!r}. {hint}",
+                    path=path,
+                    severity="error" if certain else "warning",
+                )
             continue
         if framework is not None and framework not in of_name.frameworks:
             # Without its data parallelism the replicas train apart.
@@ -199,7 +208,9 @@ def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> 
                 severity="error" if replicas else "warning",
             )
         if not second and version and of_name.until and version_key(version) >= version_key(of_name.until):
-            yield UNKNOWN.finding(f"{name} is gone from {of_name.until} on; the image has {version}", path=path)
+            yield UNKNOWN.finding(
+                f"{name} is gone from {of_name.until} on; the image has {version}", path=path, severity="warning"
+            )
         renamed = name in ("partitions", "pipeline_parallel_degree")
         if second or version is None or renamed:
             continue
@@ -216,6 +227,11 @@ def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> 
             severity="error" if old else "note",
             remedy=f"{right}: {parameters[wrong]}",
         )
+
+
+def _alike(name: str, known: str) -> bool:
+    """Whether a name is a known one with a slip of the pen."""
+    return SequenceMatcher(None, name, known).ratio() >= 0.85
 
 
 def _together(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
@@ -300,6 +316,11 @@ def _fits(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
             f"{product} does not divide {world} processes ({subject.hosts} hosts x {subject.processes_per_host})",
             path=SMP_PARAMETERS,
         )
+    for name in ("context_parallel_degree", "expert_parallel_degree"):
+        if world is not None and world % subject.degree(name):
+            yield DIVIDES.finding(
+                f"{subject.degree(name)} ({name}) does not divide {world} processes", path=f"{SMP_PARAMETERS}.{name}"
+            )
     batch, micro = subject.job.batch, parameters.get("microbatches")
     if batch and batch.per_replica and isinstance(micro, int) and micro > 0 and batch.per_replica % micro:
         yield MICROBATCHES.finding(

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.rule_jobs import (
+    DATA,
     MPI,
     NEWER,
     OLDER,
@@ -67,6 +68,8 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         2,
     ),
     ("TW205", "distribution.mpi", dist({"mpi": MPI, "torch_distributed": ON}), image(), 2),
+    ("TW205", "distribution.mpi", dist({"mpi": MPI, "parameter_server": ON}), TENSORFLOW, 2),
+    ("TW205", "distribution.smdistributed", dist({**DATA, "parameter_server": ON}), TENSORFLOW, 2),
     ("TW205", "distribution.smdistributed", dist({"mpi": MPI, "smdistributed": {"dataparallel": ON}}), image(), 2),
     (
         "TW205",
@@ -208,6 +211,20 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         2,
     ),
     ("TW227", "distribution.smdistributed.modelparallel.parameters", dist(smp(pipeline_parallel_degree=3)), image(), 2),
+    (
+        "TW227",
+        "distribution.smdistributed.modelparallel.parameters.context_parallel_degree",
+        dist(smp({"torch_distributed": ON}, context_parallel_degree=6)),
+        SECOND,
+        2,
+    ),
+    (
+        "TW227",
+        "distribution.smdistributed.modelparallel.parameters.expert_parallel_degree",
+        dist(smp({"torch_distributed": ON}, expert_parallel_degree=32)),
+        SECOND,
+        2,
+    ),
     (
         "TW228",
         "distribution.smdistributed.modelparallel.parameters.default_partition",
