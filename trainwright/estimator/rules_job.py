@@ -92,7 +92,8 @@ CHANNEL = Rule(
     code="TW270",
     severity="error",
     title="invalid input channel",
-    source=f"{API}; sagemaker 2.257.7, TrainingInput",
+    source=f"{API}; sagemaker 2.257.7, TrainingInput; FSx: aws/amazon-sagemaker-examples #2183, "
+    "aws/sagemaker-python-sdk #4257",
     remedy="Use an S3 address, or a record with s3_data.",
 )
 AUGMENTED = Rule(
@@ -291,8 +292,11 @@ def _parameters(subject: Subject) -> Iterator[Finding]:
                 json.dumps(value)
             except (TypeError, ValueError) as wrong:
                 yield NOT_JSON.finding(f"{name}: {wrong}", path=f"{path}.{name}")
-    for name, value in subject.job.hyperparameters.items():
-        path = f"hyperparameters.{name}"
+    named = {f"hyperparameters.{name}": (name, value) for name, value in subject.job.hyperparameters.items()}
+    # The service sends what it draws from a range as a hyperparameter of that name.
+    tuner = subject.job.tuner
+    named |= {f"tuner.ranges.{name}": (name, "") for name in (tuner.ranges if tuner else ())}
+    for path, (name, value) in named.items():
         if name.startswith("sagemaker_") and name != "sagemaker_s3_output":
             yield RESERVED.finding(f"{name} is reserved by the toolkit", path=path)
         elif name == "mp_parameters":
@@ -383,6 +387,10 @@ def _inputs(subject: Subject) -> Iterator[Finding]:
             continue
         for wrong_there in _augmented(name, made) if isinstance(made, Channel) else ():
             yield AUGMENTED.finding(wrong_there, path=path)
+        if isinstance(made, FileSystem) and made.file_system_type == "FSxLustre" and not made.directory_path.strip("/"):
+            yield CHANNEL.finding(
+                f"{name}.directory_path of FSx begins with the mount name: /<mount name>/…", path=path
+            )
         groups = [group.name for group in job.instance_groups]
         for group in made.instance_groups if isinstance(made, Channel) else ():
             if group not in groups:
