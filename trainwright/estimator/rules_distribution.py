@@ -238,7 +238,9 @@ def _together(given: Mapping[str, Any], hosts: int) -> Iterator[Finding]:
     smddp = enabled(given, "smdistributed", "dataparallel") or enabled(given, "pytorchddp")
     # On a single host no parameter server is started (TW214), so the other one is not dropped.
     servers = enabled(given, "parameter_server") and hosts > 1
+    mirrored = enabled(given, "multi_worker_mirrored_strategy")
     for a, b, names, winner, path in (
+        (mirrored, mpi, "multi_worker_mirrored_strategy and mpi", "the container takes the strategy", "mpi"),
         (servers, mpi, "parameter_server and mpi", "the container takes parameter_server", "mpi"),
         (servers, smddp, "parameter_server and dataparallel", "the container takes it", "smdistributed"),
         (torchrun, mpi, "torch_distributed and mpi", "the SDK drops mpi", "mpi"),
@@ -250,7 +252,7 @@ def _together(given: Mapping[str, Any], hosts: int) -> Iterator[Finding]:
     if "pytorchddp" in given and "smdistributed" in given:
         yield REFUSED_TOGETHER.finding("pytorchddp is another name for dataparallel", path="distribution.pytorchddp")
     others = [name for name in ("smdistributed", "parameter_server") if name in given]
-    if enabled(given, "multi_worker_mirrored_strategy") and others:
+    if mirrored and others:
         yield REFUSED_TOGETHER.finding(
             f"multi_worker_mirrored_strategy with {' and '.join(others)}",
             path="distribution.multi_worker_mirrored_strategy",

@@ -93,7 +93,7 @@ PROCESSOR = Rule(
 NO_GPU_CODE = Rule(
     code="TW249",
     severity="warning",
-    title="an image without CUDA on GPU instances, or one with CUDA on instances without a GPU",
+    title="an image without CUDA on GPU instances (an error: with smdistributed), or one with CUDA on others",
     source=LABELS,
     remedy="Use a line of the other kind: ./invoke list.",
 )
@@ -163,8 +163,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     if subject.image.components is not None:
         yield from _components(subject, subject.image, where)
     yield from _code(subject, subject.image)
+    on_gpus = subject.launcher == "smddp" or bool(subject.smp_parameters)
     for path, kind, _ in subject.instances:
-        yield from _hardware(subject.image, kind, path)
+        yield from _hardware(subject.image, kind, path, on_gpus=on_gpus)
 
 
 def _address(subject: Subject) -> Iterator[Finding]:
@@ -269,7 +270,8 @@ def _code(subject: Subject, image: ImageFacts) -> Iterator[Finding]:
         )
 
 
-def _hardware(image: ImageFacts, kind: Instance, path: str) -> Iterator[Finding]:
+def _hardware(image: ImageFacts, kind: Instance, path: str, *, on_gpus: bool) -> Iterator[Finding]:
+    """Check one instance type; ``on_gpus``: a library that runs on GPUs alone starts the job."""
     if (kind.architecture == "arm64") != (image.platform == ARM64):
         there = f"{kind.name} has {'an ARM' if kind.architecture == 'arm64' else 'an x86-64'} processor"
         yield PROCESSOR.finding(f"{there}, but the image is for {image.platform}", path=path)
@@ -277,7 +279,11 @@ def _hardware(image: ImageFacts, kind: Instance, path: str) -> Iterator[Finding]
         yield PROCESSOR.finding(f"{kind.name} has Trainium devices, but the image has no Neuron SDK", path=path)
         return
     if image.cuda == "cpu" and kind.gpus:
-        yield NO_GPU_CODE.finding(f"a CPU image on {kind.name}, whose GPUs remain unused", path=path)
+        yield NO_GPU_CODE.finding(
+            f"a CPU image on {kind.name}, whose GPUs remain unused",
+            path=path,
+            severity="error" if on_gpus else "warning",
+        )
     elif image.cuda not in (None, "cpu") and not kind.gpus:
         yield NO_GPU_CODE.finding(
             f"an image with CUDA {image.cuda} on {kind.name}, which has no GPU", path=path, severity="note"

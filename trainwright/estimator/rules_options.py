@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_job import channel
+from trainwright.estimator.service_limits import choices
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.job import Channel, FileSystem
 
@@ -16,7 +17,8 @@ DOCUMENTED = Rule(
     code="TW292",
     severity="error",
     title="a value outside a limit of the service",
-    source=f"{API}: StoppingCondition (28 days); ResourceConfig and EBS (16 TiB for a volume); AWS General Reference, "
+    source="IAM user guide, ARNs: a role has a name; "
+    f"{API}: StoppingCondition (28 days); ResourceConfig and EBS (16 TiB for a volume); AWS General Reference, "
     "tagging: the prefix aws: is reserved",
     remedy="Keep to the limit in the message.",
 )
@@ -33,7 +35,7 @@ EXCLUDED = Rule(
     title="options that the service does not take together",
     source="AWS's developer guide, managed warm pools, considerations: neither spot nor heterogeneous clusters; "
     f"{API}, Channel: CompressionType and RecordWrapperType are for Pipe input mode; InstancePlacementConfig: only for "
-    "UltraServers",
+    "UltraServers; botocore's model, ReservedCapacityInstanceType: the types of training plans",
     remedy="Remove one of them.",
 )
 NOT_IN_SDK3 = Rule(
@@ -56,11 +58,12 @@ LOCAL_STORAGE = Rule(
     severity="error",
     title="volume_kms_key with an instance type whose volumes are local disks",
     source=f"{API}, ResourceConfig: \"You can't request a VolumeKmsKeyId when using an instance type with local "
-    'storage"; sagemaker 2.257.7 (utils.instance_supports_kms)',
+    'storage"; sagemaker 2.257.7 (utils.instance_supports_kms); Amazon EC2 user guide, instance store volumes '
+    "(g7e, p6, trn2)",
     remedy="Remove volume_kms_key: the instance encrypts its local disks itself.",
 )
 RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, METRIC, LOCAL_STORAGE)
-_LOCAL = ("g5", "g6", "p5", "trn1")  # and every family with a d, such as p4d
+_LOCAL = ("g5", "g6", "g7e", "p5", "p6", "trn1", "trn2")  # and every family with a d, such as p4d
 ULTRA = ("ml.p6e-", "ml.trn")  # families with UltraServers; of Trainium not all, but newer ones may be
 # The beginnings of Python's messages about brackets without their partner, and about * + ? after nothing.
 BROKEN = ("missing )", "unbalanced parenthesis", "unterminated character set", "nothing to repeat")
@@ -85,6 +88,9 @@ def check(subject: Subject) -> Iterator[Finding]:
                 yield EXCLUDED.finding(f"keep_alive with {what}: a warm pool cannot have it", path="keep_alive")
     yield from _streamed(subject)
     yield from _placed(subject)
+    yield from _planned(subject)
+    if (job.role or "").endswith("/"):
+        yield DOCUMENTED.finding(f"{job.role} has no name behind its path", path="role")
     yield from _metrics(subject)
     if job.volume_kms_key:
         yield from _local_storage(subject)
@@ -98,6 +104,18 @@ def _placed(subject: Subject) -> Iterator[Finding]:
     for _, name in subject.types if subject.job.placement else ():
         if not name.startswith(ULTRA):
             yield EXCLUDED.finding(f"placement with {name}, of which there are no UltraServers", path="placement")
+
+
+def _planned(subject: Subject) -> Iterator[Finding]:
+    names = [name for _, name in subject.types]
+    reserved = choices("ReservedCapacityInstanceType")
+    # Of several groups only one may be of the plan.
+    if subject.job.training_plan and names and not set(names) & set(reserved):
+        yield EXCLUDED.finding(
+            f"training_plan with {' and '.join(names)}: no plan has it",
+            path="training_plan",
+            remedy=f"Plans are of {', '.join(reserved)}.",
+        )
 
 
 def _metrics(subject: Subject) -> Iterator[Finding]:

@@ -17,7 +17,8 @@ BUCKET = Rule(
     severity="error",
     title="a bucket name that S3 does not allow",
     source="Amazon S3 user guide, general purpose bucket naming rules: lower-case letters, digits, dots and hyphens, 3 "
-    "to 63 characters; before March 2018 us-east-1 also took upper case and underscores, up to 255 characters",
+    "to 63 characters, no IP address; before March 2018 us-east-1 also took upper case and underscores, up to 255 "
+    "characters",
     remedy="Use the bucket's own name.",
 )
 ELSEWHERE = Rule(
@@ -44,7 +45,7 @@ NO_SUCH_IMAGE = Rule(
     remedy="Use what the message names; AWS lists its images in aws/deep-learning-containers, available_images.md.",
 )
 RULES = (BUCKET, ELSEWHERE, NOT_OFFERED, NO_SUCH_IMAGE)
-_STRICT = re.compile(r"(?!.*\.\.)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_STRICT = re.compile(r"(?!.*\.\.)(?![0-9]+(?:\.[0-9]+){3}$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ONCE = re.compile(r"[A-Za-z0-9._-]{3,255}")  # in us-east-1, before March 2018
 _REGION = re.compile(r"[a-z]{2,5}(-[a-z]+)+-[0-9]{1,2}")
 _ARN = re.compile(r"arn:(?P<partition>[a-z-]+):(?P<service>[a-z-]+):(?P<region>[a-z0-9-]*):[0-9]*:.*")

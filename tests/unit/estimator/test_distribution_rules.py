@@ -70,6 +70,7 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW205", "distribution.mpi", dist({"mpi": MPI, "torch_distributed": ON}), image(), 2),
     ("TW205", "distribution.mpi", dist({"mpi": MPI, "parameter_server": ON}), TENSORFLOW, 2),
     ("TW205", "distribution.smdistributed", dist({**DATA, "parameter_server": ON}), TENSORFLOW, 2),
+    ("TW205", "distribution.mpi", dist({"mpi": MPI, "multi_worker_mirrored_strategy": ON}), TENSORFLOW, 2),
     ("TW205", "distribution.smdistributed", dist({"mpi": MPI, "smdistributed": {"dataparallel": ON}}), image(), 2),
     (
         "TW205",

@@ -51,6 +51,9 @@ G6 = {"instance_type": "ml.g6.48xlarge", "instance_count": 2}
 THIRTEEN = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.13 (aws)"})
 
 
+PLAN = "arn:aws:sagemaker:us-west-2:123456789012:training-plan/plan-1"
+PLANNED = [{**GROUPS[0], "instance_type": P4}, GROUPS[1]]
+MIRRORED_AND_MPI = {"multi_worker_mirrored_strategy": ON, "mpi": {"enabled": False}}
 PS_AND_MPI = {"parameter_server": ON, "mpi": MPI}
 
 
@@ -240,6 +243,16 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW270", {"inputs": {"train": {**FSX, "file_system_type": "EFS", "directory_path": "/"}}}, image(), 2),
     ("TW270", {"inputs": {"train": {"s3_data": "s3://bucket/a", "record_wrapping": "None"}}}, image(), 2),
     ("TW295", {"inputs": {"train": {"s3_data": "s3://bucket/a", "record_wrapping": "None"}}}, image(), 2),
+    ("TW205", {**dist(MIRRORED_AND_MPI), "instance_type": "ml.g5.xlarge"}, TENSORFLOW, 2),
+    ("TW249", dist({"torch_distributed": ON}), image(), 2),
+    ("TW263", {**grouped({}), "instance_count": 1}, image(), 2),
+    ("TW286", {"instance_type": "ml.r8i.large", "volume_kms_key": "alias/volumes"}, image(cuda="cpu"), 2),
+    ("TW287", {"inputs": {"a": {"s3_data": "s3://bucket/a", "s3_data_type": "ManifestFile"}}}, image(), 2),
+    ("TW287", {"inputs": {"a": "s3://bucket/a/", "b": "s3://bucket"}}, image(), 2),
+    ("TW292", {"role": "arn:aws:iam::123456789012:role/service-role/training"}, image(), 2),
+    ("TW295", {"instance_type": P4, "training_plan": PLAN}, image(), 2),
+    ("TW295", {**grouped({}), "instance_groups": PLANNED, "training_plan": PLAN}, image(), 2),
+    ("TW310", {"output": "s3://192.168.5.x4/models"}, image(), 2),
     ("TW310", {"output": "s3://my.bucket-1/Models_1"}, image(), 2),
     ("TW310", {"output": "s3://my-bucket--usw2-az1--x-s3/models"}, image(), 2),
     ("TW310", {"output": "s3://arn:aws:s3:us-west-2:123456789012:accesspoint/Data/x"}, image(), 2),
