@@ -13,9 +13,18 @@ from trainwright.core.errors import did_you_mean, nearest
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_distribution import SDK, TRIED
 from trainwright.estimator.subject import SMP_PARAMETERS, Subject, enabled, part
-from trainwright.sagemaker.smp_parameters import PARAMETERS, PARTITIONS_RENAMED, SECOND, parameter, wrong_values
+from trainwright.sagemaker.smp_parameters import (
+    PARAMETERS,
+    PARTITIONS_RENAMED,
+    PLACEMENTS,
+    SECOND,
+    parameter,
+    wrong_values,
+)
 
 GUIDE = "AWS guide for launching a model-parallel job"
+SCHEMA = "the library's schema (smdistributed/modelparallel/backend/config.yaml, 1.11)"
+PAGE = "aws/sagemaker-python-sdk, doc/api/training/smd_model_parallel_general.rst"
 NO_LAUNCHER = Rule(
     code="TW220",
     severity="error",
@@ -79,8 +88,9 @@ DIVIDES = Rule(
 SDK_BUG = Rule(
     code="TW228",
     severity="note",
-    title="default_partition with pipeline_parallel_degree makes the SDK itself fail (KeyError: 'partitions')",
-    source="tried with sagemaker 2.257.7 (validate_mp_config)",
+    title="parameters that make the SDK itself fail: default_partition with pipeline_parallel_degree (KeyError: "
+    "'partitions'), placement_strategy of letters (ValueError)",
+    source=f"tried with sagemaker 2.257.7 (validate_mp_config); the library takes them: {SCHEMA}; {PAGE}",
     remedy="Nothing to do; the generated code sets the hyperparameters directly.",
 )
 MICROBATCHES = Rule(
@@ -90,8 +100,6 @@ MICROBATCHES = Rule(
     source="AWS guide for distributed training: a replica's batch is split into equal microbatches",
     remedy="Make batch.per_replica a multiple of microbatches.",
 )
-SCHEMA = "the library's schema (smdistributed/modelparallel/backend/config.yaml, 1.11)"
-PAGE = "aws/sagemaker-python-sdk, doc/api/training/smd_model_parallel_general.rst"
 REQUIRED = Rule(
     code="TW296",
     severity="error",
@@ -172,7 +180,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     for name, wrong in wrong_values(parameters, second=second):
         yield VALUE.finding(wrong, path=f"{SMP_PARAMETERS}.{name}")
     if not torchrun:
-        yield from _version_one(parameters)
+        yield from _version_one(subject, parameters)
     if not second:
         yield from _together(subject, parameters)
     yield from _fits(subject, parameters)
@@ -287,7 +295,7 @@ _NEEDS: dict[str, dict[str, Any]] = {
 _DEGREES = ("pipeline_parallel_degree", "tensor_parallel_degree", "sharded_data_parallel_degree")
 
 
-def _version_one(parameters: Mapping[str, Any]) -> Iterator[Finding]:
+def _version_one(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
     """Report what the SDK rejects, or fails on."""
     degree = parameters.get("partitions", parameters.get("pipeline_parallel_degree", 1))
     default = parameters.get("default_partition")
@@ -298,6 +306,14 @@ def _version_one(parameters: Mapping[str, Any]) -> Iterator[Finding]:
         yield VALUE.finding(f"default_partition must be a number from 0 to {degree - 1}, not {default}", path=path)
     elif default is not None and "partitions" not in parameters:
         yield SDK_BUG.finding("sagemaker.pytorch.PyTorch would raise KeyError: 'partitions'", path=path)
+    placement = parameters.get("placement_strategy")
+    if placement in PLACEMENTS:
+        path = f"{SMP_PARAMETERS}.placement_strategy"
+        if subject.framework == "tensorflow":
+            yield VALUE.finding(
+                f'for TensorFlow, placement_strategy must be "spread" or "cluster", not "{placement}"', path=path
+            )
+        yield SDK_BUG.finding("sagemaker.pytorch.PyTorch would raise ValueError", path=path)
     for name in ("ddp_port", "ddp_dist_backend"):
         if name in parameters and parameters.get("ddp") is not True:
             yield VALUE.finding(f"{name} needs ddp: true", path=f"{SMP_PARAMETERS}.{name}")

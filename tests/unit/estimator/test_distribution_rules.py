@@ -234,6 +234,27 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         2,
     ),
     (
+        "TW228",
+        "distribution.smdistributed.modelparallel.parameters.placement_strategy",
+        dist(smp(pipeline_parallel_degree=2, placement_strategy="PTD")),
+        image(),
+        2,
+    ),
+    (
+        "TW226",
+        "distribution.smdistributed.modelparallel.parameters.placement_strategy",
+        dist(smp(partitions=2, placement_strategy="DPT")),
+        TENSORFLOW,
+        2,
+    ),
+    (
+        "TW226",
+        "distribution.smdistributed.modelparallel.parameters.placement_strategy",
+        dist(smp(pipeline_parallel_degree=2, placement_strategy="DPP")),
+        image(),
+        2,
+    ),
+    (
         "TW229",
         "batch.per_replica",
         dist(smp(pipeline_parallel_degree=2, microbatches=4), batch={"per_replica": 10}),

@@ -89,6 +89,8 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW223", dist(smp(partitions=2)), OLDER, 2),
     ("TW225", dist(smp(sharded_data_parallel_degree=2)), NEWER, 2),
     ("TW227", dist(smp(pipeline_parallel_degree=4)), image(), 2),
+    ("TW226", dist(smp(pipeline_parallel_degree=2, placement_strategy="DPT")), image(), 2),
+    ("TW228", dist(smp(pipeline_parallel_degree=2, placement_strategy="spread")), image(), 2),
     ("TW228", dist(smp(partitions=2, auto_partition=False, default_partition=0)), OLDER, 2),
     ("TW229", dist(smp(pipeline_parallel_degree=2, microbatches=4), batch={"per_replica": 12}), image(), 2),
     ("TW230", dist({"mpi": {**MPI, "processes_per_host": 8}}), image(), 2),
