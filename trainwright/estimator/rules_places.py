@@ -65,7 +65,8 @@ WITHOUT_DEBUGGER = (
     *("ap-south-2", "eu-central-2", "us-gov-east-1"),
 )
 _TAG = re.compile(
-    r"(?P<version>\d+\.\d+\.\d+)(?:-transformers(?P<transformers>[\d.]+))?-(?P<device>gpu|cpu)-(?P<python>py\d+)(?:-.*)?"
+    r"(?P<version>[0-9]+\.[0-9]+\.[0-9]+)(?:-transformers(?P<transformers>[0-9.]+))?"
+    r"-(?P<device>gpu|cpu)-(?P<python>py[0-9]+)(?:-.*)?"
 )
 
 
