@@ -189,7 +189,9 @@ class Batch(Record):
 class Job(Record):
     """A training job."""
 
-    image: str | None = Field(default=None, description="address in ECR; a local tag is enough for checks")
+    image: Annotated[str, Meta(min_length=1)] | None = Field(
+        default=None, description="address in ECR; a local tag is enough for checks"
+    )
     plan: PlanRequest | None = None
     entry_point: str | None = None
     source_dir: str | None = None
