@@ -51,6 +51,16 @@ def tensorflow(version: str) -> ImageFacts:
     return image(framework="tensorflow", version=version)
 
 
+def old(framework: str, version: str) -> ImageFacts:
+    """One of AWS's own containers."""
+    return image(framework=framework, version=version, origin="name")
+
+
+def wheel(cuda: str) -> ImageFacts:
+    """PyTorch from the wheel for a version of CUDA."""
+    return without(pytorch="2 (wheel)").replace(cuda=cuda)
+
+
 TENSORFLOW = tensorflow("2.8.4")
 COMPILER = image(framework="pytorch-trcomp", version="1.13.1", cuda="11.7")
 BAKED = image(entry_point="train.py")

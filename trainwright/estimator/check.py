@@ -14,6 +14,7 @@ from trainwright.estimator import (
     rules_job,
     rules_launch,
     rules_options,
+    rules_places,
     rules_sdk3,
     rules_smp,
     rules_tuner,
@@ -31,6 +32,7 @@ FAMILIES = (
     rules_compiler,
     rules_job,
     rules_options,
+    rules_places,
     rules_tuner,
     rules_sdk3,
     figures,
@@ -51,6 +53,7 @@ RULES: tuple[Rule, ...] = (
     *service_limits.RULES,
     *silence.RULES,
     *rules_clusters.RULES,
+    *rules_places.RULES,
 )
 CODES = findings.table(RULES)
 

@@ -21,6 +21,7 @@ from trainwright.estimator.subject import Subject, enabled, part
 from trainwright.sagemaker import sdk3
 from trainwright.sagemaker.distribution import XLA, compile_distribution
 from trainwright.sagemaker.job import FileSystem
+from trainwright.sagemaker.smp_parameters import PLACEMENTS
 
 COMPILER = "sagemaker_training_compiler_enabled"
 COMPILER_DEBUG = "sagemaker_training_compiler_debug_mode"
@@ -88,7 +89,8 @@ def raw(subject: Subject) -> bool:
     """Return whether the SDK's estimator cannot express the distribution, so that raw hyperparameters are needed.
 
     The generic estimator drops ``distribution``; the compiler rejects a custom image; TensorFlow's mirrored strategy
-    needs a framework version in addition to the image; ``default_partition`` without ``partitions`` is a KeyError; and
+    needs a framework version in addition to the image; ``default_partition`` without ``partitions`` is a KeyError, a
+    ``placement_strategy`` of letters a ValueError; and
     for an instance group the SDK does not pass the type to the data parallel library.
     """
     given = subject.job.distribution
@@ -99,6 +101,7 @@ def raw(subject: Subject) -> bool:
         or subject.compiler
         or "multi_worker_mirrored_strategy" in given
         or ("default_partition" in parameters and "partitions" not in parameters)
+        or parameters.get("placement_strategy") in PLACEMENTS
         or bool(subject.job.instance_groups and part(given, "smdistributed"))
     )
 

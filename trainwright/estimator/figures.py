@@ -14,6 +14,7 @@ from trainwright.core.records import Field, Record
 from trainwright.estimator.rules_job import BATCH, FEWER, MEMORY
 from trainwright.estimator.subject import Subject, enabled
 from trainwright.sagemaker.instances import Instance, load_instances
+from trainwright.sagemaker.smp_parameters import PLACEMENTS
 
 # Bytes of weights, gradients and optimizer state per parameter: with Adam in mixed precision 2 + 2 + 12 (a copy of the
 # weights, momentum, variance in 32 bits), in 32 bits 4 + 4 + 8; with momentum 4 + 4 + 4; with plain SGD 4 + 4.
@@ -99,7 +100,7 @@ def figures(subject: Subject) -> Figures:
         pipeline_parallel_degree=pipeline,
         tensor_parallel_degree=tensor,
         replicas=replicas,
-        replica_ranks=tuple(replica_ranks(replicas, pipeline, tensor, _spread(subject))) if replicas else (),
+        replica_ranks=tuple(replica_ranks(replicas, pipeline, tensor, _order(subject))) if replicas else (),
         per_replica_batch=each,
         global_batch=total,
         microbatches=count,
@@ -156,21 +157,23 @@ def scaled_rates(base: float, factor: float) -> tuple[float, float]:
     return base * factor, base * sqrt(factor)
 
 
-def replica_ranks(replicas: int, pipeline: int, tensor: int, spread: bool) -> list[tuple[int, ...]]:
+def replica_ranks(replicas: int, pipeline: int, tensor: int, order: str) -> list[tuple[int, ...]]:
     """Return the ranks of each replica, as the model parallel library places them.
 
     Args:
         replicas: their number.
         pipeline, tensor: the degrees.
-        spread: ``placement_strategy``: ``cluster``, the default, keeps the processes of a replica next to each other
-            (the library's DPT), ``spread`` the same part of different replicas (TPD).
+        order: ``placement_strategy`` as the library's letters: replicas (D), pipeline (P), tensor (T); neighbouring
+            ranks differ in the last one.
     """
-    share = pipeline * tensor
-    if share == 1:
+    if pipeline * tensor == 1:
         return []
-    if not spread:
-        return [tuple(range(first, first + share)) for first in range(0, replicas * share, share)]
-    return [tuple(range(first, replicas * share, replicas)) for first in range(replicas)]
+    sizes = {"D": replicas, "P": pipeline, "T": tensor}
+    apart = prod(sizes[letter] for letter in order[order.index("D") + 1 :])
+    groups: list[list[int]] = [[] for _ in range(replicas)]
+    for rank in range(replicas * pipeline * tensor):
+        groups[rank // apart % replicas].append(rank)
+    return [tuple(group) for group in groups]
 
 
 def alternatives(subject: Subject) -> list[Alternative]:
@@ -201,8 +204,9 @@ def _same_gpu(other: Instance, kind: Instance) -> bool:
     return other.gpu == kind.gpu and (other.gpu_memory_gib or 0) >= (kind.gpu_memory_gib or 0)
 
 
-def _spread(subject: Subject) -> bool:
-    return subject.smp_parameters.get("placement_strategy") == "spread"
+def _order(subject: Subject) -> str:
+    given = subject.smp_parameters.get("placement_strategy")
+    return given if given in PLACEMENTS else "TPD" if given == "spread" else "DPT"
 
 
 def _replicas(subject: Subject) -> int | None:

@@ -14,10 +14,11 @@ from trainwright.plan.plan import LABEL, PLATFORM_LABEL, Plan
 from trainwright.sagemaker.dlc import FRAMEWORKS, load_dlc
 from trainwright.sagemaker.dlc_contents import contents_of
 
-# account.dkr.ecr.region.amazonaws.com/repository:tag, also with a digest; other partitions have other suffixes.
+# account.dkr.ecr.region.amazonaws.com/repository:tag, also with a digest; other partitions have other suffixes. What a
+# tag may consist of is in the OCI distribution specification.
 ECR = re.compile(
     r"(?P<account>[0-9]{12})\.dkr[.-]ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.(?P<domain>[a-z0-9.-]+)/(?P<repository>[^:@]+)"
-    r"(?::(?P<tag>[^@]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9._-]{0,127}))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
 )
 FactOrigin = Literal["plan", "labels", "name"]
 

@@ -54,7 +54,7 @@ TOGETHER = Rule(
     code="TW205",
     severity="error",
     title="two strategies of which one is silently dropped",
-    source=f"{TRIED}; {PYTORCH_TOOLKIT} takes the first one it knows",
+    source=f"{TRIED}; {PYTORCH_TOOLKIT} and {TENSORFLOW_TOOLKIT} take the first one they know",
     remedy="Keep one of them.",
 )
 REFUSED_TOGETHER = Rule(
@@ -109,8 +109,10 @@ MWMS = Rule(
 NO_ACCELERATOR = Rule(
     code="TW213",
     severity="warning",
-    title="a strategy for accelerators on an instance type without any; one process per host is started",
-    source=f"{TRIED}: one process per GPU or NeuronCore is started, or a single one",
+    title="a strategy for accelerators on an instance type without any; one process per host is started (an error: the "
+    "model parallel library, which needs a GPU for each process)",
+    source=f"{TRIED}: one process per GPU or NeuronCore is started, or a single one; "
+    "aws/sagemaker-python-sdk, smd_model_parallel_general.rst: each process of the library on a GPU of its own",
     remedy="Use a GPU or Trainium type, or remove the strategy.",
 )
 ONE_HOST = Rule(
@@ -119,6 +121,15 @@ ONE_HOST = Rule(
     title="a strategy for several hosts, but the job has one",
     source=f"{TENSORFLOW_TOOLKIT}: parameter servers are started on two or more hosts",
     remedy="Set instance_count to 2 or more.",
+)
+OLD_CONTAINER = Rule(
+    code="TW315",
+    severity="error",
+    title="a strategy or instance groups for which AWS's own container is too old",
+    source=f"{SDK}, and pytorch/estimator.py: torch_distributed on GPUs from PyTorch 1.13.1; AWS's developer guide, "
+    "running training jobs on a heterogeneous cluster: PyTorch 1.10, TensorFlow 2.6; "
+    "aws/sagemaker-pytorch-training-toolkit, CHANGELOG.md: in 2.7.0 and 2.5.0, of 2022",
+    remedy="Use a newer container, or an image of your own: those of Trainwright have the newest toolkit.",
 )
 REFUSED = Rule(
     code="TW219",
@@ -143,8 +154,10 @@ RULES = (
     MWMS,
     NO_ACCELERATOR,
     ONE_HOST,
+    OLD_CONTAINER,
     REFUSED,
 )
+FIRST_WITH_GROUPS = {"pytorch": (1, 10), "tensorflow": (2, 6)}
 # Tables with a switch of their own; smdistributed's is one level deeper.
 _SWITCHES = (
     *(name for name in STRATEGIES if name not in ("smdistributed", "instance_groups")),
@@ -164,13 +177,29 @@ def check(subject: Subject) -> Iterator[Finding]:
         table = part(given, *above).get(last)
         if isinstance(table, Mapping) and "enabled" not in table:
             yield SWITCHED_OFF.finding(f'{name} lacks "enabled": true', path=f"distribution.{name}.enabled")
-    yield from _together(given)
+    yield from _together(given, subject.hosts)
     yield from _groups(subject)
     yield from _hardware(subject)
     entry = subject.job.entry_point
     if subject.launcher in ("torchrun", "xla") and entry is not None and not entry.endswith(".py"):
         yield PYTHON_ONLY.finding(f"{entry} is not a .py file", path="entry_point")
     yield from _tensorflow(subject)
+    yield from _old_container(subject)
+
+
+def _old_container(subject: Subject) -> Iterator[Finding]:
+    image = subject.image
+    if image is None or image.origin != "name" or image.family is None:
+        return
+    has, what = version_key(image.version), f"{image.framework} {image.version}"
+    if subject.launcher == "torchrun" and subject.gpus and image.family == "pytorch" and has < (1, 13, 1):
+        yield OLD_CONTAINER.finding(
+            f"AWS's container has {what}; torch_distributed needs 1.13.1", path="distribution.torch_distributed"
+        )
+    first = FIRST_WITH_GROUPS[image.family]
+    if len(subject.job.instance_groups) > 1 and has[:2] < first:
+        needs = ".".join(map(str, first))
+        yield OLD_CONTAINER.finding(f"AWS's container has {what}; instance groups need {needs}", path="instance_groups")
 
 
 def _tensorflow(subject: Subject) -> Iterator[Finding]:
@@ -200,14 +229,20 @@ def _keys(table: Mapping[str, Any], keys: Mapping[str, Key], where: str, subject
             yield VALUE.finding(f"{name} must be {keys[name].words}, not {json.dumps(value, default=str)}", path=path)
 
 
-def _together(given: Mapping[str, Any]) -> Iterator[Finding]:
+def _together(given: Mapping[str, Any], hosts: int) -> Iterator[Finding]:
     libraries = [name for name in part(given, "smdistributed") if name in ("dataparallel", "modelparallel")]
     if "smdistributed" in given and len(libraries) != 1:
         both = "both dataparallel and modelparallel" if libraries else "neither dataparallel nor modelparallel"
         yield EXACTLY_ONE.finding(f"smdistributed has {both}", path="distribution.smdistributed")
     torchrun, mpi = enabled(given, "torch_distributed"), enabled(given, "mpi")
     smddp = enabled(given, "smdistributed", "dataparallel") or enabled(given, "pytorchddp")
+    # On a single host no parameter server is started (TW214), so the other one is not dropped.
+    servers = enabled(given, "parameter_server") and hosts > 1
+    mirrored = enabled(given, "multi_worker_mirrored_strategy")
     for a, b, names, winner, path in (
+        (mirrored, mpi, "multi_worker_mirrored_strategy and mpi", "the container takes the strategy", "mpi"),
+        (servers, mpi, "parameter_server and mpi", "the container takes parameter_server", "mpi"),
+        (servers, smddp, "parameter_server and dataparallel", "the container takes it", "smdistributed"),
         (torchrun, mpi, "torch_distributed and mpi", "the SDK drops mpi", "mpi"),
         (mpi, smddp, "mpi and smdistributed.dataparallel", "the container takes mpi", "smdistributed"),
         (torchrun, smddp, "torch_distributed and dataparallel", "the container takes torchrun", "smdistributed"),
@@ -217,7 +252,7 @@ def _together(given: Mapping[str, Any]) -> Iterator[Finding]:
     if "pytorchddp" in given and "smdistributed" in given:
         yield REFUSED_TOGETHER.finding("pytorchddp is another name for dataparallel", path="distribution.pytorchddp")
     others = [name for name in ("smdistributed", "parameter_server") if name in given]
-    if enabled(given, "multi_worker_mirrored_strategy") and others:
+    if mirrored and others:
         yield REFUSED_TOGETHER.finding(
             f"multi_worker_mirrored_strategy with {' and '.join(others)}",
             path="distribution.multi_worker_mirrored_strategy",
@@ -264,6 +299,8 @@ def _hardware(subject: Subject) -> Iterator[Finding]:
                 yield PARAMETER_SERVER.finding(f"{kind.name} has {kind.gpus} GPUs", path=path)
             if count == 1 and not subject.job.instance_groups:
                 yield ONE_HOST.finding("parameter_server starts none on a single host", path="instance_count")
-        accelerated = subject.launcher in ("torchrun", "smddp", "xla") or enabled(given, *MODEL_PARALLEL.split(".")[1:])
-        if accelerated and kind.accelerator is None:
-            yield NO_ACCELERATOR.finding(f"{kind.name} has neither GPU nor NeuronCore", path=path)
+        parallel = enabled(given, *MODEL_PARALLEL.split(".")[1:])
+        if (parallel or subject.launcher in ("torchrun", "smddp", "xla")) and kind.accelerator is None:
+            yield NO_ACCELERATOR.finding(
+                f"{kind.name} has neither GPU nor NeuronCore", path=path, severity="error" if parallel else "warning"
+            )

@@ -8,13 +8,13 @@ from pathlib import PurePosixPath
 
 from trainwright.catalog.image_line import BASE, version_key
 from trainwright.catalog.platforms import ARM64
-from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.image import ECR, ImageFacts
 from trainwright.estimator.rules_distribution import SDK
 from trainwright.estimator.subject import Subject, enabled
 from trainwright.plan.destination import CLUSTER
 from trainwright.sagemaker.distribution import needs_framework_module
-from trainwright.sagemaker.dlc import load_dlc
+from trainwright.sagemaker.dlc import FRAMEWORKS, load_dlc
 from trainwright.sagemaker.instances import Instance
 from trainwright.sagemaker.toolkit import TOOLKIT
 
@@ -65,8 +65,9 @@ NOT_FOR_TRAINING = Rule(
     code="TW294",
     severity="error",
     title="an image of AWS that cannot train",
-    source="aws/deep-learning-containers, available_images.md: repositories for inference have no training toolkit",
-    remedy="Use the repository of the same name that ends in -training.",
+    source="aws/deep-learning-containers, available_images.md: repositories for inference and tags for EC2 have no "
+    "training toolkit",
+    remedy="Use the repository of the same name that ends in -training, and its tag for SageMaker.",
 )
 BAKED = Rule(
     code="TW246",
@@ -92,15 +93,17 @@ PROCESSOR = Rule(
 NO_GPU_CODE = Rule(
     code="TW249",
     severity="warning",
-    title="an image without CUDA on GPU instances, or one with CUDA on instances without a GPU",
+    title="an image without CUDA on GPU instances (an error: with smdistributed), or one with CUDA on others",
     source=LABELS,
     remedy="Use a line of the other kind: ./invoke list.",
 )
 CUDA_VERSION = Rule(
     code="TW250",
-    severity="warning",
-    title="the image's CUDA version does not support the GPU yet, or no longer",
-    source="NVIDIA's release notes of CUDA: the versions that added and dropped each compute capability",
+    severity="error",
+    title="the image's CUDA version no longer supports the GPU, or not yet (a warning where its code may run)",
+    source="NVIDIA's release notes of CUDA: the versions that added and dropped each compute capability; its Hopper "
+    "Compatibility Guide: code compiled for 8.x does not run on 9.0; PyTorch's wheels on such GPUs: "
+    "HazyResearch/hyena-dna #76, weecology/DeepForest #1090",
     remedy="Use an image with another CUDA version, or another instance type.",
 )
 RULES = (
@@ -118,6 +121,8 @@ RULES = (
     NOT_FOR_TRAINING,
 )
 _NO_REGION = re.compile(r"([0-9]{12})\.dkr\.ecr\.amazonaws\.com(?:\.cn)?/")
+_WORD = r"[a-z0-9]+(?:[._-]+[a-z0-9]+)*"
+_REPOSITORY = re.compile(rf"{_WORD}(?:/{_WORD})*")  # botocore's model of ECR, RepositoryName
 # Launcher → required components. The toolkit starts sshd on each host of an MPI job.
 NEEDS = {
     "mpi": ("sagemaker-toolkit", "openmpi", "ssh", "mpi4py"),
@@ -139,6 +144,10 @@ FIRST_CUDA = {
     "RTX PRO 4500": "12.8",
     "B300": "12.9",
 }
+# GPU → the first CUDA version that compiles for a GPU of its generation, whose code it runs. PyTorch's wheels hold no
+# PTX of older ones that a newer GPU could compile; TensorFlow's do, and of what AWS compiles it is not known.
+FIRST_OF_GENERATION = {**dict.fromkeys(("H100", "H200"), "11.8"), **dict.fromkeys(("B200", "B300"), "12.8")}
+FIRST_OF_GENERATION |= dict.fromkeys(("RTX PRO Server 6000", "RTX PRO 4500"), "12.8")
 # GPU → the first CUDA version that no longer supports it.
 GONE_CUDA = {"K80": "12.0", "V100": "13.0"}
 
@@ -154,8 +163,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     if subject.image.components is not None:
         yield from _components(subject, subject.image, where)
     yield from _code(subject, subject.image)
+    on_gpus = subject.launcher == "smddp" or bool(subject.smp_parameters)
     for path, kind, _ in subject.instances:
-        yield from _hardware(subject.image, kind, path)
+        yield from _hardware(subject.image, kind, path, on_gpus=on_gpus)
 
 
 def _address(subject: Subject) -> Iterator[Finding]:
@@ -168,21 +178,44 @@ def _address(subject: Subject) -> Iterator[Finding]:
             path="image",
             remedy=f"{registry[1]}.dkr.ecr.{job.region or '<region>'}.amazonaws.com/…",
         )
-    elif job.image and found is None and not job.image.startswith("public.ecr.aws/"):
+    elif job.image and (wrong := _not_of_ecr(job.image)):
+        yield NOT_IN_ECR.finding(wrong, path="image")
+    elif job.image and found is None:
         # A job that is only checked may use a local image.
-        severity: Severity = "error" if subject.generates else "note"
         yield NOT_IN_ECR.finding(
             f"{job.image} is not an address in Amazon ECR",
             path="image",
-            severity=severity,
+            severity="error" if subject.generates else "note",
             remedy=f"./invoke push --image {job.image}",
         )
-    elif job.image and found is None:
-        yield NOT_IN_ECR.finding("the public gallery is not a private Amazon ECR registry", path="image")
-    if found and found["repository"].endswith("-inference") and found["account"] in load_dlc().accounts["dlc"].values():
-        yield NOT_FOR_TRAINING.finding(f"{found['repository']} is for inference", path="image")
+    if found and found["account"] in load_dlc().accounts["dlc"].values():
+        if "-inference" in found["repository"]:
+            yield NOT_FOR_TRAINING.finding(f"{found['repository']} is for inference", path="image")
+        elif found["repository"] in FRAMEWORKS and re.search(r"-ec2(-|$)", found["tag"] or ""):
+            yield NOT_FOR_TRAINING.finding(f"{found['tag']} is for EC2, ECS and EKS", path="image")
     if found and job.region and found["region"] != job.region:
         yield OTHER_REGION.finding(f"the image is in {found['region']}, the job in {job.region}", path="region")
+
+
+def _not_of_ecr(image: str) -> str | None:
+    """Why an address that names a registry is none of a repository in ECR; None if it is one, or a local tag."""
+    if image.startswith("public.ecr.aws/"):
+        return "the public gallery is not a private Amazon ECR registry"
+    registry, slash, rest = image.partition("/")
+    if not slash or not set(".:") & set(registry) or registry.startswith("localhost:"):
+        return None
+    found = ECR.fullmatch(image)
+    if found is None:
+        kind = "is not an address of an image in Amazon ECR" if ".ecr" in registry else "is in another registry"
+        return f"{image} {kind}"
+    suffix = load_dlc().domains.get(found["region"])
+    if ".dkr.ecr" in registry and suffix and found["domain"] != suffix:
+        return f"{registry} is not a registry: in {found['region']} its name ends in {suffix}"
+    if not _REPOSITORY.fullmatch(found["repository"]):
+        return (
+            f"{rest.partition(':')[0]} is not a repository: its name has lower-case letters, digits and . _ - / alone"
+        )
+    return None
 
 
 def _components(subject: Subject, image: ImageFacts, where: str) -> Iterator[Finding]:
@@ -237,7 +270,8 @@ def _code(subject: Subject, image: ImageFacts) -> Iterator[Finding]:
         )
 
 
-def _hardware(image: ImageFacts, kind: Instance, path: str) -> Iterator[Finding]:
+def _hardware(image: ImageFacts, kind: Instance, path: str, *, on_gpus: bool) -> Iterator[Finding]:
+    """Check one instance type; ``on_gpus``: a library that runs on GPUs alone starts the job."""
     if (kind.architecture == "arm64") != (image.platform == ARM64):
         there = f"{kind.name} has {'an ARM' if kind.architecture == 'arm64' else 'an x86-64'} processor"
         yield PROCESSOR.finding(f"{there}, but the image is for {image.platform}", path=path)
@@ -245,7 +279,11 @@ def _hardware(image: ImageFacts, kind: Instance, path: str) -> Iterator[Finding]
         yield PROCESSOR.finding(f"{kind.name} has Trainium devices, but the image has no Neuron SDK", path=path)
         return
     if image.cuda == "cpu" and kind.gpus:
-        yield NO_GPU_CODE.finding(f"a CPU image on {kind.name}, whose GPUs remain unused", path=path)
+        yield NO_GPU_CODE.finding(
+            f"a CPU image on {kind.name}, whose GPUs remain unused",
+            path=path,
+            severity="error" if on_gpus else "warning",
+        )
     elif image.cuda not in (None, "cpu") and not kind.gpus:
         yield NO_GPU_CODE.finding(
             f"an image with CUDA {image.cuda} on {kind.name}, which has no GPU", path=path, severity="note"
@@ -256,9 +294,17 @@ def _hardware(image: ImageFacts, kind: Instance, path: str) -> Iterator[Finding]
     first, gone = FIRST_CUDA.get(kind.gpu or ""), GONE_CUDA.get(kind.gpu or "")
     if first and has < version_key(first):
         yield CUDA_VERSION.finding(
-            f"{kind.gpu} ({kind.name}) is supported from CUDA {first}; the image has {image.cuda}", path=path
+            f"{kind.gpu} ({kind.name}) is supported from CUDA {first}; the image has {image.cuda}",
+            path=path,
+            severity="error" if _without_code(image, kind.gpu or "", has) else "warning",
         )
     if gone and has >= version_key(gone):
         yield CUDA_VERSION.finding(
             f"{kind.gpu} ({kind.name}) is no longer supported from CUDA {gone}; the image has {image.cuda}", path=path
         )
+
+
+def _without_code(image: ImageFacts, gpu: str, has: tuple[int, ...]) -> bool:
+    """Whether the image's framework surely holds no code that a GPU newer than its CUDA runs."""
+    wheel = (image.components or {}).get("pytorch", "").endswith("(wheel)")
+    return wheel and gpu in FIRST_OF_GENERATION and has < version_key(FIRST_OF_GENERATION[gpu])

@@ -7,12 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 
-from trainwright.catalog.image_line import version_key
 from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.core.misfits import in_words
 from trainwright.core.records import MisfitError, read_record
-from trainwright.estimator.subject import Subject, enabled
+from trainwright.estimator.subject import Subject, enabled, smddp_types
 from trainwright.sagemaker.instances import instance
 from trainwright.sagemaker.job import Channel, FileSystem
 from trainwright.sagemaker.toolkit import TOOLKIT
@@ -92,15 +91,16 @@ CHANNEL = Rule(
     code="TW270",
     severity="error",
     title="invalid input channel",
-    source=f"{API}; sagemaker 2.257.7, TrainingInput",
+    source=f"{API}; sagemaker 2.257.7, TrainingInput; FSx: aws/amazon-sagemaker-examples #2183, "
+    "aws/sagemaker-python-sdk #4257",
     remedy="Use an S3 address, or a record with s3_data.",
 )
 AUGMENTED = Rule(
     code="TW287",
     severity="error",
-    title="an augmented manifest without Pipe mode or attribute_names, or attribute_names without one",
-    source=f"{API}, S3DataSource: AugmentedManifestFile can only be used if the channel's input mode is Pipe; AWS's "
-    "developer guide, augmented manifest files: AttributeNames is what the job gets of each line",
+    title="a manifest that is a prefix, an augmented one without Pipe mode or attribute_names, or these without one",
+    source=f"{API}, S3DataSource: S3Uri names the manifest; AugmentedManifestFile can only be used in Pipe mode; "
+    "AWS's developer guide, augmented manifest files: AttributeNames is what the job gets of each line",
     remedy="{s3_data: s3://…, s3_data_type: AugmentedManifestFile, input_mode: Pipe, attribute_names: [source-ref, …]}",
 )
 CHANNEL_NAME = Rule(
@@ -182,8 +182,6 @@ RULES = (
     SMDDP_TYPE,
     NOT_JSON,
 )
-SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
-SMDDP_WITHOUT_P3 = "2.1"  # the first library that no longer supports p3
 _ENTRY = re.compile(r"[A-Za-z0-9_+./][A-Za-z0-9_+./-]*")
 _HYPERPARAMETER = re.compile(r"[A-Za-z0-9._+/-]+")
 
@@ -233,6 +231,8 @@ def _instances(subject: Subject) -> Iterator[Finding]:
     job = subject.job
     if job.instance_groups and job.instance_type:
         yield WHERE.finding("instance_type and instance_groups are both given", path="instance_type")
+    elif job.instance_groups and job.instance_count > 1:
+        yield WHERE.finding("instance_count and instance_groups are both given", path="instance_count")
     elif not subject.types:
         yield WHERE.finding("neither instance_type nor instance_groups is given", path="instance_type")
     names = [group.name for group in job.instance_groups]
@@ -266,13 +266,6 @@ def _instances(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def smddp_types(subject: Subject) -> tuple[str, ...]:
-    """The instance types that the data parallel library supports, as far as the image's own version says."""
-    version = subject.image.version_of("smdistributed-dataparallel") if subject.image else None
-    newer = bool(version and version[0].isdigit() and version_key(version) >= version_key(SMDDP_WITHOUT_P3))
-    return tuple(name for name in SMDDP_TYPES if not (newer and name.startswith("ml.p3")))
-
-
 def _missing(subject: Subject) -> Iterator[Finding]:
     job = subject.job
     if not subject.generates:
@@ -291,8 +284,11 @@ def _parameters(subject: Subject) -> Iterator[Finding]:
                 json.dumps(value)
             except (TypeError, ValueError) as wrong:
                 yield NOT_JSON.finding(f"{name}: {wrong}", path=f"{path}.{name}")
-    for name, value in subject.job.hyperparameters.items():
-        path = f"hyperparameters.{name}"
+    named = {f"hyperparameters.{name}": (name, value) for name, value in subject.job.hyperparameters.items()}
+    # The service sends what it draws from a range as a hyperparameter of that name.
+    tuner = subject.job.tuner
+    named |= {f"tuner.ranges.{name}": (name, "") for name in (tuner.ranges if tuner else ())}
+    for path, (name, value) in named.items():
         if name.startswith("sagemaker_") and name != "sagemaker_s3_output":
             yield RESERVED.finding(f"{name} is reserved by the toolkit", path=path)
         elif name == "mp_parameters":
@@ -362,7 +358,10 @@ def channel(name: str, given: object) -> Channel | FileSystem:
 
 
 def _augmented(name: str, made: Channel) -> Iterator[str]:
-    """What is wrong with a channel as an augmented manifest, which only streams."""
+    """What is wrong with a channel as a manifest, or as an augmented one, which only streams."""
+    key = made.s3_data.removeprefix("s3://").partition("/")[2]
+    if made.s3_data_type != "S3Prefix" and (not key or key.endswith("/")):
+        yield f"{name}: {made.s3_data} is a prefix; {made.s3_data_type} needs the address of the manifest"
     augmented = made.s3_data_type == "AugmentedManifestFile"
     if augmented and not made.attribute_names:
         yield f"{name}: AugmentedManifestFile needs attribute_names"
@@ -383,6 +382,10 @@ def _inputs(subject: Subject) -> Iterator[Finding]:
             continue
         for wrong_there in _augmented(name, made) if isinstance(made, Channel) else ():
             yield AUGMENTED.finding(wrong_there, path=path)
+        if isinstance(made, FileSystem) and made.file_system_type == "FSxLustre" and not made.directory_path.strip("/"):
+            yield CHANNEL.finding(
+                f"{name}.directory_path of FSx begins with the mount name: /<mount name>/…", path=path
+            )
         groups = [group.name for group in job.instance_groups]
         for group in made.instance_groups if isinstance(made, Channel) else ():
             if group not in groups:

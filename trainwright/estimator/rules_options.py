@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_job import channel
+from trainwright.estimator.service_limits import choices
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.job import Channel, FileSystem
 
@@ -15,7 +17,8 @@ DOCUMENTED = Rule(
     code="TW292",
     severity="error",
     title="a value outside a limit of the service",
-    source=f"{API}: StoppingCondition (28 days); ResourceConfig and EBS (16 TiB for a volume); AWS General Reference, "
+    source="IAM user guide, ARNs: a role has a name; "
+    f"{API}: StoppingCondition (28 days); ResourceConfig and EBS (16 TiB for a volume); AWS General Reference, "
     "tagging: the prefix aws: is reserved",
     remedy="Keep to the limit in the message.",
 )
@@ -31,7 +34,8 @@ EXCLUDED = Rule(
     severity="error",
     title="options that the service does not take together",
     source="AWS's developer guide, managed warm pools, considerations: neither spot nor heterogeneous clusters; "
-    f"{API}, Channel: CompressionType is used only for Pipe input mode",
+    f"{API}, Channel: CompressionType and RecordWrapperType are for Pipe input mode; InstancePlacementConfig: only for "
+    "UltraServers; botocore's model, ReservedCapacityInstanceType: the types of training plans",
     remedy="Remove one of them.",
 )
 NOT_IN_SDK3 = Rule(
@@ -41,16 +45,28 @@ NOT_IN_SDK3 = Rule(
     source="sagemaker-train 1.27.0, model_trainer.py: no such field in its request",
     remedy="Use --sdk 2.",
 )
+METRIC = Rule(
+    code="TW314",
+    severity="error",
+    title="a metric whose regular expression is broken, or captures nothing (a warning)",
+    source="AWS's developer guide, define training metrics: the expression captures the value in a group; Python's re, "
+    "of what no dialect of regular expressions allows",
+    remedy='Put the number in a group: "loss=([0-9.]+)".',
+)
 LOCAL_STORAGE = Rule(
     code="TW286",
     severity="error",
     title="volume_kms_key with an instance type whose volumes are local disks",
     source=f"{API}, ResourceConfig: \"You can't request a VolumeKmsKeyId when using an instance type with local "
-    'storage"; sagemaker 2.257.7 (utils.instance_supports_kms)',
+    'storage"; sagemaker 2.257.7 (utils.instance_supports_kms); Amazon EC2 user guide, instance store volumes '
+    "(g7e, p6, trn2)",
     remedy="Remove volume_kms_key: the instance encrypts its local disks itself.",
 )
-RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, LOCAL_STORAGE)
-_LOCAL = ("g5", "g6", "p5", "trn1")  # and every family with a d, such as p4d
+RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, METRIC, LOCAL_STORAGE)
+_LOCAL = ("g5", "g6", "g7e", "p5", "p6", "trn1", "trn2")  # and every family with a d, such as p4d
+ULTRA = ("ml.p6e-", "ml.trn")  # families with UltraServers; of Trainium not all, but newer ones may be
+# The beginnings of Python's messages about brackets without their partner, and about * + ? after nothing.
+BROKEN = ("missing )", "unbalanced parenthesis", "unterminated character set", "nothing to repeat")
 MAX_RUN = 28 * 24 * 3600
 MAX_VOLUME_GB = 16384
 
@@ -70,13 +86,47 @@ def check(subject: Subject) -> Iterator[Finding]:
         for given, what in ((job.spot, "spot"), (job.instance_groups, "instance_groups")):
             if given:
                 yield EXCLUDED.finding(f"keep_alive with {what}: a warm pool cannot have it", path="keep_alive")
-    yield from _compressed(subject)
+    yield from _streamed(subject)
+    yield from _placed(subject)
+    yield from _planned(subject)
+    if (job.role or "").endswith("/"):
+        yield DOCUMENTED.finding(f"{job.role} has no name behind its path", path="role")
+    yield from _metrics(subject)
     if job.volume_kms_key:
         yield from _local_storage(subject)
     if subject.sdk == 3:
         for what, value in (("debugger", job.debugger), ("profiler", job.profiler)):
             if value is not None:
                 yield NOT_IN_SDK3.finding(f"SDK 3 has no {what}", path=what)
+
+
+def _placed(subject: Subject) -> Iterator[Finding]:
+    for _, name in subject.types if subject.job.placement else ():
+        if not name.startswith(ULTRA):
+            yield EXCLUDED.finding(f"placement with {name}, of which there are no UltraServers", path="placement")
+
+
+def _planned(subject: Subject) -> Iterator[Finding]:
+    names = [name for _, name in subject.types]
+    reserved = choices("ReservedCapacityInstanceType")
+    # Of several groups only one may be of the plan.
+    if subject.job.training_plan and names and not set(names) & set(reserved):
+        yield EXCLUDED.finding(
+            f"training_plan with {' and '.join(names)}: no plan has it",
+            path="training_plan",
+            remedy=f"Plans are of {', '.join(reserved)}.",
+        )
+
+
+def _metrics(subject: Subject) -> Iterator[Finding]:
+    for name, expression in subject.job.metrics.items():
+        path = f"metrics.{name}"
+        try:
+            if not re.compile(expression).groups:
+                yield METRIC.finding(f"{expression!r} captures nothing", path=path, severity="warning")
+        except re.error as wrong:
+            if wrong.msg.startswith(BROKEN):
+                yield METRIC.finding(f"{expression!r}: {wrong.msg}", path=path)
 
 
 def _file_systems(subject: Subject) -> Iterator[Finding]:
@@ -93,14 +143,22 @@ def _file_systems(subject: Subject) -> Iterator[Finding]:
             yield NO_VPC.finding(f"{missing} is missing", path=f"inputs.{name}")
 
 
-def _compressed(subject: Subject) -> Iterator[Finding]:
+def _streamed(subject: Subject) -> Iterator[Finding]:
     for name, given in subject.job.inputs.items():
         try:
             made = channel(name, given)
         except RequestError:
             continue  # reported by TW270
-        if isinstance(made, Channel) and made.compression == "Gzip" and made.input_mode != "Pipe":
-            mode = made.input_mode or "File"
+        if not isinstance(made, Channel) or made.input_mode == "Pipe":
+            continue
+        mode = made.input_mode or "File"
+        if made.record_wrapping == "RecordIO":
+            yield EXCLUDED.finding(
+                f"record_wrapping: RecordIO with input_mode {mode}: nothing is wrapped",
+                path=f"inputs.{name}",
+                remedy="Add input_mode: Pipe, or remove record_wrapping.",
+            )
+        if made.compression == "Gzip":
             yield EXCLUDED.finding(
                 f"compression: Gzip with input_mode {mode}: the script gets the files as they are",
                 path=f"inputs.{name}",

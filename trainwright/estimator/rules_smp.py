@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
 from math import prod
 from typing import Any
 
 from trainwright.catalog.image_line import version_key
-from trainwright.core.errors import did_you_mean
+from trainwright.core.errors import did_you_mean, nearest
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.rules_distribution import SDK, TRIED
 from trainwright.estimator.subject import SMP_PARAMETERS, Subject, enabled, part
-from trainwright.sagemaker.smp_parameters import PARAMETERS, PARTITIONS_RENAMED, SECOND, parameter, wrong_values
+from trainwright.sagemaker.smp_parameters import (
+    PARAMETERS,
+    PARTITIONS_RENAMED,
+    PLACEMENTS,
+    SECOND,
+    parameter,
+    wrong_values,
+)
 
 GUIDE = "AWS guide for launching a model-parallel job"
+SCHEMA = "the library's schema (smdistributed/modelparallel/backend/config.yaml, 1.11)"
+PAGE = "aws/sagemaker-python-sdk, doc/api/training/smd_model_parallel_general.rst"
 NO_LAUNCHER = Rule(
     code="TW220",
     severity="error",
@@ -47,8 +57,9 @@ RENAMED = Rule(
 )
 UNKNOWN = Rule(
     code="TW224",
-    severity="warning",
-    title="a parameter that the model parallel library does not know",
+    severity="error",
+    title="a parameter that the model parallel library does not know: misspelled, or of the other version (a warning: "
+    "any other name)",
     source=f"AWS's release notes and references of the library, 1.0 to 1.15 and 2; {TRIED}",
     remedy="Correct or remove the parameter.",
 )
@@ -70,14 +81,16 @@ DIVIDES = Rule(
     code="TW227",
     severity="error",
     title="the parallel degrees do not divide the number of processes",
-    source="AWS guide for distributed training: replicas = processes / (pipeline x tensor degree)",
+    source="AWS guide for distributed training: replicas = processes / (pipeline x tensor degree); its guide for "
+    "version 2, context and expert parallelism: the degree evenly divides the number of GPUs in the cluster",
     remedy="Choose degrees whose product divides instances x processes per host.",
 )
 SDK_BUG = Rule(
     code="TW228",
     severity="note",
-    title="default_partition with pipeline_parallel_degree makes the SDK itself fail (KeyError: 'partitions')",
-    source="tried with sagemaker 2.257.7 (validate_mp_config)",
+    title="parameters that make the SDK itself fail: default_partition with pipeline_parallel_degree (KeyError: "
+    "'partitions'), placement_strategy of letters (ValueError)",
+    source=f"tried with sagemaker 2.257.7 (validate_mp_config); the library takes them: {SCHEMA}; {PAGE}",
     remedy="Nothing to do; the generated code sets the hyperparameters directly.",
 )
 MICROBATCHES = Rule(
@@ -87,8 +100,6 @@ MICROBATCHES = Rule(
     source="AWS guide for distributed training: a replica's batch is split into equal microbatches",
     remedy="Make batch.per_replica a multiple of microbatches.",
 )
-SCHEMA = "the library's schema (smdistributed/modelparallel/backend/config.yaml, 1.11)"
-PAGE = "aws/sagemaker-python-sdk, doc/api/training/smd_model_parallel_general.rst"
 REQUIRED = Rule(
     code="TW296",
     severity="error",
@@ -169,7 +180,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     for name, wrong in wrong_values(parameters, second=second):
         yield VALUE.finding(wrong, path=f"{SMP_PARAMETERS}.{name}")
     if not torchrun:
-        yield from _version_one(parameters)
+        yield from _version_one(subject, parameters)
     if not second:
         yield from _together(subject, parameters)
     yield from _fits(subject, parameters)
@@ -188,7 +199,13 @@ def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> 
                 if not second and name in SECOND:
                     yield TOO_NEW.finding(f"{name} needs version 2; the image has {version or 'version 1'}", path=path)
                     continue
-                yield UNKNOWN.finding(f"the library (version {2 if second else 1}) has no {name!r}. {hint}", path=path)
+                # Of a name like no other it may be that the library has it and nobody documented it.
+                certain = (second and name in PARAMETERS) or any(_alike(name, each) for each in nearest(name, known))
+                yield UNKNOWN.finding(
+                    f"the library (version {2 if second else 1}) has no {name!r}. {hint}",
+                    path=path,
+                    severity="error" if certain else "warning",
+                )
             continue
         if framework is not None and framework not in of_name.frameworks:
             # Without its data parallelism the replicas train apart.
@@ -199,7 +216,9 @@ def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> 
                 severity="error" if replicas else "warning",
             )
         if not second and version and of_name.until and version_key(version) >= version_key(of_name.until):
-            yield UNKNOWN.finding(f"{name} is gone from {of_name.until} on; the image has {version}", path=path)
+            yield UNKNOWN.finding(
+                f"{name} is gone from {of_name.until} on; the image has {version}", path=path, severity="warning"
+            )
         renamed = name in ("partitions", "pipeline_parallel_degree")
         if second or version is None or renamed:
             continue
@@ -216,6 +235,11 @@ def _names(subject: Subject, parameters: Mapping[str, Any], *, second: bool) -> 
             severity="error" if old else "note",
             remedy=f"{right}: {parameters[wrong]}",
         )
+
+
+def _alike(name: str, known: str) -> bool:
+    """Whether a name is a known one with a slip of the pen."""
+    return SequenceMatcher(None, name, known).ratio() >= 0.85
 
 
 def _together(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
@@ -271,7 +295,7 @@ _NEEDS: dict[str, dict[str, Any]] = {
 _DEGREES = ("pipeline_parallel_degree", "tensor_parallel_degree", "sharded_data_parallel_degree")
 
 
-def _version_one(parameters: Mapping[str, Any]) -> Iterator[Finding]:
+def _version_one(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
     """Report what the SDK rejects, or fails on."""
     degree = parameters.get("partitions", parameters.get("pipeline_parallel_degree", 1))
     default = parameters.get("default_partition")
@@ -282,6 +306,14 @@ def _version_one(parameters: Mapping[str, Any]) -> Iterator[Finding]:
         yield VALUE.finding(f"default_partition must be a number from 0 to {degree - 1}, not {default}", path=path)
     elif default is not None and "partitions" not in parameters:
         yield SDK_BUG.finding("sagemaker.pytorch.PyTorch would raise KeyError: 'partitions'", path=path)
+    placement = parameters.get("placement_strategy")
+    if placement in PLACEMENTS:
+        path = f"{SMP_PARAMETERS}.placement_strategy"
+        if subject.framework == "tensorflow":
+            yield VALUE.finding(
+                f'for TensorFlow, placement_strategy must be "spread" or "cluster", not "{placement}"', path=path
+            )
+        yield SDK_BUG.finding("sagemaker.pytorch.PyTorch would raise ValueError", path=path)
     for name in ("ddp_port", "ddp_dist_backend"):
         if name in parameters and parameters.get("ddp") is not True:
             yield VALUE.finding(f"{name} needs ddp: true", path=f"{SMP_PARAMETERS}.{name}")
@@ -300,6 +332,11 @@ def _fits(subject: Subject, parameters: Mapping[str, Any]) -> Iterator[Finding]:
             f"{product} does not divide {world} processes ({subject.hosts} hosts x {subject.processes_per_host})",
             path=SMP_PARAMETERS,
         )
+    for name in ("context_parallel_degree", "expert_parallel_degree"):
+        if world is not None and world % subject.degree(name):
+            yield DIVIDES.finding(
+                f"{subject.degree(name)} ({name}) does not divide {world} processes", path=f"{SMP_PARAMETERS}.{name}"
+            )
     batch, micro = subject.job.batch, parameters.get("microbatches")
     if batch and batch.per_replica and isinstance(micro, int) and micro > 0 and batch.per_replica % micro:
         yield MICROBATCHES.finding(

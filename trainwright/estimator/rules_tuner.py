@@ -24,6 +24,7 @@ RANGE = Rule(
     severity="error",
     title="a range or a strategy of a tuner that the service refuses",
     source="AWS's developer guide, Define Hyperparameter Ranges (scaling); "
+    "Resource Limits for Automatic Model Tuning (jobs, metrics, ranges); "
     f"{API}, HyperParameterTuningJobConfig and ResourceLimits (Grid takes categorical ranges alone; Hyperband stops "
     "jobs itself), HyperbandStrategyConfig (it must know the largest resource: at most 20,000 epochs)",
     remedy="Keep to the range or choice in the message.",
@@ -59,6 +60,8 @@ _NOT_PASSED_ON = (
 # What the service takes for the largest resource of Hyperband, and its limit.
 EPOCHS = {"epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"}
 LARGEST_RESOURCE = 20_000
+# Training jobs of one tuning job: the quota of random search alone can be raised.
+MOST_JOBS, FEWER_JOBS = {"Random": 10_000}, 750
 _DROPPED_BY_SDK3 = ("distribution", "network_isolation", "encrypt_traffic", "volume_kms_key")
 
 
@@ -71,6 +74,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         hint = did_you_mean(tuner.metric, job.metrics) if job.metrics else "metrics is empty."
         yield OBJECTIVE.finding(f"{tuner.metric!r} is not in metrics. {hint}", path="tuner.metric")
     yield from _strategy(tuner)
+    yield from _limits(tuner, len(job.metrics))
     yield from _hyperband(tuner, set(job.hyperparameters) - set(tuner.ranges))
     for name, each in tuner.ranges.items():
         path = f"tuner.ranges.{name}"
@@ -105,6 +109,18 @@ def _strategy(tuner: Tuner) -> Iterator[Finding]:
         yield RANGE.finding(
             f"{tuner.max_parallel_jobs} jobs at a time, but {jobs_of(tuner)} in all", path="tuner.max_parallel_jobs"
         )
+
+
+def _limits(tuner: Tuner, metrics: int) -> Iterator[Finding]:
+    """Check the numbers of which the service grants nobody more."""
+    for path, has, most, what in (
+        ("tuner.max_jobs", jobs_of(tuner), MOST_JOBS.get(tuner.strategy, FEWER_JOBS), f"jobs of {tuner.strategy}"),
+        ("tuner.max_parallel_jobs", tuner.max_parallel_jobs, 100, "jobs at a time"),
+        ("tuner.ranges", len(tuner.ranges), 30, "ranges"),
+        ("metrics", metrics, 20, "metrics of a tuning job"),
+    ):
+        if has > most:
+            yield RANGE.finding(f"{has} {what}; at most {most}", path=path)
 
 
 def _hyperband(tuner: Tuner, fixed: set[str]) -> Iterator[Finding]:

@@ -124,6 +124,14 @@ def job_key(where: str) -> str:
 
 
 @cache
+def choices(shape: str) -> tuple[str, ...]:
+    """Return the values that a shape of the model allows."""
+    import botocore.session
+
+    return tuple(botocore.session.Session().get_service_model("sagemaker").shape_for(shape).enum)
+
+
+@cache
 def _shape(operation: str) -> Any:
     import botocore.session
 

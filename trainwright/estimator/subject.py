@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from trainwright.catalog.image_line import version_key
 from trainwright.core.errors import RequestError
 from trainwright.estimator.image import ImageFacts
 from trainwright.sagemaker.distribution import Launcher
@@ -20,6 +21,8 @@ SMP_PARAMETERS = f"{MODEL_PARALLEL}.parameters"
 # What starts a job outside of SageMaker's training jobs: a Kubernetes resource, or a script for Slurm.
 Cluster = Literal["pytorchjob", "hyperpod", "slurm"]
 CLUSTERS: tuple[Cluster, ...] = get_args(Cluster)
+SMDDP_TYPES = ("ml.p3.16xlarge", "ml.p3dn.24xlarge", "ml.p4d.24xlarge", "ml.p4de.24xlarge")
+SMDDP_WITHOUT_P3 = "2.1"  # the first library that no longer supports p3
 
 
 def part(value: Any, *keys: str) -> Mapping[str, Any]:
@@ -161,3 +164,10 @@ class Subject:
         if name == "pipeline_parallel_degree" and value is None:
             value = parameters.get("partitions")
         return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 1
+
+
+def smddp_types(subject: Subject) -> tuple[str, ...]:
+    """The instance types that the data parallel library supports, as far as the image's own version says."""
+    version = subject.image.version_of("smdistributed-dataparallel") if subject.image else None
+    newer = bool(version and version[0].isdigit() and version_key(version) >= version_key(SMDDP_WITHOUT_P3))
+    return tuple(name for name in SMDDP_TYPES if not (newer and name.startswith("ml.p3")))

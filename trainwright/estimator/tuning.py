@@ -52,7 +52,8 @@ def jobs_of(tuner: Tuner) -> int:
     """Return how many training jobs a tuner starts: as configured, else all combinations of a grid, else one."""
     if tuner.max_jobs is not None or tuner.strategy != "Grid":
         return tuner.max_jobs or 1
-    return math.prod(len(each.values) for each in tuner.ranges.values())
+    # A range without values is one that grid search refuses (TW216).
+    return math.prod(len(each.values) or 1 for each in tuner.ranges.values())
 
 
 def tuning_request(job: Job, training: dict[str, Any], name: str, *, sdk: int, framework: str | None) -> dict[str, Any]:

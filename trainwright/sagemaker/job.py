@@ -48,7 +48,7 @@ class Channel(Record):
     attribute_names: Annotated[tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...], Meta(max_length=16)] = (
         Field(default=(), description="of an augmented manifest: what the script gets of each line, in this order")
     )
-    record_wrapping: Literal["RecordIO"] | None = None
+    record_wrapping: Literal["None", "RecordIO"] | None = None
 
 
 Absolute = Annotated[str, form(r"^/.*$")]
@@ -189,7 +189,9 @@ class Batch(Record):
 class Job(Record):
     """A training job."""
 
-    image: str | None = Field(default=None, description="address in ECR; a local tag is enough for checks")
+    image: Annotated[str, Meta(min_length=1)] | None = Field(
+        default=None, description="address in ECR; a local tag is enough for checks"
+    )
     plan: PlanRequest | None = None
     entry_point: str | None = None
     source_dir: str | None = None

@@ -62,13 +62,15 @@ _PT: tuple[Framework, ...] = ("pytorch",)
 _TF: tuple[Framework, ...] = ("tensorflow",)
 _PORTION = (lambda value: _number(value) and 0 <= value <= 1, "a number from 0 to 1")
 
+# Orders of ranks by data, pipeline and tensor parallelism, which the SDK refuses and the library takes, for PyTorch.
+PLACEMENTS = ("DPT", "DTP", "PDT", "PTD", "TDP", "TPD")
 PARAMETERS: dict[str, Parameter] = {
     "partitions": Parameter(*_DEGREE),
     "pipeline_parallel_degree": Parameter(*_DEGREE, "1.6", _PT),
     "microbatches": Parameter(*_DEGREE),
     "pipeline": Parameter(*_choice("simple", "interleaved", "_only_forward")),
     "optimize": Parameter(*_choice("speed", "memory")),
-    "placement_strategy": Parameter(*_choice("spread", "cluster")),
+    "placement_strategy": Parameter(*_choice("spread", "cluster", *PLACEMENTS)),
     "auto_partition": Parameter(*_BOOL),
     "default_partition": Parameter(*_ANY),
     "load_partition": Parameter(*_BOOL),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.rule_jobs import (
+    DATA,
     MPI,
     NEWER,
     OLDER,
@@ -67,6 +68,9 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         2,
     ),
     ("TW205", "distribution.mpi", dist({"mpi": MPI, "torch_distributed": ON}), image(), 2),
+    ("TW205", "distribution.mpi", dist({"mpi": MPI, "parameter_server": ON}), TENSORFLOW, 2),
+    ("TW205", "distribution.smdistributed", dist({**DATA, "parameter_server": ON}), TENSORFLOW, 2),
+    ("TW205", "distribution.mpi", dist({"mpi": MPI, "multi_worker_mirrored_strategy": ON}), TENSORFLOW, 2),
     ("TW205", "distribution.smdistributed", dist({"mpi": MPI, "smdistributed": {"dataparallel": ON}}), image(), 2),
     (
         "TW205",
@@ -209,9 +213,44 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ),
     ("TW227", "distribution.smdistributed.modelparallel.parameters", dist(smp(pipeline_parallel_degree=3)), image(), 2),
     (
+        "TW227",
+        "distribution.smdistributed.modelparallel.parameters.context_parallel_degree",
+        dist(smp({"torch_distributed": ON}, context_parallel_degree=6)),
+        SECOND,
+        2,
+    ),
+    (
+        "TW227",
+        "distribution.smdistributed.modelparallel.parameters.expert_parallel_degree",
+        dist(smp({"torch_distributed": ON}, expert_parallel_degree=32)),
+        SECOND,
+        2,
+    ),
+    (
         "TW228",
         "distribution.smdistributed.modelparallel.parameters.default_partition",
         dist(smp(pipeline_parallel_degree=2, auto_partition=False, default_partition=0)),
+        image(),
+        2,
+    ),
+    (
+        "TW228",
+        "distribution.smdistributed.modelparallel.parameters.placement_strategy",
+        dist(smp(pipeline_parallel_degree=2, placement_strategy="PTD")),
+        image(),
+        2,
+    ),
+    (
+        "TW226",
+        "distribution.smdistributed.modelparallel.parameters.placement_strategy",
+        dist(smp(partitions=2, placement_strategy="DPT")),
+        TENSORFLOW,
+        2,
+    ),
+    (
+        "TW226",
+        "distribution.smdistributed.modelparallel.parameters.placement_strategy",
+        dist(smp(pipeline_parallel_degree=2, placement_strategy="DPP")),
         image(),
         2,
     ),

@@ -48,6 +48,15 @@ def test_replicas_microbatches_and_rates():
     assert told.learning_rate.square_root == pytest.approx(0.2)
 
 
+@pytest.mark.parametrize(
+    ("order", "replicas"),
+    [("DPT", [(0, 1, 2, 3), (4, 5, 6, 7)]), ("PTD", [(0, 2, 4, 6), (1, 3, 5, 7)])],
+)
+def test_the_ranks_of_the_librarys_page(order, replicas):
+    """aws/sagemaker-python-sdk, smd_model_parallel_general.rst: 8 devices, each degree 2; rdp_rank of every rank."""
+    assert replica_ranks(2, 2, 2, order) == replicas
+
+
 @given(
     replicas=st.integers(1, 8),
     pipeline=st.sampled_from([1, 2, 4]),
@@ -55,7 +64,7 @@ def test_replicas_microbatches_and_rates():
     spread=st.booleans(),
 )
 def test_every_rank_belongs_to_one_replica(replicas, pipeline, tensor, spread):
-    groups = replica_ranks(replicas, pipeline, tensor, spread)
+    groups = replica_ranks(replicas, pipeline, tensor, "TPD" if spread else "DPT")
     if pipeline * tensor == 1:
         assert groups == []
         return

@@ -99,6 +99,14 @@ GOOD: dict[str, tuple[dict[str, Any], ImageFacts]] = {
     ),
     "mirrored": (dist({"multi_worker_mirrored_strategy": ON}), image(framework="tensorflow", version="2.11.1")),
     "FSx": ({"inputs": {"train": FSX}, "subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, image()),
+    "a training plan": (
+        {
+            "instance_type": "ml.p4d.24xlarge",
+            "distribution": {"torch_distributed": ON},
+            "training_plan": "arn:aws:sagemaker:us-west-2:123456789012:training-plan/plan-1",
+        },
+        image(),
+    ),
     "every option": (
         {
             "instance_type": P3,
@@ -108,7 +116,6 @@ GOOD: dict[str, tuple[dict[str, Any], ImageFacts]] = {
             "encrypt_traffic": True,
             "keep_alive": 21600,
             "retries": 30,
-            "training_plan": "arn:aws:sagemaker:us-west-2:123456789012:training-plan/plan-1",
             "tensorboard": {"s3_uri": "s3://bucket/tensorboard"},
             "remote_debug": True,
             "session_tags": True,
@@ -178,6 +185,7 @@ SAID_BY_SDK_3 = {
     "spot",
     "FSx",
     "every option",
+    "a training plan",
     "a strategy turned off on one GPU",
 }
 

@@ -28,6 +28,7 @@ from tests.support.rule_jobs import (
     found,
     grouped,
     image,
+    old,
     ranged,
     smp,
     source_folder,
@@ -48,6 +49,12 @@ XLA = {"instance_type": P38, "compiler": ON, "distribution": {"pytorchxla": ON}}
 G6 = {"instance_type": "ml.g6.48xlarge", "instance_count": 2}
 # Whether 1.13 can do what 1.11 cannot is not known, so nothing is said of it.
 THIRTEEN = without("smdistributed-modelparallel", **{"smdistributed-modelparallel": "1.13 (aws)"})
+
+
+PLAN = "arn:aws:sagemaker:us-west-2:123456789012:training-plan/plan-1"
+PLANNED = [{**GROUPS[0], "instance_type": P4}, GROUPS[1]]
+MIRRORED_AND_MPI = {"multi_worker_mirrored_strategy": ON, "mpi": {"enabled": False}}
+PS_AND_MPI = {"parameter_server": ON, "mpi": MPI}
 
 
 def mpi(options: str) -> dict[str, Any]:
@@ -82,6 +89,8 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW223", dist(smp(partitions=2)), OLDER, 2),
     ("TW225", dist(smp(sharded_data_parallel_degree=2)), NEWER, 2),
     ("TW227", dist(smp(pipeline_parallel_degree=4)), image(), 2),
+    ("TW226", dist(smp(pipeline_parallel_degree=2, placement_strategy="DPT")), image(), 2),
+    ("TW228", dist(smp(pipeline_parallel_degree=2, placement_strategy="spread")), image(), 2),
     ("TW228", dist(smp(partitions=2, auto_partition=False, default_partition=0)), OLDER, 2),
     ("TW229", dist(smp(pipeline_parallel_degree=2, microbatches=4), batch={"per_replica": 12}), image(), 2),
     ("TW230", dist({"mpi": {**MPI, "processes_per_host": 8}}), image(), 2),
@@ -217,6 +226,56 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW297", dist(smp(sharded_data_parallel_degree=2, tensor_parallel_degree=2, ddp=True)), THIRTEEN, 2),
     ("TW229", dist(smp(pipeline_parallel_degree=2, microbatches=0), batch={"per_replica": 12}), image(), 2),
     ("TW299", dist(smp(pipeline_parallel_degree=1, sharded_data_parallel_degree=2)), NEWER, 2),
+    ("TW205", {**dist(PS_AND_MPI), "instance_count": 1}, TENSORFLOW, 2),
+    ("TW227", dist(smp({"torch_distributed": ON}, context_parallel_degree=4, expert_parallel_degree=2)), SECOND, 2),
+    ("TW241", {"image": "123456789012.dkr.ecr.cn-north-1.amazonaws.com.cn/team/a_b-c.d/training:1"}, image(), 2),
+    ("TW241", {"image": "123456789012.dkr-ecr.us-west-2.on.aws/team/training:1"}, image(), 2),
+    ("TW241", {"image": "123456789012.dkr.ecr.xx-new-1.amazonaws.com/team/training:1"}, image(), 2),
+    ("TW294", {"image": f"{DLC}-cu126-ubuntu22.04-sagemaker"}, image(), 2),
+    ("TW294", {"image": "123456789012.dkr.ecr.us-west-2.amazonaws.com/pytorch-training:2.6.0-ec2"}, image(), 2),
+    ("TW295", {"inputs": {"a": {**LABELS, "record_wrapping": "RecordIO"}}}, image(), 2),
+    ("TW295", {"instance_type": "ml.p6e-gb200.36xlarge", "placement": {"ultra_servers": {"u": 2}}}, image(), 2),
+    ("TW216", tuned(max_jobs=750, max_parallel_jobs=100), image(), 2),
+    ("TW216", tuned(strategy="Random", max_jobs=10_000), image(), 2),
+    ("TW216", {**tuned(), "metrics": {"loss": "(.)", **{f"m{n}": "(.)" for n in range(19)}}}, image(), 2),
+    ("TW241", {"image": REFERENCE.replace(":1", f":_v1.0-{'a' * 122}")}, image(), 2),
+    ("TW241", {"image": REFERENCE.replace(":1", f":1@sha256:{'0a' * 32}")}, image(), 2),
+    ("TW266", tuned(ranges={"learning-rate": {"min": 0.1, "max": 1.0}}), image(), 2),
+    ("TW270", {"inputs": {"train": {**FSX, "directory_path": "/fsx"}}}, image(), 2),
+    ("TW270", {"inputs": {"train": {**FSX, "file_system_type": "EFS", "directory_path": "/"}}}, image(), 2),
+    ("TW270", {"inputs": {"train": {"s3_data": "s3://bucket/a", "record_wrapping": "None"}}}, image(), 2),
+    ("TW295", {"inputs": {"train": {"s3_data": "s3://bucket/a", "record_wrapping": "None"}}}, image(), 2),
+    ("TW205", {**dist(MIRRORED_AND_MPI), "instance_type": "ml.g5.xlarge"}, TENSORFLOW, 2),
+    ("TW249", dist({"torch_distributed": ON}), image(), 2),
+    ("TW263", {**grouped({}), "instance_count": 1}, image(), 2),
+    ("TW286", {"instance_type": "ml.r8i.large", "volume_kms_key": "alias/volumes"}, image(cuda="cpu"), 2),
+    ("TW287", {"inputs": {"a": {"s3_data": "s3://bucket/a", "s3_data_type": "ManifestFile"}}}, image(), 2),
+    ("TW287", {"inputs": {"a": "s3://bucket/a/", "b": "s3://bucket"}}, image(), 2),
+    ("TW292", {"role": "arn:aws:iam::123456789012:role/service-role/training"}, image(), 2),
+    ("TW295", {"instance_type": P4, "training_plan": PLAN}, image(), 2),
+    ("TW295", {**grouped({}), "instance_groups": PLANNED, "training_plan": PLAN}, image(), 2),
+    ("TW310", {"output": "s3://192.168.5.x4/models"}, image(), 2),
+    ("TW310", {"output": "s3://my.bucket-1/Models_1"}, image(), 2),
+    ("TW310", {"output": "s3://my-bucket--usw2-az1--x-s3/models"}, image(), 2),
+    ("TW310", {"output": "s3://arn:aws:s3:us-west-2:123456789012:accesspoint/Data/x"}, image(), 2),
+    # Before March 2018, us-east-1 took such names.
+    ("TW310", {"output": "s3://My_Bucket/models", "image": REFERENCE.replace("us-west-2", "us-east-1")}, image(), 2),
+    ("TW310", {"output": "s3://My_Bucket/models", "image": "training:1"}, image(), 2),
+    ("TW311", {"training_plan": "arn:aws:sagemaker:us-west-2:123456789012:training-plan/plan-1"}, image(), 2),
+    # The models' bucket may be in another region, and its key is there.
+    ("TW311", {"output_kms_key": "arn:aws:kms:us-east-1:123456789012:key/1", "output": "s3://bucket/m"}, image(), 2),
+    ("TW311", {"region": "cn-north-1", "role": "arn:aws-cn:iam::123456789012:role/training"}, image(), 2),
+    ("TW312", {"region": "me-south-1", "debugger": {"s3_uri": "s3://bucket/t"}}, image(), 2),
+    ("TW312", {"region": "me-central-1", "tensorboard": {"s3_uri": "s3://bucket/t"}}, image(), 2),
+    ("TW312", {"region": "me-central-1", "debugger": {"s3_uri": "s3://bucket/t"}}, image(), 3),
+    ("TW313", {"image": DLC.replace("us-west-2", "me-south-1").replace("763104351884", "217643126080")}, image(), 2),
+    ("TW313", {"image": DLC.replace("763104351884", "123456789012").replace("py312", "py38")}, image(), 2),
+    ("TW313", {"image": DLC.replace("2.6.0", "9.9.0")}, image(), 2),
+    ("TW314", {"metrics": {"loss": r"loss: (?<v>[0-9.]+)", "a": r"\Q(a\E=(.*)", "b": "acc=([0-9.]++)"}}, image(), 2),
+    ("TW315", dist({"torch_distributed": ON}), old("pytorch", "1.13.1"), 2),
+    ("TW315", dist({"torch_distributed": ON}), image(version="1.12.1"), 2),
+    ("TW315", grouped({}), old("pytorch", "1.10.0"), 2),
+    ("TW315", grouped({}), old("tensorflow", "2.6.3"), 2),
 ]
 # What stands in a job's way without any other rule knowing it is in test_check.py; silence: test_silence.py.
 ELSEWHERE = {"TW219", "TW288", "TW289"}

@@ -20,25 +20,34 @@ from tests.support.rule_jobs import (
     P3,
     P4,
     REFERENCE,
+    SECOND,
     TENSORFLOW,
     dist,
     found,
     grouped,
     image,
+    old,
     ranged,
     smp,
     source_folder,
     tensorflow,
     tuned,
+    wheel,
     without,
 )
 from tests.unit.estimator import test_cluster_rules, test_distribution_rules
-from trainwright.estimator.check import CODES
+from trainwright.estimator.check import CODES, check
 from trainwright.estimator.image import ImageFacts
+from trainwright.estimator.subject import Subject
+from trainwright.sagemaker.job import Job
 
 folder = pytest.fixture(scope="module")(source_folder)
 
 MANY_RANGES = {f"h{n}": {"min": 1, "max": 2} for n in range(31)}  # botocore's model: 30 of each kind
+
+MIXED_RANGES = {**{f"h{n}": {"min": 1, "max": 2} for n in range(20)}, **{f"f{n}": {"values": [1]} for n in range(11)}}
+PLAN_EAST = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/plan-1"
+KEY_EAST = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
 # code, path, what is changed in a good job, image, SDK
 CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
@@ -281,6 +290,62 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         2,
     ),
     ("TW295", "keep_alive", {**grouped({}), "keep_alive": 60}, image(), 2),
+    ("TW295", "inputs.a", {"inputs": {"a": {"s3_data": "s3://b/k", "record_wrapping": "RecordIO"}}}, image(), 2),
+    ("TW295", "placement", {"instance_type": P4, "placement": {"multiple_jobs": True}}, image(), 2),
+    ("TW241", "image", {"image": "ghcr.io/team/training:1"}, image(), 2),
+    ("TW241", "image", {"image": "123456789012.dkr.ecr.cn-north-1.amazonaws.com/team/training:1"}, image(), 2),
+    ("TW241", "image", {"image": REFERENCE.replace("team", "Team")}, image(), 2),
+    ("TW241", "image", {"image": REFERENCE.replace(":1", "@sha256:abc")}, image(), 2),
+    ("TW294", "image", {"image": f"{DLC}-cu126-ubuntu22.04-ec2"}, image(), 2),
+    ("TW294", "image", {"image": DLC.replace("-training", "-inference-graviton")}, image(), 2),
+    ("TW216", "tuner.max_jobs", tuned(max_jobs=751), image(), 2),
+    ("TW216", "tuner.max_jobs", tuned(strategy="Random", max_jobs=10_001), image(), 2),
+    ("TW216", "tuner.max_parallel_jobs", tuned(max_jobs=200, max_parallel_jobs=101), image(), 2),
+    ("TW216", "metrics", {**tuned(), "metrics": {"loss": "(.)", **{f"m{n}": "(.)" for n in range(20)}}}, image(), 2),
+    ("TW216", "tuner.ranges", tuned(ranges=MIXED_RANGES), image(), 2),
+    ("TW241", "image", {"image": REFERENCE.replace(":1", ":my tag")}, image(), 2),
+    ("TW241", "image", {"image": REFERENCE.replace(":1", ":feature/x")}, image(), 2),
+    ("TW241", "image", {"image": REFERENCE.replace(":1", f":{'a' * 129}")}, image(), 2),
+    ("TW265", "tuner.ranges.sagemaker_program", tuned(ranges={"sagemaker_program": {"values": ["a.py"]}}), image(), 2),
+    ("TW266", "tuner.ranges.learning rate", tuned(ranges={"learning rate": {"min": 0.1, "max": 1.0}}), image(), 2),
+    ("TW270", "inputs.train", {"inputs": {"train": {**FSX, "directory_path": "/"}}}, image(), 2),
+    ("TW263", "instance_count", {**grouped({}), "instance_count": 2}, image(), 2),
+    ("TW286", "volume_kms_key", {"instance_type": "ml.p6-b200.48xlarge", "volume_kms_key": "alias/v"}, image(), 2),
+    ("TW286", "volume_kms_key", {"instance_type": "ml.trn2.48xlarge", "volume_kms_key": "alias/v"}, image(), 2),
+    ("TW286", "volume_kms_key", {"instance_type": "ml.g7e.12xlarge", "volume_kms_key": "alias/v"}, image(), 2),
+    ("TW287", "inputs.a", {"inputs": {"a": {"s3_data": "s3://b/k/", "s3_data_type": "ManifestFile"}}}, image(), 2),
+    ("TW287", "inputs.a", {"inputs": {"a": {**LABELS, "s3_data": "s3://bucket"}}}, image(), 2),
+    ("TW292", "role", {"role": "arn:aws:iam::123456789012:role/"}, image(), 2),
+    ("TW295", "training_plan", {"instance_type": P3, "training_plan": PLAN_EAST}, image(), 2),
+    ("TW295", "training_plan", {**grouped({}), "training_plan": PLAN_EAST}, image(), 2),
+    ("TW310", "output", {"output": "s3://192.168.5.4/models"}, image(), 2),
+    ("TW310", "output", {"output": "s3://My-Bucket/models"}, image(), 2),
+    ("TW310", "inputs.train", {"inputs": {"train": "s3://my_bucket/train"}}, image(), 2),
+    ("TW310", "inputs.train", {"inputs": {"train": {"s3_data": "s3://my..bucket/train"}}}, image(), 2),
+    ("TW310", "checkpoint.s3_uri", {"checkpoint": {"s3_uri": "s3://<bucket>/c"}, "image": "training:1"}, image(), 2),
+    ("TW310", "source_dir", {"source_dir": "s3://bucket-/code.tar.gz"}, image(), 2),
+    ("TW311", "training_plan", {"training_plan": PLAN_EAST}, image(), 2),
+    ("TW311", "volume_kms_key", {"instance_type": P3, "volume_kms_key": KEY_EAST}, image(), 2),
+    ("TW311", "role", {"role": "arn:aws-us-gov:iam::123456789012:role/training"}, image(), 2),
+    ("TW311", "region", {"region": "us-west2", "image": "training:1"}, image(), 2),
+    ("TW311", "region", {"region": "us-west-3", "image": "training:1"}, image(), 2),
+    ("TW312", "debugger", {"region": "me-central-1", "debugger": {"s3_uri": "s3://bucket/t"}}, image(), 2),
+    ("TW312", "profiler", {"region": "us-gov-east-1", "profiler": {"s3_uri": "s3://bucket/p"}}, image(), 2),
+    (
+        "TW312",
+        "profiler",
+        {"instance_type": "ml.trn1.32xlarge", "profiler": {"s3_uri": "s3://bucket/p"}},
+        image(),
+        2,
+    ),
+    ("TW313", "image", {"image": DLC.replace("us-west-2", "me-south-1")}, image(), 2),
+    ("TW313", "image", {"image": DLC.replace("py312", "py38")}, image(), 2),
+    ("TW314", "metrics.loss", {"metrics": {"loss": "loss: ([0-9.]+"}}, image(), 2),
+    ("TW314", "metrics.loss", {"metrics": {"loss": "*loss=(.*)"}}, image(), 2),
+    ("TW314", "metrics.loss", {"metrics": {"loss": "loss: [0-9.]+"}}, image(), 2),
+    ("TW315", "distribution.torch_distributed", dist({"torch_distributed": ON}), old("pytorch", "1.12.1"), 2),
+    ("TW315", "instance_groups", grouped({}), old("pytorch", "1.9.1"), 2),
+    ("TW315", "instance_groups", grouped({}), old("tensorflow", "2.5.3"), 2),
 ]
 # What stands in a job's way without any other rule knowing it is in test_check.py; silence: test_silence.py; what a
 # script names: test_cluster_rules.py.
@@ -304,3 +369,54 @@ def test_a_rule_speaks_at_the_key(folder, code, path, changes, facts, sdk):
     findings = found(folder, changes, facts, sdk)
     assert (code, path) in {(each.code, each.path) for each in findings}, findings
     assert all(each.remedy and each.source for each in findings)
+
+
+# What is wrong for certain is an error; where a job may run all the same, a warning.
+SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
+    ("TW250", {"instance_type": P3}, image(cuda="13.0"), "error"),
+    ("TW250", {"instance_type": "ml.p2.xlarge"}, image(cuda="12.1"), "error"),
+    ("TW250", {"instance_type": "ml.p5.48xlarge"}, without(pytorch="1.13.1 (wheel)"), "error"),
+    ("TW250", {"instance_type": "ml.p6-b200.48xlarge"}, wheel("12.4"), "error"),
+    # CUDA 12.8 compiles for B200, whose code runs on B300.
+    ("TW250", {"instance_type": "ml.p6-b300.48xlarge"}, wheel("12.8"), "warning"),
+    # Code for A10G runs on L4.
+    ("TW250", {"instance_type": "ml.g6.xlarge"}, wheel("11.6"), "warning"),
+    # AWS compiles its own PyTorch with PTX (aws/deep-learning-containers #1273: a T4 trains with code for V100).
+    ("TW250", {"instance_type": "ml.p5.48xlarge"}, without(pytorch="1.12.1 (aws)"), "warning"),
+    # TensorFlow's wheels hold PTX of 8.0.
+    ("TW250", {"instance_type": "ml.p5.48xlarge"}, tensorflow("2.11.1"), "warning"),
+    ("TW213", {"instance_type": "ml.m5.xlarge", "distribution": smp(pipeline_parallel_degree=2)}, image(), "error"),
+    ("TW213", {"instance_type": "ml.m5.xlarge", "distribution": {"torch_distributed": ON}}, image(), "warning"),
+    ("TW224", dist(smp(pipeline_parallel_degree=2, microbatch=4)), image(), "error"),
+    ("TW224", dist(smp({"torch_distributed": ON}, hybrid_sharding_degree=2)), SECOND, "error"),
+    ("TW224", dist(smp({"torch_distributed": ON}, pipeline_parallel_degree=2)), SECOND, "error"),
+    ("TW224", dist(smp(pipeline_parallel_degree=2, memory_limit=1)), image(), "warning"),
+    ("TW249", dist({"smdistributed": {"dataparallel": ON}}), image(cuda="cpu"), "error"),
+    ("TW249", dist(smp(pipeline_parallel_degree=2)), image(cuda="cpu"), "error"),
+    # Packages for GPUs may come with requirements.txt.
+    ("TW249", dist({"torch_distributed": ON}), image(cuda="cpu"), "warning"),
+    ("TW311", {"region": "us-west2", "image": "training:1"}, image(), "error"),
+    ("TW311", {"region": "us-west-3", "image": "training:1"}, image(), "warning"),
+    ("TW314", {"metrics": {"loss": "loss: ([0-9.]+"}}, image(), "error"),
+    ("TW314", {"metrics": {"loss": "loss: [0-9.]+"}}, image(), "warning"),
+]
+
+
+@pytest.mark.parametrize(("code", "changes", "facts", "severity"), SEVERITIES)
+def test_how_certain_a_rule_is(folder, code, changes, facts, severity):
+    assert {each.severity for each in found(folder, changes, facts) if each.code == code} == {severity}
+
+
+@pytest.mark.parametrize(
+    "address", ["ghcr.io/team/training:1", "quay.io/team/training", "123.dkr.ecr.us-west-2.on.aws/x"]
+)
+def test_another_registry_is_an_error_even_in_a_job_that_is_only_checked(tmp_path, address):
+    job = Job(image=address, instance_type="ml.g5.2xlarge")
+    assert ("TW241", "error") in {
+        (each.code, each.severity) for each in check(Subject(job, image(), 2, tmp_path, False))
+    }
+
+
+def test_a_grid_with_a_range_has_one_finding_and_that_is_about_the_range(folder):
+    errors = [each for each in found(folder, tuned(strategy="Grid"), image()) if each.severity == "error"]
+    assert [(each.code, each.path) for each in errors] == [("TW216", "tuner.ranges.lr")]

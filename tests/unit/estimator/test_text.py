@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.estimator_jobs import NOW, ON, facts, subject
+from tests.support.rule_jobs import smp
 from trainwright.core.errors import RequestError
 from trainwright.estimator.compare import twins
 from trainwright.estimator.create_training_job import job_name, make_request, raw
@@ -90,6 +91,8 @@ def test_output_goes_to_the_sdks_bucket_in_the_roles_account():
         (True, facts(), {"distribution": {"mpi": ON}}),
         (True, facts("other"), {"distribution": {"mpi": ON}, "entry_point": "a.py"}),
         (True, facts(), {"compiler": ON, "entry_point": "a.py"}),
+        (True, facts(), {"distribution": smp(placement_strategy="DPT"), "entry_point": "a.py"}),
+        (False, facts(), {"distribution": smp(placement_strategy="spread"), "entry_point": "a.py"}),
         (True, facts("tensorflow"), {"distribution": {"multi_worker_mirrored_strategy": ON}, "entry_point": "a.py"}),
     ],
 )

@@ -87,6 +87,13 @@ def test_an_unknown_key_of_the_file_is_refused_with_the_nearest(place):
 MISSPELT = JOB.replace("torch_distributed: {enabled: true}", "mpi: {enabled: true, process_per_host: 8}")
 
 
+def test_an_empty_address_of_an_image_is_refused_with_its_key(place):
+    (place / "job.yaml").write_text('image: ""\nentry_point: train.py\ninstance_type: ml.g5.2xlarge\n')
+    told = run(place, "--job", "job.yaml", "--check-only")
+    assert told.returncode == 2
+    assert "image" in told.stderr
+
+
 def test_findings_in_the_formats_of_preflight(place):
     (place / "job.yaml").write_text(MISSPELT)
     done = run(place, "--job", "job.yaml", "--check-only", "--findings", "sarif")
