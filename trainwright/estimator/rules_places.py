@@ -136,7 +136,7 @@ def _elsewhere(subject: Subject, region: str) -> Iterator[Finding]:
             continue
         if arn["partition"] != partition:
             yield ELSEWHERE.finding(
-                f"{key} is of the partition {arn['partition']}, the job's region {region} of {partition}", path=key
+                f"{key} is in the partition {arn['partition']}, the job's region {region} in {partition}", path=key
             )
         # The key for the models belongs to their bucket.
         elif arn["region"] and arn["region"] != region and key != "output_kms_key":
