@@ -10,6 +10,7 @@ from trainwright.estimator.image import ImageFacts
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/team/training:1"
 ENABLED = {"enabled": True}
 P4D = {"instance_type": "ml.p4d.24xlarge", "instance_count": 2}
+GB200 = {"instance_type": "ml.p6e-gb200.36xlarge", "instance_count": 2}
 P3 = {"instance_type": "ml.p3.16xlarge", "instance_count": 2}
 MPI = {"enabled": True, "processes_per_host": 8}
 GROUPS = [
@@ -35,6 +36,7 @@ def image(framework: str, version: str, cuda: str, components: dict[str, str], *
 
 
 PYTORCH = image("pytorch", "2.6.0", "12.4", {})
+ARM = image("pytorch", "2.9.0", "13.0", {}, platform="linux/arm64")
 LIBRARIED = image("pytorch", "1.10.2", "11.3", dict.fromkeys(LIBRARIES, "1.7.0 (aws)"))
 SECOND = image("pytorch", "2.3.0", "12.1", {"smdistributed-modelparallel": "2.4.0 (aws)"})
 COMPILER = image("pytorch-trcomp", "1.13.1", "11.7", {"torch-xla": "1.13 (aws)"})
@@ -225,7 +227,8 @@ JOBS_2: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
     "options": (PYTORCH, {"instance_type": "ml.p3.2xlarge", **OPTIONS}),
     "options with a launcher": (PYTORCH, {**P3, "distribution": {"torch_distributed": ENABLED}, **OPTIONS}),
     "file systems": (PYTORCH, {"instance_type": "ml.g5.xlarge", **FILE_SYSTEMS}),
-    "training plan": (PYTORCH, {**P4D, "distribution": {"torch_distributed": ENABLED}, **PLAN}),
+    # Placement is for UltraServers alone.
+    "training plan": (ARM, {**GB200, "distribution": {"torch_distributed": ENABLED}, **PLAN}),
     "debugger": (PYTORCH, {"instance_type": "ml.g5.xlarge", **DEBUGGED}),
     "tuner": (PYTORCH, {"instance_type": "ml.g5.xlarge", "inputs": CHANNELS, **SPOT, **KEPT, **TUNED}),
     "tuner with a launcher": (
