@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from trainwright.preflight import library
+from trainwright.preflight import library, methods
 from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.known import MODEL, role, said
 from trainwright.preflight.values import FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
@@ -145,7 +145,7 @@ class Calls:
         if called.instance and code is not None:
             inner = code.method("__call__")
             return self.call_code(inner, args, keywords, called) if inner is not None else Value()
-        result = library.function(self, event) if called.name else library.method(self, event, method, called)
+        result = library.function(self, event) if called.name else methods.method(self, event, method, called)
         self._callbacks(event)
         return result
 
