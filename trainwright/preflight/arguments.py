@@ -131,6 +131,8 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield at(HYDRA, main, "Hydra starts the script", severity=severity)
     if entry is None or code.job is None or not parses or not arguments or code.mentions(*OTHERS) or _inherits(code):
         return
+    if _added_elsewhere(code):
+        return
     yield from _whole(code, arguments, given)
 
 
@@ -170,8 +172,10 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
     kind = call.given("type")
     name = kind.id if isinstance(kind, ast.Name) else None
     in_job = next((n for n in argument.names if n in given), None)
-    if name == "bool" and not argument.bare:
-        yield at(BOOL, call, f"{shown} False is True")
+    true = in_job is not None and str(given[in_job]).lower() not in ("false", "0", "no", "off", "")
+    if name == "bool" and not argument.bare and not _decided_by_script(code, argument):
+        # In this job it is right, and wrong as soon as the hyperparameter is False.
+        yield at(BOOL, call, f"{shown} False is True", severity="note" if true else None)
     if name in ("list", "dict", "tuple", "set") and call.given("nargs") is None:
         default = call.given("default")
         computed = default is not None and not isinstance(default, ast.Constant | ast.List | ast.Tuple | ast.Dict)
@@ -194,6 +198,30 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
         severity: Severity | None = "error" if in_job is not None else None
         what = "type=str" if textual else "no type"
         yield at(UNTYPED, call, f"{shown} has {what} and the default {default.value!r}", severity=severity)
+
+
+def _decided_by_script(code: ScriptFacts, argument: Argument) -> bool:
+    """Return whether the script sets an argument itself, to either value: ``args.distributed = True``, ``= False``."""
+    names = {name.replace("-", "_") for name in argument.names}
+    given = {
+        node.value.value
+        for module in code.modules
+        for node in module.nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr in names
+    }
+    return given >= {True, False}
+
+
+def _added_elsewhere(code: ScriptFacts) -> bool:
+    """Return whether a library gets the parser, and may add arguments: ``Trainer.add_argparse_args(parser)``."""
+    return any(
+        value.made_by("ArgumentParser") and not event.name.startswith("script.")
+        for event in code.events
+        if event.last not in ("isinstance", "print", "vars", "getattr")
+        for value in (*event.args, *event.keywords.values())
+    )
 
 
 def _converted(code: ScriptFacts, argument: Argument) -> bool:

@@ -84,7 +84,7 @@ RULES = (
 RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning.?rate", re.I)
 BATCH = re.compile(r"batch|\bbs\b|accumulation", re.I)
 GROWTH = re.compile(
-    r"world_size|n_?procs|num_replicas|ordinal|dp_size|n_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
+    r"world_size|n_?procs|num_replicas|ordinal|dp_size|n(um)?_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
     re.I,
 )
 _GRADIENTS = re.compile(r"(average|reduce|sync|allreduce)_?\w*grad", re.I)
@@ -264,11 +264,23 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
         return  # the GPU is found in another way
     for call in code.called("add_argument"):
         names = [a.value for a in call.node.args if isinstance(a, ast.Constant)]
-        if {"--local_rank", "--local-rank"} & set(names):
+        if {"--local_rank", "--local-rank"} & set(names) and not _read_by_deepspeed(code):
             known = code.launcher == "torchrun"
             what = "--local_rank, but the script never reads LOCAL_RANK"
             yield at(LOCAL_RANK_FLAG, call, what, severity="warning" if known else "note")
             return
+
+
+def _read_by_deepspeed(code: ScriptFacts) -> bool:
+    """Return whether the argument is only there for DeepSpeed, which reads LOCAL_RANK itself."""
+    started = any(e.name == "deepspeed.initialize" for e in code.ran("initialize", live=True))
+    reads = (
+        node
+        for module in code.modules
+        for node in module.nodes
+        if isinstance(node, ast.Attribute) and node.attr == "local_rank" and isinstance(node.ctx, ast.Load)
+    )
+    return started and all("engine" in ast.unparse(node.value).lower() for node in reads)
 
 
 def _smddp(code: ScriptFacts) -> Iterator[Finding]:

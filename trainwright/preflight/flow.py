@@ -12,7 +12,7 @@ import ast
 from collections.abc import Sequence
 from typing import Literal
 
-from trainwright.preflight.conditions import as_test, kind_of, returned
+from trainwright.preflight.conditions import as_test, returned, sides
 from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.functions import Functions
 from trainwright.preflight.reader import Module, Script
@@ -213,8 +213,7 @@ class Interpreter(Functions):
         decided = self.decided(test)
         if decided is not None:
             return self.block(node.body if decided else node.orelse, scope)
-        yes = Guard(kind_of(test.tags, True), node.test, True)
-        no = Guard(kind_of(test.tags, False), node.test, False)
+        yes, no = sides(test, node.test)
         before, start = dict(scope.names), len(self.events)
         ended = self._branch(node.body, scope, yes)
         after, scope.names = scope.names, before
@@ -229,7 +228,9 @@ class Interpreter(Functions):
             for name, value in after.items():
                 there = scope.names.get(name)
                 joined = value if there is None else chosen((value, there), made)
-                if joined is not value and joined is not there and yes.kind in ("one", "others"):
+                if there is not None and "agreed" in joined.tags and joined is not value and joined is not there:
+                    joined.tags -= {"only-one", "own", "by-rank", "random", "zero:rank", "nonzero:rank"}
+                elif joined is not value and joined is not there and yes.kind in ("one", "others"):
                     # `saver = None`, and a saver only in the first process: `if saver:` is a condition on the rank.
                     only = there if yes.kind == "one" else value
                     if only is not None and (only.may_be(None) or only.may_be(False)) and only.single() is not ...:

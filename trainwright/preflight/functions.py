@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from trainwright.preflight.evaluate import Evaluator
 from trainwright.preflight.events import Guard, JobStart
 from trainwright.preflight.known import said
-from trainwright.preflight.syntax import Function
+from trainwright.preflight.syntax import Function, qualified
 from trainwright.preflight.values import Code, Scope, Value, chosen, constant, unknown
 
 MOST_RUNS = 4
@@ -39,6 +39,8 @@ class Functions(Evaluator):
             value = self.value(decorator, scope)
             called = value.name or next(iter(sorted(value.made)), "") or (value.code.name if value.code else "")
             names.append(called or ast.unparse(decorator)[:60])
+            if value.code is not None and isinstance(value.code.node, Function):
+                names += _used_in(value.code)
         for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
             self.value(default, scope)
         code = Code(self.module, node, scope, tuple(names))
@@ -126,6 +128,12 @@ class Functions(Evaluator):
         if node.args.kwarg is not None:
             extra = {k: v for k, v in keywords.items() if k not in names}
             scope.names[node.args.kwarg.arg] = Value(attrs=extra)
+
+
+def _used_in(decorator: Code) -> list[str]:
+    """Return what a decorator of the script wraps a function in: ``torch.no_grad`` of ``torch.no_grad()(function)``."""
+    found = (qualified(decorator.module, each) for each in ast.walk(decorator.node) if isinstance(each, ast.Attribute))
+    return sorted({name for name in found if name.startswith("torch.")})[:8]
 
 
 def _static(node: Function) -> bool:

@@ -297,7 +297,7 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     "torch.jit.script": _first,
     "tensorflow.function": _first,
     "vars": _first,
-    "copy.deepcopy": lambda calls, event: event.args[0].with_tags() if event.args else Value(),
+    "copy.deepcopy": lambda calls, event: event.args[0].with_tags("copy") if event.args else Value(),
     "range": _range,
     "functools.partial": _partial,
     "open": _open,

@@ -248,9 +248,15 @@ def _copied(code: ScriptFacts, event: Event) -> bool:
 def _read_again(code: ScriptFacts, save: Save) -> bool:
     """Return whether the script itself reads what it saved: it was only put aside."""
     known = save.path.constants if save.path is not None else None
+    aside = known is None and roots(save.path, "") == {"tmp"}  # of a name that is only known when it runs
     readers = code.ran("from_pretrained", "load", "load_model", "load_file", "load_state_dict", "run", "Popen")
     read = [value for e in readers if e.order > save.event.order for value in (*e.args, *e.keywords.values())]
-    return any(value is save.path or (known is not None and value.constants == known) for value in read)
+    return any(
+        value is save.path
+        or (known is not None and value.constants == known)
+        or (aside and roots(value, "") == {"tmp"})
+        for value in read
+    )
 
 
 def _folder(code: ScriptFacts) -> str:
