@@ -155,7 +155,8 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
         known = [e for e in steps if "out" in _tags(e)]
         if known and not any(_tags(e) & (WRAPPERS | {"wrapped-out"}) for e in known):
             live = [e for e in code.wrapped_events if not e.detached and e.order < known[0].order]
-            if live:
+            taken_off = any("ddp" in _tags(e) for e in code.ran("module", live=True))  # model.module(batch): TW434
+            if live and not taken_off:
                 what = f"the loss is computed with the model itself, not with what {live[0].last} returned"
                 yield at(NOT_WRAPPED, (live[0].module, live[0].node), what)
         return

@@ -168,7 +168,8 @@ class Evaluator(Calls):
             tags |= {"chosen"} if len(rest) > 1 else set()
             return Value(tags=tags | {"and"} if len(rest) > 1 and tags else tags) if rest else constant(True)
         if True in decided:
-            return constant(True)
+            before_it = decided[: decided.index(True)]
+            return found[len(before_it)] if all(known is False for known in before_it) else constant(True)
         rest = [value for value, known in zip(found, decided, strict=True) if known is None]
         # `not distributed or rank == 0`: one process either way.
         ranks = [value for value in rest if value.tags & {"zero:rank", "zero:local"}]

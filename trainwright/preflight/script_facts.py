@@ -221,7 +221,8 @@ class ScriptFacts(ScriptCode):
     def spawns(self) -> Call | None:
         """The call with which the script starts processes itself."""
         names = ("torch.multiprocessing.spawn", "torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch")
-        return first(self.called(*names))
+        processes = ("multiprocessing.Process", "torch.multiprocessing.Process")  # which join a group
+        return first(self.called(*names)) or (first(self.called(*processes)) if self.group is not None else None)
 
     @property
     def distributed(self) -> bool:
