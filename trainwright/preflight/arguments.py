@@ -131,8 +131,6 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
         yield at(HYDRA, main, "Hydra starts the script", severity=severity)
     if entry is None or code.job is None or not parses or not arguments or code.mentions(*OTHERS) or _inherits(code):
         return
-    if _added_elsewhere(code):
-        return
     yield from _whole(code, arguments, given)
 
 
@@ -327,7 +325,7 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
     if tensorflow_job(code):
         passed.add("model_dir")
     strict = next((c for c in code.called("parse_args")), None)
-    if strict is not None and not any(code.called("parse_known_args")):
+    if strict is not None and not any(code.called("parse_known_args")) and not _added_elsewhere(code):
         for name in sorted(passed - names):
             if len(name) > 1 and sum(known.startswith(name) for known in names) == 1:
                 continue  # argparse completes an unambiguous beginning

@@ -156,7 +156,7 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
         if known and not any(_tags(e) & (WRAPPERS | {"wrapped-out"}) for e in known):
             live = [e for e in code.wrapped_events if not e.detached and e.order < known[0].order]
             taken_off = any("ddp" in _tags(e) for e in code.ran("module", live=True))  # model.module(batch): TW434
-            if live and not taken_off:
+            if live and not taken_off and not any(map(_inside, live)):
                 what = f"the loss is computed with the model itself, not with what {live[0].last} returned"
                 yield at(NOT_WRAPPED, (live[0].module, live[0].node), what)
         return
@@ -171,6 +171,15 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
         imported = [name for m in code.modules for name, origin in m.aliases.items() if DDP.search(origin)]
         if not any(name in used for name in imported):
             yield at(NOT_WRAPPED, place, "DistributedDataParallel is imported, but no model is wrapped in it")
+
+
+def _inside(wrap: Event) -> bool:
+    """Return whether a part of a model is wrapped in its place: ``model.top = DDP(model.top)``."""
+    around = wrap.module.parents.get(wrap.node)
+    targets = around.targets if isinstance(around, ast.Assign) else []
+    return bool(wrap.node.args) and any(
+        isinstance(each, ast.Attribute) and ast.unparse(each) == ast.unparse(wrap.node.args[0]) for each in targets
+    )
 
 
 def _by_other_library(code: ScriptFacts) -> bool:

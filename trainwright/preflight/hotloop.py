@@ -54,6 +54,7 @@ PRINTS = ("print", "master_print")
 LOG_METHODS = ("info", "warning", "error", "critical")
 # Shows something for people at each call; what was fetched for it is meant to be seen.
 _SHOWS = re.compile(r"(master_)?print\w*$|progress_?bar$|set_description(_str)?$|set_postfix(_str)?$")
+_NOT_FINITE = re.compile(r"torch\.(isnan|isinf|isfinite)\(|\.(isnan|isinf|isfinite)\(\)")
 EACH = ("logging_steps", "save_steps", "eval_steps", "log_every_n_steps", "checkpoint_frequency")
 
 
@@ -87,6 +88,9 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _chosen(call: Call) -> bool:
+    enabled = call.given("enabled", 0)
+    if enabled is not None and not isinstance(enabled, ast.Constant):
+        return True  # an argument decides
     return any("__name__" not in ast.unparse(test) for test, _ in conditions(call.module, call.node))
 
 
@@ -106,26 +110,37 @@ def _runs(code: ScriptFacts, step: TrainingStep) -> bool:
 
 def _waits(code: ScriptFacts, step: TrainingStep, inside: list[Call], fetches: list[Call]) -> bool:
     """Return whether each step waits for the device anyway: a value decides something in it, or it is shown."""
-    if code.launch.gpus == 0 and not code.xla:
-        return True  # the device is the processor
-    if code.xla:
-        return False  # there a fetch also cuts the graph
+    if code.xla or code.launch.gpus == 0:
+        return not code.xla  # with XLA, a fetch also cuts the graph; without a GPU, there is no device to wait for
     shown = (call for call in inside if _SHOWS.match(call.last) and call.name not in PRINTS)  # prints have their rule
     if any(shown) or any(call.name == "torch.cuda.synchronize" for call in inside):
         return True
     values = {call.node for call in fetches}
-    names: set[str] = set()
-    for node in ast.walk(step.node):
-        if isinstance(node, ast.Assign) and values & set(ast.walk(node.value)):
-            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-            if any(isinstance(target, ast.Attribute) and target.attr == "desc" for target in node.targets):
-                return True  # the text of a progress bar
+    # Other tensors that go to numpy, for a metric; a length by which a tensor is cut.
+    if any(call.last == "numpy" and ".cpu()" in call.receiver and call not in fetches for call in inside):
+        return True
+    slices = (node.slice for node in ast.walk(step.node) if isinstance(node, ast.Subscript))
+    if any(values & set(ast.walk(each)) for each in slices):
+        return True
+    return _decides(step, values) or _in_progress_bar(step, values)
+
+
+def _decides(step: TrainingStep, values: set[ast.Call]) -> bool:
+    """Return whether a fetched value, or a test of a tensor, may end the step."""
+    names = {
+        target.id
+        for node in ast.walk(step.node)
+        if isinstance(node, ast.Assign) and values & set(ast.walk(node.value))
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
     for node in ast.walk(step.node):
         if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _leaves(node)):
             parts = set(ast.walk(node.test))
-            if values & parts or any(isinstance(part, ast.Name) and part.id in names for part in parts):
+            named = any(isinstance(part, ast.Name) and part.id in names for part in parts)
+            if named or values & parts or _NOT_FINITE.search(ast.unparse(node.test)):
                 return True
-    return _in_progress_bar(step, values)
+    return False
 
 
 def _leaves(node: ast.If) -> bool:
@@ -144,6 +159,8 @@ def _in_progress_bar(step: TrainingStep, values: set[ast.Call]) -> bool:
         and any(isinstance(target, ast.Attribute) and target.attr == "desc" for target in node.targets)
     ]
     text = {part.id for value in shown for part in ast.walk(value) if isinstance(part, ast.Name)}
+    if any(values & set(ast.walk(value)) for value in shown):
+        return True
     means = (node for node in ast.walk(step.node) if isinstance(node, ast.Assign | ast.AugAssign))
     return any(
         values & set(ast.walk(node.value)) and text & {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}

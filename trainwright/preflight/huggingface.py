@@ -155,7 +155,7 @@ def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
         if event.receiver is not None and not event.args and "model" not in event.receiver.tags and event.loops:
             yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` instead of engine.backward(loss)")
             return
-    yield from _past_engine(code)
+    yield from _stepped_twice(code)
     for event in code.ran("step", live=True):
         receiver = event.receiver
         alone = not event.guards or not any(
@@ -172,21 +172,16 @@ def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
             return
 
 
-def _past_engine(code: ScriptFacts) -> Iterator[Finding]:
-    """Report a forward of the model in the engine, and a step of the optimizer that the engine steps."""
-    for event in code.ran("backward", live=True):
-        engine = event.receiver is not None and "deepspeed" in event.receiver.tags
-        tags = event.args[0].tags if event.args else frozenset()
-        if engine and "known-out" in tags and not tags & {"wrapped-out", "deepspeed"}:
-            yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}`: the loss is of the model itself, not of the engine")
-            return
+def _stepped_twice(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a step of the optimizer that the engine steps."""
     engines = [
         e for e in code.ran("step", live=True) if e.receiver is not None and {"model", "deepspeed"} <= e.receiver.tags
     ]
     for event in code.ran("step", live=True):
         twice = [e for e in engines if e.loops[-1:] == event.loops[-1:] and e.loops and not e.excludes(event)]
         if event.receiver is not None and {"optimizer", "deepspeed"} <= event.receiver.tags and twice:
-            yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}`: the engine in line {twice[0].line} steps it already")
+            what = f"`{_text(event)}`: the engine in line {twice[0].line} steps it already"
+            yield at(PLAIN_BACKWARD, (event.module, event.node), what, severity="warning")
             return
 
 

@@ -222,7 +222,8 @@ class ScriptFacts(ScriptCode):
         """The call with which the script starts processes itself."""
         names = ("torch.multiprocessing.spawn", "torch_xla.distributed.xla_multiprocessing.spawn", "torch_xla.launch")
         processes = ("multiprocessing.Process", "torch.multiprocessing.Process")  # which join a group
-        return first(self.called(*names)) or (first(self.called(*processes)) if self.group is not None else None)
+        started = first(self.called(*processes)) if self.launcher in (None, "process") else None
+        return first(self.called(*names)) or (started if self.group is not None else None)
 
     @property
     def distributed(self) -> bool:

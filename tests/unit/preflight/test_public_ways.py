@@ -128,8 +128,7 @@ import torch
 net = torch.nn.Linear(1, 1)
 engine, optimizer, loader, _ = deepspeed.initialize(model=net)
 for x in loader:
-    loss = {}(x)
-    engine.backward(loss)
+    engine.backward(engine(x))
     engine.step()
     {}
 """
@@ -215,6 +214,21 @@ class Reduce(torch.autograd.Function):
 loss = model(x)
 {}
 """
+PARTS = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        self.top = torch.nn.Linear(1, 1)
+model = Net().cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+"""
+MODE = """
+import argparse
+p = argparse.ArgumentParser()
+p.add_argument("--mode", default="train")
+args = p.parse_args()
+if args.mode == "{}":
+    torch.save(model.state_dict(), os.path.join(os.environ["SM_MODEL_DIR"], "m.pt"))
+"""
 SPAWNS = """
 import multiprocessing as mp
 import torch.distributed as dist
@@ -278,6 +292,38 @@ NEIGHBOURS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
         METER,
         METER.replace("optimizer.step()", "torch.cuda.synchronize()").replace("\nfor", "import torch\nfor"),
         ONE,
+    ),
+    "a loss that is tested": (
+        "TW150",
+        METER,
+        METER + "    if torch.isnan(loss).any():\n        break\n",
+        ONE,
+    ),
+    "a metric that is computed on the processor": (
+        "TW150",
+        METER,
+        METER + "    seen.append(labels.cpu().numpy())\n",
+        ONE,
+    ),
+    "a profiler that an argument turns on": (
+        "TW154",
+        "import torch\nwith torch.autograd.profiler.emit_nvtx():\n    train()\n",
+        "import torch\nwith torch.autograd.profiler.emit_nvtx(enabled=args.profile):\n    train()\n",
+        ONE,
+    ),
+    # NVIDIA's DLRM: the wrapper is a part of what is trained.
+    "a part of the model is wrapped in its place": (
+        "TW124",
+        ALONE + PARTS + "top = DDP(model.top)\n" + LOOP,
+        ALONE + PARTS + "model.top = DDP(model.top)\n" + LOOP,
+        TWO,
+    ),
+    # NVIDIA's nnU-Net: what is saved in another mode than the job's.
+    "a mode of the script": (
+        "TW141",
+        DDP + MODE.format("train") + LOOP,
+        DDP + MODE.format("export") + LOOP,
+        TWO,
     ),
     "a progress bar": ("TW150", METER, METER + "    bar.set_postfix(loss=meter.avg)\n", ONE),
     "an epoch is a step": ("TW150", METER, METER.replace("for data in loader", "for epoch in range(9)"), ONE),
@@ -360,8 +406,7 @@ NEIGHBOURS: dict[str, tuple[str, str, str, dict[str, Any]]] = {
     ),
     "the best model and nothing saved": ("TW157", TRAINER.format("no"), TRAINER.format("steps"), ONE),
     "Fabric scales": ("TW156", FABRIC.format("loss.backward()"), FABRIC.format("fabric.backward(loss)"), ONE),
-    "the model in the engine": ("TW156", ENGINE.format("net", ""), ENGINE.format("engine", ""), TWO),
-    "the engine steps": ("TW156", ENGINE.format("engine", "optimizer.step()"), ENGINE.format("engine", ""), TWO),
+    "the engine steps": ("TW156", ENGINE.format("optimizer.step()"), ENGINE.format(""), TWO),
     "a loss without its graph": (
         "TW432",
         LIGHTNING.format("pass", "return loss.detach()"),
