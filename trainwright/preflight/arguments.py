@@ -114,7 +114,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     if _parses_its_own_list(code):
         return
-    calls = (call for call in code.called("add_argument") if reachable(code, call))
+    calls = (call for call in code.called("add_argument") if reachable(code, call) and not _never_parsed(code, call))
     arguments = [argument for call in calls if (argument := _argument(call)) is not None]
     entry = code.script.entry
     given = dict(code.job.arguments) if code.job else {}
@@ -132,6 +132,14 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if entry is None or code.job is None or not parses or not arguments or code.mentions(*OTHERS) or _inherits(code):
         return
     yield from _whole(code, arguments, given)
+
+
+def _never_parsed(code: ScriptFacts, call: Call) -> bool:
+    """Return whether an imported file parses its arguments only if it is started itself."""
+    if call.module is code.script.entry:
+        return False
+    parsed = [each for each in code.called("parse_args", "parse_known_args") if each.module is call.module]
+    return bool(parsed) and not any(reachable(code, each) for each in parsed)
 
 
 def _inherits(code: ScriptFacts) -> bool:

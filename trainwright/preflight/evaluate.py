@@ -235,7 +235,7 @@ class Evaluator(Calls):
         if not flows & {"out", "on-device"}:
             flows |= (left.tags | right.tags) & {"cpu-tensor"}
         if isinstance(node.op, ast.Mod) and isinstance(one, str) and one.startswith("%"):
-            return joined_path([right, left])  # "%s/model" % folder
+            return joined_path([*(right.items or (right,)), left])  # "%s/model" % folder, "%s_rank%d" % (folder, rank)
         if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):
             return path_join([left, right]) if isinstance(node.op, ast.Div) else joined_path([left, right])
         return Value(tags=flows | identity)
