@@ -2,7 +2,8 @@
 
 ``python -m devtools.public_scripts FOLDER [--write]``: FOLDER holds a checkout of each repository of the list, as
 ``owner+name`` (or ``owner/name``), at the commit that the list names. Without a checkout a script is skipped.
-``--write`` records today's findings; look at each change before you commit it.
+``--write`` records today's findings; look at each change before you commit it. ``source_dir`` is the folder that goes
+into the job, if it is not the script's own; ``hyperparameters`` are what the repository's own instructions pass.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ JOBS: dict[str, dict[str, Any]] = {
         "instance_count": 2,
         "distribution": {"torch_distributed": {"enabled": True}},
     },
+    "torchrun-host": {"instance_type": P4D, "distribution": {"torch_distributed": {"enabled": True}}},
     "mpi": {
         "instance_type": P4D,
         "instance_count": 2,
@@ -80,7 +82,8 @@ def found_in(folder: Path, row: dict[str, Any]) -> list[str] | None:
     if path is None:
         return None
     job = parse_record(Job, JOBS[row["job"]] | {"hyperparameters": row.get("hyperparameters", {})}, row["path"])
-    found = examine(Reader().script(path.resolve(), path.parent.resolve()), job).findings
+    root = path.parents[len(Path(row["path"]).parts) - 1] / row["source_dir"] if "source_dir" in row else path.parent
+    found = examine(Reader().script(path.resolve(), root.resolve()), job).findings
     return sorted(f"{f.code} {f.severity} {f.path}:{f.line}" for f in found)
 
 

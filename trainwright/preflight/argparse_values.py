@@ -26,6 +26,13 @@ def names_of(node: ast.Call) -> list[str]:
     return [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
 
 
+def passed(value: object) -> Value:
+    """Return a hyperparameter as the script gets it: as text."""
+    text = str(value)
+    tags = {f"root:{root_of(text)}"} if "/" in text else set()
+    return Value(tags=frozenset(tags), constants=(text,))
+
+
 def added(calls: Calls, event: Event) -> None:
     """Note what an argument will be."""
     names = names_of(event.node)
@@ -36,14 +43,12 @@ def added(calls: Calls, event: Event) -> None:
     single = destination.single() if destination is not None else ...
     key = single if isinstance(single, str) else long.lstrip("-").replace("-", "_")
     launch = calls.launch
-    passed = next(
+    given = next(
         (launch.hyperparameters[n.lstrip("-")] for n in names if n.lstrip("-") in launch.hyperparameters), None
     )
     default = event.arg("default")
-    if passed is not None:
-        text = str(passed)
-        tags = {f"root:{root_of(text)}"} if "/" in text else set()
-        calls.arguments[key] = Value(tags=frozenset(tags), constants=(text,))
+    if given is not None:
+        calls.arguments[key] = passed(given)
         return
     named = said(key)
     if default is None:

@@ -114,7 +114,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     if _parses_its_own_list(code):
         return
-    calls = (call for call in code.called("add_argument") if reachable(code, call))
+    calls = (call for call in code.called("add_argument") if reachable(code, call) and not _never_parsed(code, call))
     arguments = [argument for call in calls if (argument := _argument(call)) is not None]
     entry = code.script.entry
     given = dict(code.job.arguments) if code.job else {}
@@ -132,6 +132,14 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     if entry is None or code.job is None or not parses or not arguments or code.mentions(*OTHERS) or _inherits(code):
         return
     yield from _whole(code, arguments, given)
+
+
+def _never_parsed(code: ScriptFacts, call: Call) -> bool:
+    """Return whether an imported file parses its arguments only if it is started itself."""
+    if call.module is code.script.entry:
+        return False
+    parsed = [each for each in code.called("parse_args", "parse_known_args") if each.module is call.module]
+    return bool(parsed) and not any(reachable(code, each) for each in parsed)
 
 
 def _inherits(code: ScriptFacts) -> bool:
@@ -170,8 +178,10 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
     kind = call.given("type")
     name = kind.id if isinstance(kind, ast.Name) else None
     in_job = next((n for n in argument.names if n in given), None)
-    if name == "bool" and not argument.bare:
-        yield at(BOOL, call, f"{shown} False is True")
+    true = in_job is not None and str(given[in_job]).lower() not in ("false", "0", "no", "off", "")
+    if name == "bool" and not argument.bare and not _decided_by_script(code, argument):
+        # In this job it is right, and wrong as soon as the hyperparameter is False.
+        yield at(BOOL, call, f"{shown} False is True", severity="note" if true else None)
     if name in ("list", "dict", "tuple", "set") and call.given("nargs") is None:
         default = call.given("default")
         computed = default is not None and not isinstance(default, ast.Constant | ast.List | ast.Tuple | ast.Dict)
@@ -194,6 +204,30 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
         severity: Severity | None = "error" if in_job is not None else None
         what = "type=str" if textual else "no type"
         yield at(UNTYPED, call, f"{shown} has {what} and the default {default.value!r}", severity=severity)
+
+
+def _decided_by_script(code: ScriptFacts, argument: Argument) -> bool:
+    """Return whether the script sets an argument itself, to either value: ``args.distributed = True``, ``= False``."""
+    names = {name.replace("-", "_") for name in argument.names}
+    given = {
+        node.value.value
+        for module in code.modules
+        for node in module.nodes
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Attribute) and target.attr in names
+    }
+    return given >= {True, False}
+
+
+def _added_elsewhere(code: ScriptFacts) -> bool:
+    """Return whether a library gets the parser, and may add arguments: ``Trainer.add_argparse_args(parser)``."""
+    return any(
+        value.made_by("ArgumentParser") and not event.name.startswith("script.")
+        for event in code.events
+        if event.last not in ("isinstance", "print", "vars", "getattr")
+        for value in (*event.args, *event.keywords.values())
+    )
 
 
 def _converted(code: ScriptFacts, argument: Argument) -> bool:
@@ -299,7 +333,7 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
     if tensorflow_job(code):
         passed.add("model_dir")
     strict = next((c for c in code.called("parse_args")), None)
-    if strict is not None and not any(code.called("parse_known_args")):
+    if strict is not None and not any(code.called("parse_known_args")) and not _added_elsewhere(code):
         for name in sorted(passed - names):
             if len(name) > 1 and sum(known.startswith(name) for known in names) == 1:
                 continue  # argparse completes an unambiguous beginning

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from trainwright.preflight import library
+from trainwright.preflight import argparse_values, library, methods
 from trainwright.preflight.events import Event, Exit, Guard, JobStart
 from trainwright.preflight.known import MODEL, role, said
 from trainwright.preflight.values import FLOWS, NONE, Code, Marks, Scope, Value, join, merge, unknown
@@ -127,6 +127,7 @@ class Calls:
             # All processes have the same afterwards, in place or as the result.
             for value in (*args, *keywords.values(), event.result):
                 value.tags -= {"own"}
+                value.tags |= {"agreed"} if event.last in ("broadcast_object_list", "broadcast") else set()
         return event.result
 
     def _result(self, event: Event, called: Value, method: str) -> Value:
@@ -140,17 +141,24 @@ class Calls:
                 return result
             guess = said(code.name) if not result.tags and result.constants is None else ()
             return result.with_tags(*guess) if guess else result
+        function = event.receiver.code if method == "apply" and event.receiver is not None else None
+        if function is not None and any(origin.endswith("autograd.Function") for origin in function.origins()):
+            forward = function.method("forward")  # its first argument is the context
+            return self.call_code(forward, [Value(), *args], keywords, None) if forward is not None else Value()
         if "model" in called.tags:
             return Value(tags=library.output_tags(called, args))
         if called.instance and code is not None:
             inner = code.method("__call__")
             return self.call_code(inner, args, keywords, called) if inner is not None else Value()
-        result = library.function(self, event) if called.name else library.method(self, event, method, called)
+        result = library.function(self, event) if called.name else methods.method(self, event, method, called)
         self._callbacks(event)
         return result
 
     def _callbacks(self, event: Event) -> None:
         """Run functions of the script that a library gets: ``mp.spawn(main)``, ``strategy.run(step)``."""
+        if event.name in ("fire.Fire", "jsonargparse.CLI", "tyro.cli"):
+            self._command_line(event)
+            return
         spawns = event.last in ("spawn", "start_processes", "launch", "_spawn")
         for value in [*event.args, *event.keywords.values()]:
             if value.code is not None and not value.instance and isinstance(value.code.node, ast.FunctionDef):
@@ -162,6 +170,13 @@ class Calls:
                 self.call_code(value.code, [*first, *rest], {}, value.of)
             elif isinstance(value.attrs, dict) and "function" in value.attrs and value.attrs["function"].code:
                 self.call_code(value.attrs["function"].code, [], {}, None)
+
+    def _command_line(self, event: Event) -> None:
+        """Run the function that a library calls with the arguments of the command line."""
+        function = event.args[0].code if event.args else None
+        if function is not None and isinstance(function.node, ast.FunctionDef):
+            given = self.launch.hyperparameters
+            self.call_code(function, [], {name: argparse_values.passed(value) for name, value in given.items()}, None)
 
     def _instance(self, event: Event, code: Code) -> Value:
         origins = frozenset(code.origins())

@@ -23,7 +23,7 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 _OPPOSITE = {"zero:rank": "nonzero:rank", "zero:local": "nonzero:local", "several": "single", "zero:dp": "nonzero:dp"}
 _OPPOSITE["zero:host"] = "nonzero:host"
 _OPPOSITE |= {value: key for key, value in _OPPOSITE.items()}
-TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own"}
+TESTS = frozenset(_OPPOSITE) | {"by-rank", "and", "flag", "own", "chosen"}
 
 
 def kind_of(tags: Marks, side: bool) -> Reach:
@@ -48,6 +48,12 @@ def kind_of(tags: Marks, side: bool) -> Reach:
     if "own" in tags:
         return "own"
     return "flag" if "flag" in tags else "other"
+
+
+def sides(test: Value, node: ast.expr) -> tuple[Guard, Guard]:
+    """Return a condition on its two sides."""
+    chosen = "chosen" in test.tags
+    return Guard(kind_of(test.tags, True), node, True, chosen), Guard(kind_of(test.tags, False), node, False, chosen)
 
 
 def returned(value: Value, guards: tuple[Guard, ...]) -> Value:
@@ -86,6 +92,8 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
             return Value()
     if "task-type" in left.tags:
         return unknown("by-rank" if other != "chief" else "nonzero:rank" if isinstance(op, ast.NotEq) else "zero:rank")
+    if other is None and isinstance(op, ast.Is | ast.IsNot) and _model(left):
+        return Value(constants=(isinstance(op, ast.IsNot),), sure=True)
     if "only-one" in left.tags and other is None and isinstance(op, ast.Is | ast.IsNot):
         return unknown("zero:rank" if isinstance(op, ast.IsNot) else "nonzero:rank")
     if isinstance(op, ast.In | ast.NotIn) and right.name == "os.environ" and isinstance(one, str):
@@ -107,6 +115,11 @@ def compare(left: Value, op: ast.cmpop, right: Value) -> Value:
             return unknown("several")
         return unknown("single") if isinstance(op, ast.Eq | ast.LtE | ast.Lt) else unknown()
     return Value(tags=(left.tags | right.tags) & {"flag", "out", "own"})
+
+
+def _model(value: Value) -> bool:
+    """Return whether a value is a model for certain, not a model or None."""
+    return "model" in value.tags and bool(value.made) and not value.tags & {"maybe-none", "only-one", "flag"}
 
 
 def _rank_test(zero: str, op: ast.cmpop, other: object, right: Value) -> Value:

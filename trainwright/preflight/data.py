@@ -214,7 +214,9 @@ def _shares(code: ScriptFacts) -> Iterator[Finding]:
             what = "DistributedSampler asks torch.distributed, which has no group here: pass hvd.size(), hvd.rank()"
         elif not what and (count is None or "world" in count.tags) and _tensor_parallel(code):
             what = "the ranks of one tensor-parallel group need the same data: pass tsm.state.dp_size and dp_rank"
-        if not what and code.several and rank is not None and isinstance(rank.single(), int) and not rank.tags:
+        whole = count is not None and count.single() == 1  # one share: all of the data, as for an evaluation
+        fixed = rank is not None and isinstance(rank.single(), int) and not rank.tags and not whole
+        if not what and code.several and rank is not None and fixed:
             what = f"rank={rank.single()} in every process"
         if what:
             yield _at(WRONG_SHARE, event, what)

@@ -65,7 +65,7 @@ def _own(code: ScriptFacts) -> Iterator[Finding]:
         what = f"`{_text(event)}`: DistributedDataParallel takes one GPU per process"
         yield at(NO_DEVICE, (event.module, event.node), what)
         return
-    fixed = [(e, v) for e, v in chosen if _fixed(v)]
+    fixed = [] if _sees_its_own(code) else [(e, v) for e, v in chosen if _fixed(v)]
     if selected and not fixed:
         only = all(e.last in _WRAPS for e, v in chosen if v.tags & OWN or _unclear(v))
         yield from _default(code) if only and any(v.tags & OWN for _, v in chosen) else _late(code)
@@ -106,6 +106,17 @@ def _one_for_all(code: ScriptFacts) -> Iterator[Finding]:
             what = f"`{_text(event)}`: the same GPU in every process of a host"
             yield at(NO_DEVICE, (event.module, event.node), what, severity="warning")
             return
+
+
+def _sees_its_own(code: ScriptFacts) -> bool:
+    """Return whether the script shows each process one GPU, which is number 0 to it."""
+    return any(
+        isinstance(node, ast.Assign)
+        and not isinstance(node.value, ast.Constant)
+        and "'CUDA_VISIBLE_DEVICES'" in ast.unparse(node.targets[0])
+        for module in code.modules
+        for node in module.nodes
+    )
 
 
 def _visible(code: ScriptFacts) -> Iterator[Finding]:

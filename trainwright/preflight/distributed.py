@@ -84,7 +84,7 @@ RULES = (
 RATE = re.compile(r"(?<![a-z])lr(?![a-z])|learning.?rate", re.I)
 BATCH = re.compile(r"batch|\bbs\b|accumulation", re.I)
 GROWTH = re.compile(
-    r"world_size|n_?procs|num_replicas|ordinal|dp_size|n_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
+    r"world_size|n_?procs|num_replicas|ordinal|dp_size|n(um)?_?gpus?|device_count|num_processes|batch|size\(\)|lr_scaler|\bsize\b",
     re.I,
 )
 _GRADIENTS = re.compile(r"(average|reduce|sync|allreduce)_?\w*grad", re.I)
@@ -155,7 +155,8 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
         known = [e for e in steps if "out" in _tags(e)]
         if known and not any(_tags(e) & (WRAPPERS | {"wrapped-out"}) for e in known):
             live = [e for e in code.wrapped_events if not e.detached and e.order < known[0].order]
-            if live:
+            taken_off = any("ddp" in _tags(e) for e in code.ran("module", live=True))  # model.module(batch): TW434
+            if live and not taken_off and not any(map(_inside, live)):
                 what = f"the loss is computed with the model itself, not with what {live[0].last} returned"
                 yield at(NOT_WRAPPED, (live[0].module, live[0].node), what)
         return
@@ -170,6 +171,15 @@ def _not_wrapped(code: ScriptFacts) -> Iterator[Finding]:
         imported = [name for m in code.modules for name, origin in m.aliases.items() if DDP.search(origin)]
         if not any(name in used for name in imported):
             yield at(NOT_WRAPPED, place, "DistributedDataParallel is imported, but no model is wrapped in it")
+
+
+def _inside(wrap: Event) -> bool:
+    """Return whether a part of a model is wrapped in its place: ``model.top = DDP(model.top)``."""
+    around = wrap.module.parents.get(wrap.node)
+    targets = around.targets if isinstance(around, ast.Assign) else []
+    return bool(wrap.node.args) and any(
+        isinstance(each, ast.Attribute) and ast.unparse(each) == ast.unparse(wrap.node.args[0]) for each in targets
+    )
 
 
 def _by_other_library(code: ScriptFacts) -> bool:
@@ -264,11 +274,23 @@ def _launchers(code: ScriptFacts) -> Iterator[Finding]:
         return  # the GPU is found in another way
     for call in code.called("add_argument"):
         names = [a.value for a in call.node.args if isinstance(a, ast.Constant)]
-        if {"--local_rank", "--local-rank"} & set(names):
+        if {"--local_rank", "--local-rank"} & set(names) and not _read_by_deepspeed(code):
             known = code.launcher == "torchrun"
             what = "--local_rank, but the script never reads LOCAL_RANK"
             yield at(LOCAL_RANK_FLAG, call, what, severity="warning" if known else "note")
             return
+
+
+def _read_by_deepspeed(code: ScriptFacts) -> bool:
+    """Return whether the argument is only there for DeepSpeed, which reads LOCAL_RANK itself."""
+    started = any(e.name == "deepspeed.initialize" for e in code.ran("initialize", live=True))
+    reads = (
+        node
+        for module in code.modules
+        for node in module.nodes
+        if isinstance(node, ast.Attribute) and node.attr == "local_rank" and isinstance(node.ctx, ast.Load)
+    )
+    return started and all("engine" in ast.unparse(node.value).lower() for node in reads)
 
 
 def _smddp(code: ScriptFacts) -> Iterator[Finding]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainwright.preflight.calls import Calls
-from trainwright.preflight.conditions import TESTS, as_test, compare, kind_of, negated
+from trainwright.preflight.conditions import TESTS, as_test, compare, kind_of, negated, sides
 from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Guard
 from trainwright.preflight.known import said
@@ -92,6 +92,8 @@ class Evaluator(Calls):
             self._misuse(node, base, "json")
         if base.name == "os.environ":
             return self._environ(index)
+        if "agreed" in base.tags and base.items is not None:
+            return unknown("agreed")  # what the first process put into the list, in all of them
         if base.items is not None:
             which = index.single()
             if isinstance(which, int) and not isinstance(which, bool) and -len(base.items) <= which < len(base.items):
@@ -163,15 +165,19 @@ class Evaluator(Calls):
                 return constant(False)
             rest = [value for value, known in zip(found, decided, strict=True) if known is None]
             tags = frozenset[str]().union(*(value.tags & TESTS for value in rest))
+            tags |= {"chosen"} if len(rest) > 1 else set()
             return Value(tags=tags | {"and"} if len(rest) > 1 and tags else tags) if rest else constant(True)
         if True in decided:
-            return constant(True)
+            before_it = decided[: decided.index(True)]
+            return found[len(before_it)] if all(known is False for known in before_it) else constant(True)
         rest = [value for value, known in zip(found, decided, strict=True) if known is None]
         # `not distributed or rank == 0`: one process either way.
         ranks = [value for value in rest if value.tags & {"zero:rank", "zero:local"}]
         if ranks:
-            return ranks[0]
-        return merge(rest) if rest else (found[-1] if found else constant(False))
+            return ranks[0].with_tags("chosen") if len(rest) > 1 else ranks[0]
+        if len(rest) > 1:
+            return merge(rest).with_tags("chosen")
+        return rest[0] if rest else (found[-1] if found else constant(False))
 
     def _compare(self, node: ast.Compare, scope: Scope) -> Value:
         left = self.value(node.left, scope)
@@ -188,9 +194,10 @@ class Evaluator(Calls):
         if decided is not None:
             return self.value(node.body if decided else node.orelse, scope)
         before, start = self.guards, len(self.events)
-        self.guards = (*before, Guard(kind_of(test.tags, True), node.test, True))
+        one, other = sides(test, node.test)
+        self.guards = (*before, one)
         yes = self.value(node.body, scope)
-        self.guards = (*before, Guard(kind_of(test.tags, False), node.test, False))
+        self.guards = (*before, other)
         no = self.value(node.orelse, scope)
         self.guards = before
         joined = chosen((yes, no), self.made_since(start))
@@ -228,7 +235,7 @@ class Evaluator(Calls):
         if not flows & {"out", "on-device"}:
             flows |= (left.tags | right.tags) & {"cpu-tensor"}
         if isinstance(node.op, ast.Mod) and isinstance(one, str) and one.startswith("%"):
-            return joined_path([right, left])  # "%s/model" % folder
+            return joined_path([*(right.items or (right,)), left])  # "%s/model" % folder, "%s_rank%d" % (folder, rank)
         if isinstance(node.op, ast.Add | ast.Div | ast.Mod) and _texts(left, right):
             return path_join([left, right]) if isinstance(node.op, ast.Div) else joined_path([left, right])
         return Value(tags=flows | identity)

@@ -52,11 +52,15 @@ class JobStart:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Guard:
-    """A condition under which code runs, and its side: True in the ``if`` branch."""
+    """A condition under which code runs, and its side: True in the ``if`` branch.
+
+    ``chosen``: an argument or something unknown decides as well, as in ``args.wandb and rank == 0``.
+    """
 
     kind: Reach
     node: ast.expr
     side: bool
+    chosen: bool = False
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -12,19 +12,15 @@ import ast
 from collections.abc import Sequence
 from typing import Literal
 
-from trainwright.preflight.conditions import as_test, kind_of, returned
-from trainwright.preflight.evaluate import Evaluator
+from trainwright.preflight.conditions import as_test, returned, sides
 from trainwright.preflight.events import Event, Exit, Guard, JobStart
-from trainwright.preflight.known import said
+from trainwright.preflight.functions import Functions
 from trainwright.preflight.reader import Module, Script
 from trainwright.preflight.syntax import Function
 from trainwright.preflight.values import Code, Scope, Value, chosen, constant, join, unknown
 
-MOST_RUNS = 4
-DEEPEST_CALL = 14
 
-
-class Interpreter(Evaluator):
+class Interpreter(Functions):
     """Runs a script; :attr:`events` are its calls.
 
     Args:
@@ -37,12 +33,8 @@ class Interpreter(Evaluator):
         self.script = script
         self.by_name = self._module_names(script)
         self.globals: dict[Module, Scope] = {}
-        self.returned: list[list[Value]] = []
-        self.running: list[Code] = []
         # What names are where a loop is left early.
         self.left: list[list[dict[str, Value]]] = []
-        self.results: dict[tuple[object, ...], Value] = {}
-        self.defined: list[Code] = []
 
     def run(self) -> list[Event]:
         """Run the script, then every function that nobody was seen to call; return all calls."""
@@ -221,8 +213,7 @@ class Interpreter(Evaluator):
         decided = self.decided(test)
         if decided is not None:
             return self.block(node.body if decided else node.orelse, scope)
-        yes = Guard(kind_of(test.tags, True), node.test, True)
-        no = Guard(kind_of(test.tags, False), node.test, False)
+        yes, no = sides(test, node.test)
         before, start = dict(scope.names), len(self.events)
         ended = self._branch(node.body, scope, yes)
         after, scope.names = scope.names, before
@@ -237,7 +228,9 @@ class Interpreter(Evaluator):
             for name, value in after.items():
                 there = scope.names.get(name)
                 joined = value if there is None else chosen((value, there), made)
-                if joined is not value and joined is not there and yes.kind in ("one", "others"):
+                if there is not None and "agreed" in joined.tags and joined is not value and joined is not there:
+                    joined.tags -= {"only-one", "own", "by-rank", "random", "zero:rank", "nonzero:rank"}
+                elif joined is not value and joined is not there and yes.kind in ("one", "others"):
                     # `saver = None`, and a saver only in the first process: `if saver:` is a condition on the rank.
                     only = there if yes.kind == "one" else value
                     if only is not None and (only.may_be(None) or only.may_be(False)) and only.single() is not ...:
@@ -296,102 +289,6 @@ class Interpreter(Evaluator):
         self.block(node.finalbody, scope)
         return ended
 
-    # ---- functions and classes ---------------------------------------------------------------------------------------
-
-    def _define(self, node: Function, scope: Scope) -> Value:
-        names = []
-        for decorator in node.decorator_list:
-            value = self.value(decorator, scope)
-            called = value.name or next(iter(sorted(value.made)), "") or (value.code.name if value.code else "")
-            names.append(called or ast.unparse(decorator)[:60])
-        for default in (*node.args.defaults, *(d for d in node.args.kw_defaults if d is not None)):
-            self.value(default, scope)
-        code = Code(self.module, node, scope, tuple(names))
-        self.defined.append(code)
-        return Value(code=code)
-
-    def _class(self, node: ast.ClassDef, scope: Scope) -> Value:
-        bases = tuple(self.value(base, scope) for base in node.bases)
-        inner = Scope(scope)
-        decorators = tuple(ast.unparse(d)[:60] for d in node.decorator_list)
-        code = Code(self.module, node, scope, decorators, bases)
-        value = Value(code=code)
-        self.block(node.body, inner)
-        for name, member in inner.names.items():
-            if member.code is not None and isinstance(member.code.node, Function) and not member.instance:
-                member.code.scope = scope
-                code.methods[name] = member.code
-            else:
-                code.fields[name] = member
-        return value
-
-    def call_code(self, code: Code, args: list[Value], keywords: dict[str, Value], bound: Value | None) -> Value:
-        """Run a function of the script; return what it returns."""
-        node = code.node
-        if code in self.running and len(args) == 1 and "model" in args[0].tags:
-            return args[0]  # `def unwrap(model)` calls itself for what is in the wrapper
-        if not isinstance(node, Function) or code in self.running or len(self.running) >= DEEPEST_CALL:
-            return Value()
-        key: tuple[object, ...] = (
-            code,
-            self.detached,
-            *((guard.kind, guard.side and guard.kind == "own") for guard in self.guards),
-            len(self.loops),
-            *self.contexts[-3:],
-        )
-        key += (bound, *(_shape(arg) for arg in args), *((k, _shape(v)) for k, v in sorted(keywords.items())))
-        if key in self.results:
-            return self.results[key]
-        if code.runs >= MOST_RUNS and not _tells(node):
-            return self.results.get((code,), Value())
-        code.runs += 1
-        scope = Scope(code.scope)
-        self._bind(node, scope, args, keywords, bound)
-        before = (self.module, self.guards, self.contexts, self.stack, self.depth, self.outside)
-        self.module, self.stack, self.depth, self.outside = code.module, (*self.stack, code), 0, len(self.loops)
-        if any("zero:rank" in said(d.rpartition(".")[2]) or "rank_zero" in d for d in code.decorators):
-            self.guards = (*self.guards, Guard("one", node.decorator_list[0], True))
-        self.contexts = (*self.contexts, *(f"@{name}" for name in code.decorators))
-        self.returned.append([])
-        self.running.append(code)
-        start = len(self.events)
-        ended = self.block(node.body, scope)
-        self.running.pop()
-        values = self.returned.pop()
-        self.module, self.guards, self.contexts, self.stack, self.depth, self.outside = before
-        if values and not ended:
-            values.append(constant(None))
-        result = chosen(values, self.made_since(start)) if values else constant(None)
-        if any(name.endswith(".step") and "modelparallel" in name for name in code.decorators):
-            result = Value(tags=frozenset({"step-output", "out", "wrapped-out"}))
-        self.results[key] = self.results[(code,)] = result
-        return result
-
-    def _bind(
-        self, node: Function, scope: Scope, args: list[Value], keywords: dict[str, Value], bound: Value | None
-    ) -> None:
-        names = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
-        given = ([bound] if bound is not None and not _static(node) else []) + args
-        defaults = dict(zip(names[len(names) - len(node.args.defaults) :], node.args.defaults, strict=True))
-        defaults |= {a.arg: d for a, d in zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True) if d}
-        for name, value in zip(names, given, strict=False):
-            scope.names[name] = value
-        for name in [*names[len(given) :], *(a.arg for a in node.args.kwonlyargs)]:
-            if name in keywords:
-                scope.names[name] = keywords[name]
-            elif name in defaults and not self.detached:
-                value = self.value(defaults[name], scope.outer or scope)
-                scope.names[name] = value if value.sure is False else value.with_tags()
-                scope.names[name].sure = False
-            else:
-                scope.names[name] = unknown(*said(name))
-        if node.args.vararg is not None:
-            rest = given[len(names) :]
-            scope.names[node.args.vararg.arg] = Value(items=tuple(rest)) if rest else Value()
-        if node.args.kwarg is not None:
-            extra = {k: v for k, v in keywords.items() if k not in names}
-            scope.names[node.args.kwarg.arg] = Value(attrs=extra)
-
 
 class _OutOfFuel(Exception):
     pass
@@ -404,19 +301,3 @@ def _loaded(target: ast.expr) -> ast.expr:
     if isinstance(target, ast.Attribute):
         return ast.copy_location(ast.Attribute(target.value, target.attr, ast.Load()), target)
     return target
-
-
-def _static(node: Function) -> bool:
-    return any(isinstance(d, ast.Name) and d.id == "staticmethod" for d in node.decorator_list)
-
-
-def _tells(node: Function) -> bool:
-    """Return whether a function is so small that it is run for each of its calls: ``is_main_process()``."""
-    return len(node.body) <= 3 and (node.end_lineno or 0) - node.lineno <= 8
-
-
-def _shape(value: Value) -> object:
-    """What of an argument makes a function worth running again."""
-    if value.code is not None or value.attrs is not None or value.items is not None:
-        return value
-    return (value.name, value.made, value.tags, value.constants if value.tags or value.made else None)

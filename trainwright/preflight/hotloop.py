@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
 from trainwright.preflight.saving import save_calls
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import TrainingStep, at, conditions, every_step
+from trainwright.preflight.syntax import TrainingStep, at, conditions, every_step, reachable
 
 GUIDE = "AWS guide for the SageMaker Training Compiler, best practices: avoid unnecessary evaluation"
 ITEM = Rule(
@@ -51,6 +52,9 @@ RULES = (ITEM, PRINT, SAVE, EVERY_STEP, ANOMALY)
 FETCHES = ("item", "tolist", "numpy")
 PRINTS = ("print", "master_print")
 LOG_METHODS = ("info", "warning", "error", "critical")
+# Shows something for people at each call; what was fetched for it is meant to be seen.
+_SHOWS = re.compile(r"(master_)?print\w*$|progress_?bar$|set_description(_str)?$|set_postfix(_str)?$")
+_NOT_FINITE = re.compile(r"torch\.(isnan|isinf|isfinite)\(|\.(isnan|isinf|isfinite)\(\)")
 EACH = ("logging_steps", "save_steps", "eval_steps", "log_every_n_steps", "checkpoint_frequency")
 
 
@@ -59,7 +63,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     severity: Severity | None = "warning" if code.xla else None
     reported: set[ast.AST] = set()
     for step in code.steps:
-        if not step.looped:
+        if not step.looped or _epoch(step) or not _runs(code, step):
             continue
         for rule, call, what in _each_step(code, step):
             if call.node not in reported:
@@ -84,13 +88,92 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
 
 
 def _chosen(call: Call) -> bool:
+    enabled = call.given("enabled", 0)
+    if enabled is not None and not isinstance(enabled, ast.Constant):
+        return True  # an argument decides
     return any("__name__" not in ast.unparse(test) for test, _ in conditions(call.module, call.node))
+
+
+def _epoch(step: TrainingStep) -> bool:
+    """Return whether a pass of the loop is an epoch: all data are one batch, as those of a graph often are."""
+    target = step.node.target if isinstance(step.node, ast.For | ast.AsyncFor) else None
+    return isinstance(target, ast.Name) and "epoch" in target.id.lower()
+
+
+def _runs(code: ScriptFacts, step: TrainingStep) -> bool:
+    """Return whether this training is run: not one of a file of which only something else is imported."""
+    if step.module is code.script.entry:
+        return True
+    nodes = set(ast.walk(step.node))
+    return any(reachable(code, call) for call in code.backwards if call.node in nodes)
+
+
+def _waits(code: ScriptFacts, step: TrainingStep, inside: list[Call], fetches: list[Call]) -> bool:
+    """Return whether each step waits for the device anyway: a value decides something in it, or it is shown."""
+    if code.xla or code.launch.gpus == 0:
+        return not code.xla  # with XLA, a fetch also cuts the graph; without a GPU, there is no device to wait for
+    shown = (call for call in inside if _SHOWS.match(call.last) and call.name not in PRINTS)  # prints have their rule
+    if any(shown) or any(call.name == "torch.cuda.synchronize" for call in inside):
+        return True
+    values = {call.node for call in fetches}
+    # Other tensors that go to numpy, for a metric; a length by which a tensor is cut.
+    if any(call.last == "numpy" and ".cpu()" in call.receiver and call not in fetches for call in inside):
+        return True
+    slices = (node.slice for node in ast.walk(step.node) if isinstance(node, ast.Subscript))
+    if any(values & set(ast.walk(each)) for each in slices):
+        return True
+    return _decides(step, values) or _in_progress_bar(step, values)
+
+
+def _decides(step: TrainingStep, values: set[ast.Call]) -> bool:
+    """Return whether a fetched value, or a test of a tensor, may end the step."""
+    names = {
+        target.id
+        for node in ast.walk(step.node)
+        if isinstance(node, ast.Assign) and values & set(ast.walk(node.value))
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in ast.walk(step.node):
+        if isinstance(node, ast.Assert) or (isinstance(node, ast.If) and _leaves(node)):
+            parts = set(ast.walk(node.test))
+            named = any(isinstance(part, ast.Name) and part.id in names for part in parts)
+            if named or values & parts or _NOT_FINITE.search(ast.unparse(node.test)):
+                return True
+    return False
+
+
+def _leaves(node: ast.If) -> bool:
+    """Return whether a condition may end the step: a loss that is not finite, a batch without labels."""
+    ends = ast.Continue | ast.Break | ast.Return | ast.Raise
+    calls = (ast.unparse(each.func) for each in ast.walk(node) if isinstance(each, ast.Call))
+    return any(isinstance(each, ends) for each in ast.walk(node)) or any(name.endswith("exit") for name in calls)
+
+
+def _in_progress_bar(step: TrainingStep, values: set[ast.Call]) -> bool:
+    """Return whether a fetched value ends up in the text of a progress bar, perhaps by way of a running mean."""
+    shown = [
+        node.value
+        for node in ast.walk(step.node)
+        if isinstance(node, ast.Assign)
+        and any(isinstance(target, ast.Attribute) and target.attr == "desc" for target in node.targets)
+    ]
+    text = {part.id for value in shown for part in ast.walk(value) if isinstance(part, ast.Name)}
+    if any(values & set(ast.walk(value)) for value in shown):
+        return True
+    means = (node for node in ast.walk(step.node) if isinstance(node, ast.Assign | ast.AugAssign))
+    return any(
+        values & set(ast.walk(node.value)) and text & {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        for node in means
+    )
 
 
 def _each_step(code: ScriptFacts, step: TrainingStep) -> Iterator[tuple[Rule, Call, str]]:
     inside = [c for c in code.within(step.node) if every_step(code, step, c)]
+    fetches = [c for c in inside if c.last in FETCHES and c.receiver and not c.node.args and _of_tensor(c, code)]
+    waits = bool(fetches) and _waits(code, step, inside, fetches)
     for call in inside:
-        if call.last in FETCHES and call.receiver and not call.node.args and _of_tensor(call, code):
+        if call in fetches and not waits:
             yield ITEM, call, f"{call.receiver[-40:]}.{call.last}()"
         elif call.name in PRINTS or call.name.endswith(".master_print"):
             if _shows_something(call):

@@ -155,6 +155,7 @@ def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
         if event.receiver is not None and not event.args and "model" not in event.receiver.tags and event.loops:
             yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` instead of engine.backward(loss)")
             return
+    yield from _stepped_twice(code)
     for event in code.ran("step", live=True):
         receiver = event.receiver
         alone = not event.guards or not any(
@@ -168,6 +169,19 @@ def _deepspeed(code: ScriptFacts) -> Iterator[Finding]:
             and alone
         ):
             yield _at(PLAIN_BACKWARD, event, f"`{_text(event)}` instead of engine.step()")
+            return
+
+
+def _stepped_twice(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a step of the optimizer that the engine steps."""
+    engines = [
+        e for e in code.ran("step", live=True) if e.receiver is not None and {"model", "deepspeed"} <= e.receiver.tags
+    ]
+    for event in code.ran("step", live=True):
+        twice = [e for e in engines if e.loops[-1:] == event.loops[-1:] and e.loops and not e.excludes(event)]
+        if event.receiver is not None and {"optimizer", "deepspeed"} <= event.receiver.tags and twice:
+            what = f"`{_text(event)}`: the engine in line {twice[0].line} steps it already"
+            yield at(PLAIN_BACKWARD, (event.module, event.node), what, severity="warning")
             return
 
 
@@ -187,7 +201,7 @@ def _trainer(code: ScriptFacts) -> Iterator[Finding]:
             what = "fp16 and bf16 together"
         elif given.get("load_best_model_at_end") is True and not unknown and "**" not in event.keywords:
             what = ""
-            if evaluates != saved and given.get("eval_steps") is None:
+            if evaluates != saved and (given.get("eval_steps") is None or saved == "no"):
                 what = f"load_best_model_at_end with eval_strategy={evaluates!r} and save_strategy={saved!r}"
         if not what and given.get("bf16") is True and instance.startswith(_NO_BF16):
             what = f"bf16=True, but the GPUs of {instance} have no bfloat16"

@@ -9,60 +9,12 @@ from trainwright.preflight import argparse_values, mappings
 from trainwright.preflight.environment_names import environment
 from trainwright.preflight.events import Event, JobStart
 from trainwright.preflight.known import DDP, FSDP, LOADER, MODEL, NO_MODEL, OPTIMIZER, said
-from trainwright.preflight.paths import joined_path, path_join
+from trainwright.preflight.paths import path_join
 from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Marks, Value, constant, unknown
 
 if TYPE_CHECKING:
     from trainwright.preflight.calls import Calls
 
-# Methods that return the object itself, or one like it.
-_SAME = frozenset(
-    [
-        "to",
-        "cuda",
-        "cpu",
-        "float",
-        "double",
-        "train",
-        "eval",
-        "requires_grad_",
-        "contiguous",
-        "detach",
-        "clone",
-        "view",
-        "mean",
-        "sum",
-        "reshape",
-        "repeat",
-        "prefetch",
-        "batch",
-        "cache",
-        "map",
-        "shuffle",
-        "with_options",
-        "skip",
-        "interleave",
-        "padded_batch",
-        "flat_map",
-        "filter",
-        "apply",
-        "cast",
-        "strip",
-        "rstrip",
-        "lower",
-        "upper",
-        "resolve",
-        "absolute",
-        "expanduser",
-        "as_posix",
-        "data_parallel",
-        "share_memory",
-        "unsqueeze",
-        "squeeze",
-        "flatten",
-        "numpy",
-    ]
-)
 _TRANSPARENT = frozenset(
     [
         "int",
@@ -121,7 +73,8 @@ def output_tags(model: Value, args: list[Value]) -> Marks:
     return frozenset({"out", "on-device"}) | ({"wrapped-out"} if wrapped else known)
 
 
-def _flow(event: Event) -> Marks:
+def flow(event: Event) -> Marks:
+    """Return the facts that a result inherits from the arguments of its call."""
     tags: Marks = NONE
     for value in (*event.args, *event.keywords.values()):
         tags |= value.tags & FLOWS
@@ -140,9 +93,9 @@ def function(calls: Calls, event: Event) -> Value:
         converted = _converted(name, args[0]) if args else Value()
         return converted.with_tags("cpu-tensor") if name in _TENSORS and _on_cpu(event) else converted
     if name in _TENSORS:
-        return Value(made=frozenset({name}), tags=_flow(event) | ({"cpu-tensor"} if _on_cpu(event) else NONE))
+        return Value(made=frozenset({name}), tags=flow(event) | ({"cpu-tensor"} if _on_cpu(event) else NONE))
     if known := event.role:
-        return _of_role(launch, known, event)
+        return of_role(launch, known, event)
     first = args[0] if args else None
     if DDP.search(name) or FSDP.search(name) or name in _WRAPPED:
         kind = _WRAPPED.get(name) or ("ddp" if DDP.search(name) else "fsdp")
@@ -174,15 +127,16 @@ def function(calls: Calls, event: Event) -> Value:
         )
         return Value(made=frozenset({name}), tags=frozenset({"dataset"} | mixed))
     if "Dataset" in name or name.startswith(("datasets.", "torchvision.datasets")):
-        return Value(made=frozenset({name}), tags=frozenset({"dataset"}) | _flow(event))
+        return Value(made=frozenset({name}), tags=frozenset({"dataset"}) | flow(event))
     guess = said(last) if last[:1].islower() and not name.startswith(("torch.", "tensorflow.")) else ()
-    return Value(made=frozenset({name}), tags=_flow(event) | set(guess))
+    return Value(made=frozenset({name}), tags=flow(event) | set(guess))
 
 
 _CONTAINERS = ("Sequential", "Linear", "Transformer", "TransformerEncoder", "LSTM", "GRU", "RNN", "Conv2d")
 
 
-def _of_role(launch: JobStart, known: str, event: Event) -> Value:
+def of_role(launch: JobStart, known: str, event: Event) -> Value:
+    """Return the result of a call with this role: a rank, the number of processes, an optimizer of Horovod."""
     tags = frozenset({known})
     if known == "world" and launch.processes is not None and launch.launched:
         return constant(launch.processes, known)
@@ -198,7 +152,7 @@ def _of_role(launch: JobStart, known: str, event: Event) -> Value:
         inner = event.args[0] if event.args else event.arg("optimizer")
         return Value(made=frozenset({event.name}), tags=frozenset({"optimizer", "hvd"}), of=inner.of if inner else None)
     if known == "collective":
-        return Value(made=frozenset({event.name}), tags=_flow(event))
+        return Value(made=frozenset({event.name}), tags=flow(event))
     if known in ("smp-init", "hvd-init", "group", "mark"):
         return Value(made=frozenset({event.name}))
     return Value(tags=tags)
@@ -226,7 +180,8 @@ def _converted(name: str, value: Value) -> Value:
     return Value(made=value.made, tags=kept, constants=constants, sure=value.sure, of=value.of)
 
 
-def _getenv(calls: Calls, event: Event) -> Value:
+def getenv(calls: Calls, event: Event) -> Value:
+    """``os.environ.get(name, default)``."""
     key, default = event.arg("key", 0), event.arg("default", 1)
     name = key.single() if key is not None else ...
     return environment(calls.launch, name, default or constant(None)) if isinstance(name, str) else Value()
@@ -320,8 +275,8 @@ def _initialize(calls: Calls, event: Event) -> Value:
 
 
 _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
-    "os.environ.get": _getenv,
-    "os.getenv": _getenv,
+    "os.environ.get": getenv,
+    "os.getenv": getenv,
     "os.environ.setdefault": lambda calls, event: Value(),
     "len": _len,
     "json.loads": _loads,
@@ -342,7 +297,7 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     "torch.jit.script": _first,
     "tensorflow.function": _first,
     "vars": _first,
-    "copy.deepcopy": lambda calls, event: event.args[0].with_tags() if event.args else Value(),
+    "copy.deepcopy": lambda calls, event: event.args[0].with_tags("copy") if event.args else Value(),
     "range": _range,
     "functools.partial": _partial,
     "open": _open,
@@ -354,90 +309,3 @@ _SPECIAL: dict[str, Callable[[Calls, Event], Value]] = {
     "argparse.ArgumentParser": argparse_values.parser,
     "os.environ.copy": lambda calls, event: unknown("environ-copy"),
 }
-
-
-def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
-    """Return the result of a method of an object that no code of the script defines."""
-    base = event.receiver if event.receiver is not None else Value()
-    if event.role and event.role not in ("collective", "group"):
-        return _of_role(calls.launch, event.role, event)
-    if name == "half" and "model" in base.tags:
-        base.tags |= {"half"}
-        return base
-    if name in ("to", "cuda", "xpu"):
-        if "cpu-tensor" in base.tags:
-            kept = {"cpu-tensor"} if any(arg.name.startswith("torch.") for arg in event.args) else set()  # a dtype
-            return Value(made=base.made, tags=base.tags - {"cpu-tensor"} | kept, of=base.of)
-        base.tags |= {"placed"}
-        return base
-    if name == "cpu" and "out" in base.tags:
-        return Value(made=base.made, tags=(base.tags - {"on-device"}) | {"cpu-tensor"}, of=base.of)
-    if name == "shard" or (name == "select" and any(arg.tags & IDENTITY for arg in event.args)):
-        base.tags |= {"sharded", "own"}
-        return base
-    if name == "shuffle" and event.arg("seed", 1) is None and "model" not in base.tags:
-        return base.with_tags("mixed")
-    if name == "repeat" and not (event.args or event.keywords):
-        return base.with_tags("endless")
-    if name == "take":
-        return Value(made=base.made, tags=base.tags - {"endless"}, of=base.of)
-    if name in _SAME:
-        return base
-    if name in ("reduce_mean", "concat", "stack", "reduce_sum", "merge") and "step-output" in base.tags:
-        return Value(made=frozenset({f"?.{name}"}), tags=base.tags & FLOWS)
-    if name in ("parameters", "named_parameters", "trainable_variables"):
-        return Value(tags=frozenset({"params"}), of=base)
-    if name == "gradient" and base.made_by("GradientTape"):
-        return Value(tags=frozenset({"grad"}), of=base)
-    if name in ("state_dict", "local_state_dict"):
-        partial = {"partial"} if name == "local_state_dict" else set()
-        return Value(tags=frozenset({"state"}) | partial | (base.tags & WRAPPERS), of=base)
-    if name == "scale" and "scaler" in base.tags:
-        return Value(tags=_flow(event) | {"scaled", "loss"})
-    if name == "prepare":
-        return _prepared(event)
-    if name in ("format", "joinpath", "with_suffix", "with_name") or (name == "join" and base.constants):
-        given = [*event.args, *event.keywords.values()]
-        return joined_path([*given, base] if str(base.single()).startswith("{") else [base, *given])
-    if name == "index" and "hosts" in base.tags:
-        return unknown("host_rank", *(("rank",) if calls.launch.per_host == 1 else ()))
-    if name == "get" and base.name == "os.environ":
-        return _getenv(calls, event)
-    if name == "get" and "tf-config" in base.tags and event.args:
-        return tf_config(event.args[0])
-    if (found := mappings.method(calls, event, base, name)) is not None:
-        return found
-    if name in ("item", "tolist"):
-        return unknown(*(base.tags & {"own"}))
-    if name.startswith("parse_"):
-        return argparse_values.parsed(calls, event, name)
-    if name == "add_argument":
-        argparse_values.added(calls, event)
-        return Value()
-    if name in ("add_argument_group", "add_mutually_exclusive_group", "add_parser", "add_subparsers"):
-        return base
-    if name == "append" and event.args:
-        base.tags |= event.args[0].tags & FLOWS
-        return Value()
-    if name == "compile" and any("hvd" in v.tags for v in (*event.args, *event.keywords.values())):
-        base.tags |= {"hvd-compiled"}
-    if name in ("minimize", "compile", "fit") or called.tags & {"never"}:
-        return Value(made=frozenset({f"?.{name}"}))
-    mesh = base.part_of("init_device_mesh", "DeviceMesh")  # the rank in one of its dimensions
-    named = ("dp_rank",) if mesh and name in ("get_local_rank", "get_rank") else said(name)
-    if "model" in base.tags and not named:
-        return Value(tags=output_tags(base, event.args) if name in ("__call__", "forward", "generate") else NONE)
-    flows = (base.tags & FLOWS) | _flow(event)
-    made = {f"{m}.{name}" for m in base.made} if len(base.made) <= 3 else set()
-    return Value(made=frozenset(made), tags=flows | set(named), of=base)
-
-
-def _prepared(event: Event) -> Value:
-    """``accelerator.prepare(model, optimizer, loader)``: the same things, wrapped."""
-    items = []
-    for arg in event.args:
-        value = arg.with_tags("accelerate")
-        value.of = arg
-        value.made = arg.made | {"accelerate.prepared"}
-        items.append(value)
-    return Value(items=tuple(items)) if len(items) > 1 else (items[0] if items else Value())

@@ -72,6 +72,8 @@ def _halved(code: ScriptFacts) -> Iterator[Finding]:
     scaler = [e for e in code.ran("step") if e.receiver is not None and "scaler" in e.receiver.tags]
     halved = [e for e in code.ran("half") if e.receiver is not None and "model" in e.receiver.tags and not e.detached]
     halved += [e for e in code.ran("to", live=True) if _to_half(e)]
+    # A copy, such as the mean of the weights, is not what is trained.
+    halved = [e for e in halved if e.receiver is not None and "copy" not in e.receiver.tags]
     enabled = [e.arg("enabled") for e in code.ran("GradScaler")]
     off = bool(enabled) and all(value is not None and value.single() is False for value in enabled)
     arguments = [e.arg("fp16") for e in code.events if e.last.endswith(("TrainingArguments", "SFTConfig"))]

@@ -19,6 +19,7 @@ from trainwright.core.records import parse_record
 from trainwright.preflight import (
     amp,
     arguments,
+    averaging,
     collectives,
     data,
     devices,
@@ -26,6 +27,7 @@ from trainwright.preflight import (
     environment,
     hotloop,
     huggingface,
+    lightning,
     lockstep,
     loop,
     reader,
@@ -52,7 +54,7 @@ from trainwright.sagemaker.job import Job, load_job
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
-    unused,
+    *(unused, lightning, averaging),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

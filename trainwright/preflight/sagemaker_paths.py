@@ -55,13 +55,14 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     """Check the rules of this family."""
     known = code.job.hyperparameters if code.job else {}
     made = _made(code)
+    options = {name: value for m, n in code.texts if (name := _flag(m, n)) is not None and (value := str(n.value))}
     for module, node in code.texts:
         text = str(node.value)
         if MACHINE.match(text) and "\n" not in text and " " not in text.strip() and _is_path(module, node):
             flag = _flag(module, node)
             if flag is not None and flag in known:
                 continue  # the job sets another value
-            if text.startswith(made):
+            if text.startswith(made) or (flag is None and options.get(_key(module, node)) == text):
                 continue
             severity: Severity | None = "note" if flag is not None else None
             what = f"{text[:60]!r}" + (f" is the default of --{flag}" if flag else "")
@@ -87,6 +88,12 @@ def _flag(module: Module, node: ast.AST) -> str | None:
             names = [str(a.value) for a in outer.args if isinstance(a, ast.Constant)]
             return next((name.lstrip("-") for name in names if name.startswith("--")), None)
     return None
+
+
+def _key(module: Module, node: ast.AST) -> str:
+    """Return the name under which a constant is kept: ``data_dir`` of ``dict(data_dir="/data/")``."""
+    around = module.parents.get(node)
+    return around.arg or "" if isinstance(around, ast.keyword) else ""
 
 
 def _is_path(module: Module, node: ast.AST) -> bool:

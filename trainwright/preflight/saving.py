@@ -112,7 +112,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         event, path = save.event, save.path
         if not save.whole and (event.last == "save_pretrained" or not _of_model(event)):
             continue
-        if event.node in seen or (event.detached and event.module is not code.script.entry):
+        if event.node in seen or (event.detached and event.module is not code.script.entry) or _other_mode(code, event):
             continue
         if (event.name not in _LIBRARIES and event.last not in _EVERY) or _shared_write(code, event):
             continue
@@ -130,6 +130,25 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             continue
         seen.add(event.node)
         yield _at(ALL_RANKS, event, f"`{text[:60]}` in every process")
+
+
+def _other_mode(code: ScriptFacts, event: Event) -> bool:
+    """Return whether a call is of another mode than the job's: under ``args.mode == "export"``, and that is "train"."""
+    for guard in event.guards:
+        test = guard.node
+        if (
+            code.job is None
+            or not guard.side
+            or not isinstance(test, ast.Compare)
+            or not isinstance(test.ops[0], ast.Eq)
+        ):
+            continue
+        mode, wanted = test.left, test.comparators[0]
+        value = code.arguments_of_script.get(mode.attr) if isinstance(mode, ast.Attribute) else None
+        known = value.single() if value is not None else ...
+        if isinstance(wanted, ast.Constant) and isinstance(known, str) and known != wanted.value:
+            return True
+    return False
 
 
 def _of_model(event: Event) -> bool:
@@ -248,9 +267,15 @@ def _copied(code: ScriptFacts, event: Event) -> bool:
 def _read_again(code: ScriptFacts, save: Save) -> bool:
     """Return whether the script itself reads what it saved: it was only put aside."""
     known = save.path.constants if save.path is not None else None
+    aside = known is None and roots(save.path, "") == {"tmp"}  # of a name that is only known when it runs
     readers = code.ran("from_pretrained", "load", "load_model", "load_file", "load_state_dict", "run", "Popen")
     read = [value for e in readers if e.order > save.event.order for value in (*e.args, *e.keywords.values())]
-    return any(value is save.path or (known is not None and value.constants == known) for value in read)
+    return any(
+        value is save.path
+        or (known is not None and value.constants == known)
+        or (aside and roots(value, "") == {"tmp"})
+        for value in read
+    )
 
 
 def _folder(code: ScriptFacts) -> str:

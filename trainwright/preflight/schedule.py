@@ -124,6 +124,9 @@ def _scheduler(code: ScriptFacts) -> Iterator[Finding]:
         made = event.receiver.made if event.receiver is not None else frozenset()
         if not any(name.startswith("torch.optim.lr_scheduler.") for name in made) or event.args or not event.loops:
             continue
+        own = event.receiver.code if event.receiver is not None else None
+        if own is not None and own.method("step") is not None:
+            continue  # the script's own schedule says when it steps
         loop = event.loops[-1]
         passes = [e for e in optimizers if loop in e.loops]
         if not passes or any(e.order < event.order for e in passes):
@@ -209,6 +212,8 @@ def _modes(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
         if loop is None or not _is_of(event.receiver, trained):
             continue
         # What is set back need not be seen to be called.
+        if _same_in_both(code, event):
+            continue
         if any(loop in e.loops or e.detached for e in trains) or code.mentions("training", "set_mode", "eval_mode"):
             continue
         yield _at(STAYS_IN_EVAL, event, f"`{_text(event)}` at each pass of the loop in line {_line(loop)}")
@@ -230,6 +235,14 @@ def _modes(code: ScriptFacts, backwards: list[Event]) -> Iterator[Finding]:
         if forwards and not any(_NO_GRAPH.search(name) for name in (*forwards[0].contexts, *event.contexts)):
             yield _at(EVAL_WITH_GRAPH, forwards[0], f"`{_text(forwards[0])}` without torch.no_grad()")
             return
+
+
+def _same_in_both(code: ScriptFacts, event: Event) -> bool:
+    """Return whether a model of the script has no layer that differs between training and evaluation."""
+    own = event.receiver.code if event.receiver is not None else None
+    return own is not None and not code.mentions_like(
+        r"drop|norm|pretrained|torchvision|timm|hub|transformer|lstm|gru|rnn"
+    )
 
 
 def _line(loop: ast.AST) -> int:

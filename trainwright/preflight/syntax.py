@@ -321,8 +321,24 @@ def reachable(code: ScriptCode, call: Call, depth: int = 3) -> bool:
     function = enclosing_function(call.module, call.node)
     if function is None:
         return call.module.certain
-    callers = (c for c in code.called(function.name) if c.node is not call.node)
+    callers = (c for c in code.called(function.name) if c.node is not call.node and _means(c, call.module, function))
     return depth > 0 and any(reachable(code, caller, depth - 1) for caller in callers)
+
+
+def _means(call: Call, module: Module, function: Function) -> bool:
+    """Return whether ``f(…)`` may be this function: not where its file has, or imports, another one of that name."""
+    called = call.node.func
+    if function not in module.tree.body:
+        return True  # a method
+    if isinstance(called, ast.Attribute):
+        return qualified(call.module, called.value).rpartition(".")[2] == module.path.stem  # `utils.main()`
+    if call.module is module or not isinstance(called, ast.Name):
+        return True
+    name = called.id
+    origin = call.module.aliases.get(name)
+    if origin is not None:
+        return origin.rpartition(".")[0].rpartition(".")[2] in ("", module.path.stem, module.path.parent.name)
+    return not any(isinstance(node, Function) and node.name == name for node in call.module.tree.body)
 
 
 def of_one_rank(code: ScriptCode, call: Call, depth: int = 2) -> bool:

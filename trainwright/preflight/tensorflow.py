@@ -168,9 +168,9 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
         "BroadcastGlobalVariablesHook",
     )
     more = ("BroadcastGlobalVariablesCallback", "TorchState", "KerasState", "TensorFlowKerasState", "TensorFlowState")
-    if not code.mentions(*starts, *more, "load_model", "restore") or (
-        not code.mentions(*starts, *more) and not code.says("resume")
-    ):
+    # Weights that each process reads are the same, but not where a first start has none to read.
+    read = [e for e in code.ran("load_model", "restore", "load_weights", live=True) if not e.under("flag", "other")]
+    if not code.mentions(*starts, *more) and not (read or (code.mentions("load_model") and code.says("resume"))):
         yield _at(NO_BROADCAST, trains[0], "nothing broadcasts the initial weights from rank 0")
     yield from _shares(code, trains)
 

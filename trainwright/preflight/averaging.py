@@ -1,0 +1,74 @@
+"""Whether the gradients of every step are averaged: DistributedDataParallel does it in its own forward and backward."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.events import Event
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at, enclosing_loop
+
+PAST = Rule(
+    code="TW434",
+    severity="error",
+    title="gradients are computed past DistributedDataParallel, so each process trains alone",
+    source="PyTorch's documentation of DistributedDataParallel, forward and no_sync: the wrapper's forward prepares "
+    "the reduction, and the backward after it does it; what is added to the gradients later stays in the process",
+    remedy="Call the wrapper, model(batch), in training; synchronise at the last of the accumulated batches.",
+)
+RULES = (PAST,)
+_NO_GRAPH = re.compile(r"no_grad|inference_mode|set_grad_enabled")
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or not code.several:
+        return
+    yield from _inner_forward(code)
+    yield from _first_of_several(code)
+
+
+def _inner_forward(code: ScriptFacts) -> Iterator[Finding]:
+    """Report ``model.module(batch)`` where the same function trains, and never calls the wrapper."""
+    wrapped = [e for e in code.events if e.result.tags & {"wrapped-out"} and not e.detached]
+    for event in code.ran("module", live=True):
+        tags = event.receiver.tags if event.receiver is not None else frozenset()
+        if "ddp" not in tags or "out" not in event.result.tags or not event.loops:
+            continue
+        if any(_NO_GRAPH.search(name) for name in event.contexts):
+            continue
+        here = [e for e in code.events if e.stack == event.stack and e.loops[-1:] == event.loops[-1:]]
+        if any(_updates(e) for e in here) and not any(e.stack == event.stack for e in wrapped):
+            yield at(
+                PAST, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` calls the model in the wrapper"
+            )
+            return
+
+
+def _updates(event: Event) -> bool:
+    """Return whether a call is a part of a training step: a backward, an optimizer's step, or a helper for both."""
+    optimizer = event.receiver is not None and bool(event.receiver.tags & {"optimizer", "scaler"})
+    loss = any("out" in value.tags for value in event.args)
+    given = loss and any("optimizer" in value.tags for value in event.args)  # loss_scaler(loss, optimizer)
+    return event.last == "backward" or (event.last == "step" and optimizer) or given
+
+
+def _first_of_several(code: ScriptFacts) -> Iterator[Finding]:
+    """Report ``model.require_backward_grad_sync = micro_step == 0``: the others are added without the other ranks."""
+    for module in code.modules:
+        for node in module.nodes:
+            if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Compare):
+                continue
+            if not any(isinstance(t, ast.Attribute) and t.attr == "require_backward_grad_sync" for t in node.targets):
+                continue
+            loop, test = enclosing_loop(module, node), node.value
+            counter = loop.target if isinstance(loop, ast.For) else None
+            first = isinstance(test.comparators[0], ast.Constant) and test.comparators[0].value == 0
+            counted = counter.id if isinstance(counter, ast.Name) else None
+            if isinstance(test.ops[0], ast.Eq) and first and counted and ast.unparse(test.left) == counted:
+                what = f"`{ast.unparse(node)[:60]}`: the gradients of all but the first batch stay in the process"
+                yield at(PAST, (module, node), what)
+                return

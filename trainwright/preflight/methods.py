@@ -1,0 +1,151 @@
+"""What methods of libraries' objects return, as far as training scripts depend on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trainwright.preflight import argparse_values, mappings
+from trainwright.preflight.events import Event
+from trainwright.preflight.known import said
+from trainwright.preflight.library import flow, getenv, of_role, output_tags, tf_config
+from trainwright.preflight.paths import joined_path
+from trainwright.preflight.values import FLOWS, IDENTITY, NONE, WRAPPERS, Value, unknown
+
+if TYPE_CHECKING:
+    from trainwright.preflight.calls import Calls
+
+# Methods that return the object itself, or one like it.
+_SAME = frozenset(
+    [
+        "to",
+        "cuda",
+        "cpu",
+        "float",
+        "double",
+        "train",
+        "eval",
+        "requires_grad_",
+        "contiguous",
+        "detach",
+        "clone",
+        "view",
+        "mean",
+        "sum",
+        "reshape",
+        "repeat",
+        "prefetch",
+        "batch",
+        "cache",
+        "map",
+        "shuffle",
+        "with_options",
+        "skip",
+        "interleave",
+        "padded_batch",
+        "flat_map",
+        "filter",
+        "apply",
+        "cast",
+        "strip",
+        "rstrip",
+        "lower",
+        "upper",
+        "resolve",
+        "absolute",
+        "expanduser",
+        "as_posix",
+        "data_parallel",
+        "share_memory",
+        "unsqueeze",
+        "squeeze",
+        "flatten",
+        "numpy",
+    ]
+)
+
+
+def method(calls: Calls, event: Event, name: str, called: Value) -> Value:
+    """Return the result of a method of an object that no code of the script defines."""
+    base = event.receiver if event.receiver is not None else Value()
+    if event.role and event.role not in ("collective", "group"):
+        return of_role(calls.launch, event.role, event)
+    if name == "half" and "model" in base.tags:
+        base.tags |= {"half"}
+        return base
+    if name in ("to", "cuda", "xpu"):
+        if "cpu-tensor" in base.tags:
+            kept = {"cpu-tensor"} if any(arg.name.startswith("torch.") for arg in event.args) else set()  # a dtype
+            return Value(made=base.made, tags=base.tags - {"cpu-tensor"} | kept, of=base.of)
+        base.tags |= {"placed"}
+        return base
+    if name == "cpu" and "out" in base.tags:
+        return Value(made=base.made, tags=(base.tags - {"on-device"}) | {"cpu-tensor"}, of=base.of)
+    if name == "shard" or (name == "select" and any(arg.tags & IDENTITY for arg in event.args)):
+        base.tags |= {"sharded", "own"}
+        return base
+    if name == "shuffle" and event.arg("seed", 1) is None and "model" not in base.tags:
+        return base.with_tags("mixed")
+    if name == "repeat" and not (event.args or event.keywords):
+        return base.with_tags("endless")
+    if name == "take":
+        return Value(made=base.made, tags=base.tags - {"endless"}, of=base.of)
+    if name in _SAME:
+        return base
+    if name in ("reduce_mean", "concat", "stack", "reduce_sum", "merge") and "step-output" in base.tags:
+        return Value(made=frozenset({f"?.{name}"}), tags=base.tags & FLOWS)
+    if name in ("parameters", "named_parameters", "trainable_variables"):
+        return Value(tags=frozenset({"params"}), of=base)
+    if name == "gradient" and base.made_by("GradientTape"):
+        return Value(tags=frozenset({"grad"}), of=base)
+    if name in ("state_dict", "local_state_dict"):
+        partial = {"partial"} if name == "local_state_dict" else set()
+        return Value(tags=frozenset({"state"}) | partial | (base.tags & WRAPPERS), of=base)
+    if name == "scale" and "scaler" in base.tags:
+        return Value(tags=flow(event) | {"scaled", "loss"})
+    if name == "prepare":
+        return _prepared(event)
+    if name in ("format", "joinpath", "with_suffix", "with_name") or (name == "join" and base.constants):
+        given = [*event.args, *event.keywords.values()]
+        return joined_path([*given, base] if str(base.single()).startswith("{") else [base, *given])
+    if name == "index" and "hosts" in base.tags:
+        return unknown("host_rank", *(("rank",) if calls.launch.per_host == 1 else ()))
+    if name == "get" and base.name == "os.environ":
+        return getenv(calls, event)
+    if name == "get" and "tf-config" in base.tags and event.args:
+        return tf_config(event.args[0])
+    if (found := mappings.method(calls, event, base, name)) is not None:
+        return found
+    if name in ("item", "tolist"):
+        return unknown(*(base.tags & {"own"}))
+    if name.startswith("parse_"):
+        return argparse_values.parsed(calls, event, name)
+    if name == "add_argument":
+        argparse_values.added(calls, event)
+        return Value()
+    if name in ("add_argument_group", "add_mutually_exclusive_group", "add_parser", "add_subparsers"):
+        return base
+    if name == "append" and event.args:
+        base.tags |= event.args[0].tags & FLOWS
+        return Value()
+    if name == "compile" and any("hvd" in v.tags for v in (*event.args, *event.keywords.values())):
+        base.tags |= {"hvd-compiled"}
+    if name in ("minimize", "compile", "fit") or called.tags & {"never"}:
+        return Value(made=frozenset({f"?.{name}"}))
+    mesh = base.part_of("init_device_mesh", "DeviceMesh")  # the rank in one of its dimensions
+    named = ("dp_rank",) if mesh and name in ("get_local_rank", "get_rank") else said(name)
+    if "model" in base.tags and not named:
+        return Value(tags=output_tags(base, event.args) if name in ("__call__", "forward", "generate") else NONE)
+    flows = (base.tags & FLOWS) | flow(event)
+    made = {f"{m}.{name}" for m in base.made} if len(base.made) <= 3 else set()
+    return Value(made=frozenset(made), tags=flows | set(named), of=base)
+
+
+def _prepared(event: Event) -> Value:
+    """``accelerator.prepare(model, optimizer, loader)``: the same things, wrapped."""
+    items = []
+    for arg in event.args:
+        value = arg.with_tags("accelerate")
+        value.of = arg
+        value.made = arg.made | {"accelerate.prepared"}
+        items.append(value)
+    return Value(items=tuple(items)) if len(items) > 1 else (items[0] if items else Value())
