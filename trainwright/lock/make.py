@@ -277,8 +277,16 @@ def _resolve(
 ) -> tuple[LockedPackage, ...]:
     """uv's answer; the image line's further indexes are asked only if the site's own are not enough."""
     lines = _lines(inputs)
-    bounds = {"excluded": _elsewhere(inputs.resolved, lines), "stated": _stated(lines)}
-    ask = partial(resolve_lock, roots, constraints, lock.python_version, lock.platform, site=inputs.site, **bounds)
+    ask = partial(
+        resolve_lock,
+        roots,
+        constraints,
+        lock.python_version,
+        lock.platform,
+        excluded=_elsewhere(inputs.resolved, lines),
+        stated=_stated(lines),
+        site=inputs.site,
+    )
     try:
         return ask().packages
     except Conflict:

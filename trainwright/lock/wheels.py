@@ -58,8 +58,16 @@ def lock_line(line: Mapping[str, Any], image_platform: str = AMD64) -> Lock:
     if not roots:  # a line that takes everything from its base image
         return Lock(python=python, platform=platform, packages=())
     stated = {name: needs for entry in chosen.values() for name, needs in (entry.get("needs") or {}).items()}
-    bounds = {"excluded": excluded, "as_of": line.get("as_of"), "stated": stated}
-    resolve = partial(resolve_lock, roots, constraints, python, platform, **bounds)
+    resolve = partial(
+        resolve_lock,
+        roots,
+        constraints,
+        python,
+        platform,
+        excluded=excluded,
+        as_of=line.get("as_of"),
+        stated=stated,
+    )
     try:
         return resolve()
     except Conflict:
