@@ -91,9 +91,9 @@ def lock_lines(flags: LockLinesFlags) -> None:
 class NewComponentFlags(CatalogFlag):
     """The flags of ``new-component``."""
 
-    examples: ClassVar[tuple[str, ...]] = ("new-component flash-attn",)
+    examples: ClassVar[tuple[str, ...]] = ("new-component peft",)
 
-    name: str = Field(description="of the component: flash-attn")
+    name: str = Field(description="of the component: peft")
 
 
 @verb

@@ -69,7 +69,7 @@ def new_component(name: str, catalog: str | None, *, say: Callable[[str], None])
     """
     if not fits(NAME, name):
         raise RequestError(
-            f"{name}: invalid name of a component", remedy="Use lower-case letters, digits, - and _: flash-attn"
+            f"{name}: invalid name of a component", remedy="Use lower-case letters, digits, - and _: tiny-attn"
         )
     root = _root(catalog)
     for taken in (root / "templates" / "components" / name, templates_dir() / "components" / name):

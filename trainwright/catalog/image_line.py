@@ -23,6 +23,7 @@ from trainwright.core.fields import (
     Pin,
     Prose,
     Python,
+    Requirement,
     Statement,
     Url,
     VersionText,
@@ -56,14 +57,17 @@ class Selection(Record):
     """One component of an image line: who provides it, in which version.
 
     ``packages`` are Python requirements with exact versions (``torch==2.6.0``) that the component installs;
-    ``index`` names a further Python package index that holds them. Only what the base image holds may have no version:
-    the build looks whether it is there, and which version; a version is a claim that the build checks.
+    ``index`` names a further Python package index that holds them. ``needs`` says what source packages among them
+    depend on, by name: their own setup.py says so only where what they are compiled against is installed, which a
+    resolver does not do. Only what the base image holds may have no version: the build looks whether it is there, and
+    which version; a version is a claim that the build checks.
     """
 
     provider: Name
     version: OptionalVersion = ""
     packages: tuple[Pin, ...] = ()
     index: Url | None = None
+    needs: dict[PackageName, tuple[Requirement, ...]] = {}
 
     def __post_init__(self) -> None:
         if not self.version and self.provider != BASE:

@@ -124,6 +124,7 @@ Stamp = Annotated[str, form(r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9
 PackageName = Annotated[str, form(rf"^{PACKAGE}$")]
 Pin = Annotated[str, form(rf"^{PACKAGE}{_EXTRAS}==[0-9A-Za-z.*+!_-]{{1,64}}$")]
 Constraint = Annotated[str, form(rf"^{PACKAGE}{_BOUND}(,{_BOUND}){{0,8}}$")]
+Requirement = Annotated[str, form(rf"^{PACKAGE}({_BOUND}(,{_BOUND}){{0,8}})?$")]
 Platform = Annotated[str, form(r"^[a-z0-9_]{1,32}-manylinux_2_[0-9]{1,3}$")]
 FileName = Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,254}$")]
 PythonFile = Annotated[str, form(r"^[A-Za-z0-9][A-Za-z0-9._+~-]{0,246}\.(whl|tar\.gz|tar\.bz2|zip)$")]

@@ -237,7 +237,7 @@ def upgraded(
         return tuple(python)
     lines = _lines(inputs)
     bounds = [*dict.fromkeys(bound for line in lines for bound in line.constraints), *pins]
-    made = _resolve(roots, bounds, _elsewhere(plan, lines), lock=lock, site=inputs.site)
+    made = _resolve(roots, bounds, inputs, lock)
     owners = {p.name: p.component for p in python}
     asked = next((owners[name] for name in sorted(names)), next(iter(roots), ""))
     found = [_of(package, owners.get(package.name, asked)) for package in made]
@@ -264,7 +264,7 @@ def resolve_user(inputs: Inputs, lock: PlanLock, keep: Sequence[LockedPython] = 
     own = lock.python or ()
     constraints = [f"{p.name}==={p.version}" for p in (*own, *keep)]
     roots = {USER: inputs.requirements}
-    made = _resolve(roots, constraints, _elsewhere(plan, _lines(inputs)), lock=lock, site=inputs.site)
+    made = _resolve(roots, constraints, inputs, lock)
     names = {p.name for p in own}
     return tuple(_of(package, USER) for package in made if package.name not in names)
 
@@ -272,13 +272,21 @@ def resolve_user(inputs: Inputs, lock: PlanLock, keep: Sequence[LockedPython] = 
 def _resolve(
     roots: Mapping[str, Sequence[str]],
     constraints: Sequence[str],
-    excluded: Sequence[str],
-    *,
+    inputs: Inputs,
     lock: PlanLock,
-    site: Site,
 ) -> tuple[LockedPackage, ...]:
     """uv's answer; the image line's further indexes are asked only if the site's own are not enough."""
-    ask = partial(resolve_lock, roots, constraints, lock.python_version, lock.platform, excluded=excluded, site=site)
+    lines = _lines(inputs)
+    ask = partial(
+        resolve_lock,
+        roots,
+        constraints,
+        lock.python_version,
+        lock.platform,
+        excluded=_elsewhere(inputs.resolved, lines),
+        stated=_stated(lines),
+        site=inputs.site,
+    )
     try:
         return ask().packages
     except Conflict:
@@ -292,6 +300,12 @@ def _lines(inputs: Inputs) -> list[ImageLine]:
     plan = inputs.resolved
     lines = [e.line for e in inputs.catalog.lines if (e.line.framework, e.line.cuda) == (plan.framework, plan.cuda)]
     return [line for line in lines if line.version == plan.version] or lines
+
+
+def _stated(lines: Sequence[ImageLine]) -> dict[str, tuple[str, ...]]:
+    """What image lines say about packages that would have to be built to say it themselves."""
+    selections = [each for line in lines for each in (*line.components.values(), *line.options.values())]
+    return {normalise(name): needs for each in selections for name, needs in each.needs.items()}
 
 
 def _elsewhere(plan: Plan, lines: Sequence[ImageLine]) -> list[str]:

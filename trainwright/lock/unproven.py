@@ -60,7 +60,7 @@ def _path(draft: Draft) -> Path:
     needs = _needs(draft)
     # The version of a component without packages does not affect a lock.
     needs["components"] = {
-        n: {k: c[k] for k in ("packages", "index")} for n, c in needs["components"].items() if c["packages"]
+        n: {k: c[k] for k in ("packages", "index", "needs")} for n, c in needs["components"].items() if c["packages"]
     }
     text = json.dumps({**needs, "platform": PLATFORM}, sort_keys=True)
     return state_dir() / "locks" / f"{hashlib.sha256(text.encode()).hexdigest()[:16]}.lock.json"

@@ -6,6 +6,7 @@ It uses the package indexes of this machine's pip configuration; none of their U
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 import sys
 import tempfile
@@ -56,7 +57,17 @@ def lock_line(line: Mapping[str, Any], image_platform: str = AMD64) -> Lock:
     excluded = tuple(line.get("excluded", ()))
     if not roots:  # a line that takes everything from its base image
         return Lock(python=python, platform=platform, packages=())
-    resolve = partial(resolve_lock, roots, constraints, python, platform, excluded=excluded, as_of=line.get("as_of"))
+    stated = {name: needs for entry in chosen.values() for name, needs in (entry.get("needs") or {}).items()}
+    resolve = partial(
+        resolve_lock,
+        roots,
+        constraints,
+        python,
+        platform,
+        excluded=excluded,
+        as_of=line.get("as_of"),
+        stated=stated,
+    )
     try:
         return resolve()
     except Conflict:
@@ -73,6 +84,7 @@ def resolve_lock(
     *,
     excluded: Sequence[str] = (),
     as_of: str | None = None,
+    stated: Mapping[str, Sequence[str]] | None = None,
     indexes: Sequence[str] = (),
     site: Site | None = None,
 ) -> Lock:
@@ -85,6 +97,7 @@ def resolve_lock(
         platform: as uv names it: machine, then manylinux with the glibc version.
         excluded: packages that the image gets elsewhere; neither they nor what only they need is locked.
         as_of: a date (``2022-10-05``); later files are ignored. The index must state the times of its files.
+        stated: what packages depend on, by name, instead of what uv would have to build them to find out.
         indexes: package indexes in addition to those of pip's configuration.
         site: its indexes and folders are used instead of those of pip's configuration.
 
@@ -101,6 +114,8 @@ def resolve_lock(
         for file, component in inputs.items():
             (folder / file).write_text("\n".join(roots[component]) + "\n")
         bounds = _bounds(constraints, excluded, as_of, folder)
+        if stated:
+            _state(stated, folder)
         environment, flags = index_settings(indexes, site)
         shared = [*bounds, "--python-version", python, "--python-platform", platform, *flags]
         graph = _uv(["--annotation-style=line", *inputs, *shared], folder, environment)
@@ -162,6 +177,14 @@ def _bounds(constraints: Sequence[str], excluded: Sequence[str], as_of: str | No
     if as_of:
         bounds += ["--exclude-newer", f"{as_of}T00:00:00Z"]
     return bounds
+
+
+def _state(stated: Mapping[str, Sequence[str]], folder: Path) -> None:
+    """What uv is to believe about the dependencies of packages: a setting, so it goes into a file where uv runs."""
+    tables = (
+        f"[[dependency-metadata]]\nname = {json.dumps(n)}\nrequires-dist = {json.dumps([*stated[n]])}\n" for n in stated
+    )
+    (folder / "uv.toml").write_text("\n".join(tables))
 
 
 def _root_file(component: str) -> str:

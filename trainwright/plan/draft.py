@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from trainwright.catalog.catalog import Catalog, target_of
@@ -59,6 +61,9 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     if user.requirements or user.apt or user.run or user.code or USER in request.with_:
         chosen[USER] = Selection(provider="files", version="1")
     catalog.check_references(entry, chosen)
+    brought = _brought(request, catalog, line, chosen)
+    catalog.check_references(entry, brought)
+    chosen |= brought
     unproven: list[str] = []
     version = line.version
     if _is_newer(request, line):
@@ -86,6 +91,24 @@ def make_draft(request: Request, catalog: Catalog, entry: Line) -> Draft:
     _follow_pins(request, catalog, chosen)
     ordered = sorted(chosen.items(), key=lambda item: (catalog.components[item[0]].component.order, item[0]))
     return Draft(entry=entry, version=version, selections=dict(ordered), unproven=tuple(unproven))
+
+
+def _brought(
+    request: Request, catalog: Catalog, line: ImageLine, chosen: Mapping[str, Selection]
+) -> dict[str, Selection]:
+    """The options of a line that those of ``--with`` require: nothing else would do, so they are meant as well."""
+    brought: dict[str, Selection] = {}
+    pending = [name for name in request.with_ if name in line.options]
+    while pending:
+        component = catalog.components[name := pending.pop()].component
+        provider = component.providers[line.options[name].provider]
+        has = {*chosen, *brought}
+        has |= {each for other in has for each in catalog.components[other].component.provides}
+        for need in (*component.requires, *provider.requires_for(line.options[name].version)):
+            if need not in has and need in line.options and need not in request.without:
+                brought[need] = line.options[need]
+                pending.append(need)
+    return brought
 
 
 def _provide(catalog: Catalog, chosen: dict[str, Selection], name: str, wanted: str, target: BuildTarget) -> None:

@@ -29,6 +29,8 @@ PLUGIN, OWN = {"aws_ofi_nccl": ("efa", "1.13.2")}, {"aws_ofi_nccl": ("source", "
 ON_DEBIAN, LIBFABRIC_2 = {"aws_ofi_nccl": ("debian", "1.21.1")}, ("debian", "2.1.0")
 OLD, OF_INDEX = {"version": "1.13.1", "python": "3.9"}, {"pytorch": ("index", "1.13.1")}
 XFORMERS = {"xformers": ("wheel", "0.0.35")}
+NCCL = {"nccl": ("source", "2.29.7")}
+TE_220, FLASH = {"transformer_engine": "2.20.2"}, {"flash_attn": "2.8.3.post2"}
 MPI = {"openmpi": ("efa", "4.1.7")}
 CLUSTER, PY_38 = {"cluster": ("ec2", "1")}, {"version": "1.10.2", "python": "3.8", "cuda": "11.3"}
 TF = {"framework": "tensorflow", "version": "2.18.0"}
@@ -56,7 +58,7 @@ def facts(
         cuda=Fact(cuda),
         python=Fact(python),
         os=Fact(os),
-        components={name.replace("_", "-"): component(has) for name, has in components.items()},
+        components={name.strip("_").replace("_", "-"): component(has) for name, has in components.items()},
         packages={name: Fact(has) for name, has in packages.items()},
     )
 
@@ -108,6 +110,12 @@ def refused(of: Composition) -> set[str]:
         ("horovod-torch", {"version": "2.1.0", "horovod": None}, {"version": "2.0.1", "horovod": None}),
         ("apex-torch", {"version": "2.1.0", "apex": None}, {"version": "2.0.1", "apex": None}),
         ("xformers-cuda-12", {**XFORMERS, "cuda": "13.0"}, {**XFORMERS, "cuda": "12.8"}),
+        ("nccl-source-cuda-wheel", {**NCCL, "cuda_": ("wheel", "13.0")}, {**NCCL, "cuda_": ("nvidia", "13.0")}),
+        ("transformer-engine-cudnn", {**TE_220, "version": "2.9.1"}, {**TE_220, "version": "2.10.0"}),
+        ("transformer-engine-cudnn", {**TE_220, "version": "2.9.1"}, {"transformer_engine": "2.19.0"}),
+        ("transformer-engine-python", {**TE_220, "python": "3.9"}, {**TE_220, "python": "3.10"}),
+        ("transformer-engine-cuda", {**TE_220, "cuda": "11.8"}, {**TE_220, "cuda": "12.0"}),
+        ("flash-attn-cuda", {**FLASH, "cuda": "11.6"}, {**FLASH, "cuda": "11.7"}),
         ("smp-tensorflow", {**SMP, **TF}, TF),
         ("cluster-toolkit", CLUSTER, {}),
         ("cluster-smddp", {**CLUSTER, **SMDDP, **PY_38}, {**SMDDP, **PY_38}),

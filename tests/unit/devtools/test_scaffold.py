@@ -52,9 +52,9 @@ def filled(file: Path, **values: object) -> None:
 
 
 def test_a_begun_component_is_refused_until_every_part_is_filled(own: Path, said: list[str]) -> None:
-    files = new_component("flash-attn", str(own), say=said.append)
-    folder = own / "templates" / "components" / "flash-attn"
-    data, template, tests = folder / "component.yaml", folder / "Dockerfile.j2", folder / "test_flash_attn.py"
+    files = new_component("tiny-attn", str(own), say=said.append)
+    folder = own / "templates" / "components" / "tiny-attn"
+    data, template, tests = folder / "component.yaml", folder / "Dockerfile.j2", folder / "test_tiny_attn.py"
     assert set(files) == {data, template, tests} == set(folder.iterdir())
     assert all(field in refusal() for field in (str(data), "summary", "order", "about", "expect", "probe"))
     provider = {"about": "wheels", "expect": {"version": "{version}"}}
@@ -64,10 +64,10 @@ def test_a_begun_component_is_refused_until_every_part_is_filled(own: Path, said
     assert all(word in refusal() for word in (str(data), "provider wheel", "expect"))
     filled(data, providers={"wheel": provider})
     assert all(word in refusal() for word in (str(data), "provider wheel", "probe"))
-    filled(data, probe=[{"run": "pip show flash-attn", "match": {"version": "^Version: (.+)$"}}])
+    filled(data, probe=[{"run": "pip show tiny-attn", "match": {"version": "^Version: (.+)$"}}])
     assert str(tests) in refusal()
     tests.write_text(tests.read_text() + "\n\ndef test_it(host):\n    assert host\n")
-    assert "flash-attn" in load_catalog().components
+    assert "tiny-attn" in load_catalog().components
 
 
 def test_the_template_of_a_begun_component_installs_its_wheels(own: Path, said: list[str]) -> None:
@@ -206,9 +206,9 @@ def test_the_verbs_write_where_the_flag_says_and_name_what_comes_next(tmp_path: 
     assert "--smoke" in line.stderr
     listed = run("list", "--catalog", "own")
     assert (listed.returncode, "2.7.0-cu126/line.yaml" in listed.stderr) == (2, True)
-    component = run("new-component", "flash-attn", "--catalog", "own")
+    component = run("new-component", "tiny-attn", "--catalog", "own")
     assert component.returncode == 0, component.stderr
-    assert run("new-component", "flash-attn", "--catalog", "own").returncode == 2
+    assert run("new-component", "tiny-attn", "--catalog", "own").returncode == 2
     assert run("new-line", "--like", "images/pytorch/cu126").returncode == 2
 
 

@@ -7,6 +7,8 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,8 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.loopback import Loopback
+from trainwright.catalog.image_line import Selection
 from trainwright.core import runner
 from trainwright.core.errors import Conflict, RequestError, SourceError
+from trainwright.core.records import parse_record
 from trainwright.core.runner import Completed
 from trainwright.lock import make
 from trainwright.lock import wheels as resolver
@@ -140,6 +144,38 @@ def test_one_resolution_gives_files_and_closures_and_no_address(install: Install
     assert len(tools.uv) == 2
     assert tools.inputs["constraints.txt"] == "nvidia-nvjitlink==13.0.88\n"
     assert "torch===2.13.0\n" in tools.inputs["pins.txt"]
+
+
+def test_uv_believes_what_a_line_says_about_source_packages(tmp_path: Path) -> None:
+    """The real uv, without an index: the package's own metadata asks for what does not exist."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    for name in ("needed", "sound"):
+        with zipfile.ZipFile(wheels / f"{name}-1.0-py3-none-any.whl", "w") as file:
+            asks = "Requires-Dist: nowhere\n" if name == "sound" else ""
+            file.writestr(
+                f"{name}-1.0.dist-info/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n{asks}"
+            )
+            file.writestr(
+                f"{name}-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+            )
+            file.writestr(f"{name}-1.0.dist-info/RECORD", "")
+    site = Site(find_links=(wheels,), no_index=True)
+    line = {"provider": "source", "version": "1.0", "packages": ["sound==1.0"], "needs": {"sound": ["needed>=1"]}}
+    read = parse_record(Selection, line, "line.yaml")
+    found = resolve_lock({"sound": read.packages}, stated=read.needs, site=site)
+    assert {p.name: p.components for p in found.packages} == {"needed": ("sound",), "sound": ("sound",)}
+    with pytest.raises(Conflict) as caught:
+        resolve_lock({"sound": read.packages}, site=site)
+    assert "nowhere" in str(caught.value.details["rows"])
+
+
+def test_what_options_say_about_source_packages_reaches_uv(install: Install) -> None:
+    tools = install(FakeTools())
+    entry = {"packages": ["torch==2.13.0"], "needs": {"retrying": ["six>=1.7", "scipy"]}}
+    lock_line({"components": PACKAGES, "options": {"more": entry}, "base": "debian-12"})
+    (told,) = tomllib.loads(tools.inputs["uv.toml"])["dependency-metadata"]
+    assert told == {"name": "retrying", "requires-dist": ["six>=1.7", "scipy"]}
 
 
 def test_uv_knows_every_option_that_it_is_given(install: Install) -> None:

@@ -54,3 +54,34 @@ def test_xformers_goes_with_cuda_12_alone():
 @pytest.mark.parametrize(("name", "said"), [("horovod", "C++17"), ("apex", "another project")])
 def test_what_no_line_has_is_explained(name, said):
     assert said in refused("cu130", with_=name)
+
+
+@pytest.mark.parametrize("cuda", ["cu126", "cu128", "cu130", "cu132"])
+def test_transformer_engine_has_the_core_of_its_cuda(cuda):
+    # METADATA of transformer_engine: its extras core-cu12 and core-cu13 ask for the same version of the core.
+    plan = plan_of(cuda, with_="transformer-engine")
+    version = plan.component("transformer-engine").version
+    owners = {s.package: c.name for c in plan.components for s in c.sources if s.package}
+    core = f"transformer-engine-{cuda[:4]}=={version}"
+    assert owners[core] == owners[f"transformer-engine-torch=={version}"] == "transformer-engine"
+    assert [s.package for s in plan.component("transformer-engine").sdists] == [f"transformer-engine-torch=={version}"]
+    # It does not enlarge the layers of others, but for the headers that CUDA's own headers include.
+    for name in ("cuda", "pytorch"):
+        more = {s.package for s in plan.component(name).sources} - {
+            s.package for s in plan_of(cuda).component(name).sources
+        }
+        assert {package.partition("==")[0] for package in more} <= {"nvidia-cuda-cccl", "nvidia-cuda-cccl-cu12"}
+
+
+@pytest.mark.parametrize("name", ["flash-attn", "nccl-tests"])
+def test_what_nvcc_compiles_brings_nvcc(name):
+    plan = plan_of("cu130", with_=name)
+    assert {"cuda-compiler", name} <= {c.name for c in plan.components}
+    with pytest.raises(Conflict) as caught:
+        plan_of("cu130", with_=name, without="cuda-compiler")
+    assert f"{name} requires cuda-compiler" in {row["constraint"] for row in caught.value.details["rows"]}
+
+
+def test_nothing_else_is_brought():
+    names = {c.name for c in plan_of("cu130").components}
+    assert {c.name for c in plan_of("cu130", with_="deepspeed").components} - names == {"deepspeed"}

