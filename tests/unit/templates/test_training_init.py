@@ -118,7 +118,7 @@ class Container:
         for each in self.running:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(each.pid, signal.SIGKILL)
-            each.communicate(timeout=10)
+            each.communicate(timeout=60)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_killed_train_counts_as_in_a_shell(container):
 
 def test_a_missing_train_is_what_the_rehearsal_calls_so(container, tmp_path):
     running = container.start("train", cwd=tmp_path)
-    _, said = running.communicate(timeout=10)
+    _, said = running.communicate(timeout=60)
     assert running.returncode == 127
     pattern = next(cause.search for cause in load_book().rehearsal if cause.id == "train-missing")
     assert pattern.search(said), said
@@ -150,7 +150,7 @@ def test_a_missing_train_is_what_the_rehearsal_calls_so(container, tmp_path):
 def test_a_train_that_is_no_program(container):
     container.program("train", "").chmod(0o644)
     running = container.start("train")
-    _, said = running.communicate(timeout=10)
+    _, said = running.communicate(timeout=60)
     assert running.returncode == 126
     assert 'exec: "train": permission denied' in said
 
@@ -225,7 +225,7 @@ def test_orphans_are_buried(container):
 
 def test_any_other_command_takes_the_place_of_the_program(container):
     running = container.start("sh", "-c", "echo $$; cat", stdin=subprocess.PIPE)
-    said, _ = running.communicate("typed\n", timeout=10)
+    said, _ = running.communicate("typed\n", timeout=60)
     assert said == f"{running.pid}\ntyped\n"
 
 
@@ -246,13 +246,13 @@ def test_a_host_has_its_key_before_train(container, monkeypatch, command, made):
     seen = container.program("seen", "")
     monkeypatch.setenv("ROOT_KEY", str(container.program("root-key", f"#!/bin/sh\necho key >> {seen}; exit 1\n")))
     container.program("train", f"#!/bin/sh\ncat {seen}\n")
-    said, _ = container.start(*command, stdin=subprocess.DEVNULL).communicate(timeout=10)
+    said, _ = container.start(*command, stdin=subprocess.DEVNULL).communicate(timeout=60)
     assert (said, seen.read_text()) == (made, made)
 
 
 def test_what_python_ignores_is_not_inherited(container):
     container.program("train", "#!/bin/sh\ngrep -E 'Sig(Ign|Blk)' /proc/self/status\n")
-    said, _ = container.start("train").communicate(timeout=10)
+    said, _ = container.start("train").communicate(timeout=60)
     masks = dict(re.findall(r"(Sig\w+):\s+(\w+)", said))
     ours = {number - 1 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ)}
     assert masks.keys() == {"SigIgn", "SigBlk"}
