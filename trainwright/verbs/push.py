@@ -14,7 +14,7 @@ from trainwright.push.options import PlaceWords, PushOptions
 from trainwright.verbs.scan import ScanGateWords, ScanWords
 
 if TYPE_CHECKING:
-    from trainwright.push.documents import AheadDocument, AheadImage, PushDocument, PushedImage, PushedTag
+    from trainwright.push.documents import AheadDocument, AheadImage, PushDocument, PushedImage, PushedTag, SociRow
 
 
 class PushFlags(PlaceWords, PushOptions, ScanWords, ScanGateWords, SiteFlag, JsonFlag):
@@ -109,10 +109,16 @@ def _image_text(row: PushedImage) -> str:
         *_tag_lines(row.tags),
         f"sbom    {row.sbom}",
         f"proof   {', '.join(row.proof)} attached",
+        *([f"soci    {_soci_text(row.soci)}"] if row.soci else []),
         f"uri     {row.uri}",
         *(f"copy    {one.uri}" for one in row.replicas),
     ]
     return "\n".join(lines)
+
+
+def _soci_text(soci: SociRow) -> str:
+    made = f"made in {soci.seconds:.0f} s" if soci.made else "there already"
+    return f"{soci.layers} layer{'s' * (soci.layers > 1)} indexed ({size(soci.ztoc_bytes)}), {made}"
 
 
 def usage(uri: str, cuda: str, entry_point: str | None) -> list[str]:
