@@ -138,7 +138,7 @@ def with_index(
             remedy="Build it with gzip, which is the default, or push it without --soci; the image itself is there.",
             uri=place.digested(image.digest),
         )
-    if not (layers := large_layers(said)):
+    if not (layers := large_layers(said, SMALLEST)):
         note(f"{place.tagged(tag)}: no layer of {size(SMALLEST)} or more, so it gets no SOCI index")
         return None
     total = sum(int(layer["size"]) for layer in layers)

@@ -109,7 +109,7 @@ def checkpoints_of(path: Path, span: int = SPAN) -> Checkpoints:
         with IndexedGzipFile(str(path), spacing=span, window_size=WINDOW, drop_handles=False) as file:
             file.build_full_index()
             file.export_index(fileobj=exported)
-    except (ZranError, OSError) as broken:
+    except ZranError as broken:
         raise RequestError(f"{path.name}: not a whole gzip file: {broken}") from None
     return _read(exported.getvalue(), span)
 
@@ -124,7 +124,8 @@ def _read(exported: bytes, span: int) -> Checkpoints:
         data = bytes(WINDOW)
         if has_window:
             data, after = exported[after : after + WINDOW], after + WINDOW
-        # Its last point is the end of the stream, at which nothing begins.
-        if offset < uncompressed or not places:
+        # Its last point is the end of the file, at which nothing begins. One before an empty last block, as Go's gzip
+        # ends with, is a place.
+        if start < compressed or not places:
             places.append(Checkpoint(start, offset, bits, data))
     return Checkpoints(places, span, compressed, uncompressed)

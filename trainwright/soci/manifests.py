@@ -69,8 +69,8 @@ def unfit_layers(manifest: Mapping[str, Any]) -> list[str]:
     return list(dict.fromkeys(kind for kind in kinds if not kind.endswith(_GZIP)))
 
 
-def large_layers(manifest: Mapping[str, Any], smallest: int = SMALLEST) -> list[Mapping[str, Any]]:
-    """The descriptors of the layers that get a ztoc, from below, each once."""
+def large_layers(manifest: Mapping[str, Any], smallest: int) -> list[Mapping[str, Any]]:
+    """The descriptors of the layers of at least this size, from below, each once."""
     layers = {layer["digest"]: layer for layer in manifest.get("layers") or () if int(layer["size"]) >= smallest}
     return list(layers.values())
 
