@@ -217,6 +217,12 @@ def test_what_reads_a_tag_follows_it_to_the_image(aws, place, plan, ship):
     single = registry.single(index)
     assert single.digest == row.soci.image
     assert attested(ecr, registry, single, registry.published(single)).plan == plan
+    # Whatever the order: who converts an image again appends its SOCI index elsewhere.
+    said = json.loads(index.text)
+    turned = json.dumps({**said, "manifests": said["manifests"][::-1]})
+    other = ImageManifest(f"sha256:{hashlib.sha256(turned.encode()).hexdigest()}", turned, index.media_type)
+    assert ecr.put_tag(other, "turned")
+    assert registry.single(other).digest == row.soci.image
     # What jobs name is signed, with the proof of the image in it; and the image alone, for whoever names that.
     assert [digest for digest, _ in signed] == [row.soci.pushed_image, row.soci.index]
     assert {"record", "sbom"} <= {*signed[1][1]}
