@@ -233,13 +233,13 @@ class Registry:
 
         return self.tried(f"copy of {digest}", attempt)
 
-    def save_blob(self, digest: str, size: int, path: Path) -> None:
-        """Write a blob of any size to a file; raises :class:`RegistryRefused` also if its bytes are not those."""
+    def save_blob(self, digest: str, size: int, path: Path, *, moved: Callable[[int, int], None]) -> None:
+        """Write a blob of any size to a file, and compare its checksum; ``moved`` as in :meth:`copy_blob`."""
 
         def attempt(renew: bool) -> str:
             made = hashlib.sha256()
             with self._open(f"blobs/{digest}", renew=renew, largest=size) as blob, path.open("wb") as file:
-                for piece in _pieces(blob, size, lambda *_: None):
+                for piece in _pieces(blob, size, moved):
                     made.update(piece)
                     file.write(piece)
             return f"sha256:{made.hexdigest()}"

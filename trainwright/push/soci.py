@@ -16,11 +16,13 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from trainwright.core.errors import RegistryRefused, RequestError
+from trainwright.core.heartbeat import Transfer, heartbeat
 from trainwright.core.layout import size
 from trainwright.core.paths import cache_dir
 from trainwright.core.say import Say
@@ -143,8 +145,9 @@ def with_index(
         return None
     total = sum(int(layer["size"]) for layer in layers)
     say(f"{place.tagged(tag)}: indexing {len(layers)} of {len(said['layers'])} layers ({size(total)})")
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        ztocs = [*pool.map(lambda layer: _ztoc(registry, layer), layers)]
+    transfer = Transfer(len(layers), total)
+    with heartbeat(say, transfer.text), ThreadPoolExecutor(_AT_ONCE) as pool:
+        ztocs = [*pool.map(lambda layer: _ztoc(registry, layer, transfer), layers)]
     for ztoc in (*ztocs, EMPTY):
         registry.put_blob(ztoc, digest_of(ztoc))
     platform = {key: configuration[key] for key in ("architecture", "os", "variant") if configuration.get(key)}
@@ -166,18 +169,21 @@ def with_index(
     return Indexed(index, inner, named, len(layers), sum(map(len, ztocs)), True, seconds)
 
 
-def _ztoc(registry: Registry, layer: Mapping[str, Any]) -> bytes:
+def _ztoc(registry: Registry, layer: Mapping[str, Any], transfer: Transfer) -> bytes:
     """The ztoc of a layer; made once on this machine, because images share layers and pushes are repeated."""
     digest = str(layer["digest"])
     folder = cache_dir() / "ztocs"
     kept = folder / f"{digest.removeprefix('sha256:')}-{SPAN}-{VERSION}"
     if kept.is_file():
+        transfer.at(digest, int(layer["size"]))
+        transfer.finish()
         return kept.read_bytes()
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix="layer-", dir=folder) as scratch:
         path = Path(scratch) / digest.replace(":", "-")
-        registry.save_blob(digest, int(layer["size"]), path)
+        registry.save_blob(digest, int(layer["size"]), path, moved=partial(transfer.at, digest))
         made = make_ztoc(path)
+        transfer.finish()
         part = Path(scratch) / f"ztoc-{os.getpid()}"
         part.write_bytes(made)
         part.replace(kept)

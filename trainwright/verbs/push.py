@@ -53,10 +53,11 @@ def push(flags: PushFlags) -> None:
     from trainwright.scan.gate import ScanGate
     from trainwright.signing.sign import signer
     from trainwright.site.site import load_site
-    from trainwright.verbs.request import image_in_hand, target_in_hand
+    from trainwright.verbs.request import image_in_hand, soci_in_hand, target_in_hand
 
     site = load_site(Path(flags.site) if flags.site else None)
     target = target_in_hand(flags, site)
+    flags = flags.replace(soci=flags.soci or soci_in_hand())
     # Never the newest: what leaves this machine has been named.
     images = flags.images or ((image_in_hand(),) if read_project(Path.cwd()) else ())
     if flags.dry_run:
