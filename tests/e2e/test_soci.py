@@ -26,6 +26,8 @@ from tests.support.registry_images import push_image
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.core.errors import Failure, RegistryRefused, RequestError
 from trainwright.estimator.image_labels import ecr_labels
+from trainwright.fresh.images import in_registry
+from trainwright.pipeline.images import ChosenImage
 from trainwright.plan.plan import Plan
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -47,6 +49,7 @@ from trainwright.site.site import Site
 
 ACCOUNT, OTHER, WEST = "740000000001", "740000000002", "us-west-2"
 DAY = datetime(2026, 11, 1, tzinfo=UTC)
+REQUEST = make_request(framework="pytorch", cuda="cu124", version="2.6.0")
 # Names of soci/soci_index.go in awslabs/soci-snapshotter (Apache-2.0) at commit 77fb426.
 SOCI = "application/vnd.amazon.soci.index.v2+json"
 OCI_MANIFEST, OCI_CONFIG = "application/vnd.oci.image.manifest.v1+json", "application/vnd.oci.image.config.v1+json"
@@ -90,7 +93,7 @@ def aws(clouds, monkeypatch, tmp_path):
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return resolve(make_request(framework="pytorch", cuda="cu124", version="2.6.0"), catalog())
+    return resolve(REQUEST, catalog())
 
 
 @pytest.fixture
@@ -217,6 +220,9 @@ def test_what_reads_a_tag_follows_it_to_the_image(aws, place, plan, ship):
     single = registry.single(index)
     assert single.digest == row.soci.image
     assert attested(ecr, registry, single, registry.published(single)).plan == plan
+    # The newest image of its line is named with its index.
+    newest = in_registry([ChosenImage("line", REQUEST, plan)], place, catalog(), Site(), say=print)
+    assert newest["line"].address == row.uri
     # Whatever the order: who converts an image again appends its SOCI index elsewhere.
     said = json.loads(index.text)
     turned = json.dumps({**said, "manifests": said["manifests"][::-1]})
