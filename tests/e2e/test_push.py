@@ -71,6 +71,29 @@ def test_an_image_goes_out_and_comes_back(program, engine, aws, plan, image, wor
     assert not [path for path in state.rglob("*") if path.is_file() and token in path.read_text(errors="replace")]
 
 
+def test_with_a_soci_index_the_engine_pulls_the_same_image(engine, aws, make, push, words):
+    image = make(os.urandom(11 << 20), os.urandom(OWN))
+    (ahead,) = validated(push(image, more=("--create", "--soci", "--dry-run")).out)["images"]
+    row = one(push(image, more=("--create", "--soci")))
+    assert [(tag["tag"], tag["state"]) for tag in row["tags"]] == [(tag["tag"], tag["state"]) for tag in ahead["tags"]]
+    assert (row["soci"]["made"], row["soci"]["layers"], row["digest"]) == (True, 1, row["soci"]["index"])
+    immutable, indexed, *others = [tag["tag"] for tag in row["tags"]]
+    assert tags_of(aws, words) == {immutable: row["soci"]["pushed_image"]} | dict.fromkeys(
+        [indexed, *others], row["digest"]
+    )
+    engine.images.get(image).remove(force=True)
+    pulled = engine.images.pull(row["uri"], auth_config=aws.login())
+    assert pulled.id == row["image_id"]
+    engine.images.remove(row["uri"])
+    place = PushPlace(aws.account, aws.regions[0], words[1])
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in aws.child_environment().items():
+            patch.setenv(name, value)
+        labels = ecr_labels(place, Site(), tag=others[0])
+    assert labels is not None
+    assert labels["io.trainwright.plan"] == row["plan"]
+
+
 def test_a_dry_run_says_what_the_push_then_does(aws, images, push, words):
     def ahead(image: str, *more: str) -> dict[str, Any]:
         aws.requests.clear()

@@ -71,6 +71,7 @@ def index_of(ecr: Ecr, image: ImageManifest, tag: str, *, alone: bool = False) -
     arm["platform"] = {"architecture": "arm64", "os": "linux"}
     soci: dict[str, Any] = {"mediaType": MANIFEST, "digest": _digest(b"soci"), "size": 4}
     soci["artifactType"] = "application/vnd.amazon.soci.index.v2+json"
+    soci["platform"] = {"architecture": "amd64", "os": "linux"}
     own: dict[str, Any] = {"mediaType": image.media_type, "digest": image.digest, "size": len(image.text)}
     own["platform"] = {"architecture": "amd64", "os": "linux"}
     kind = "application/vnd.oci.image.index.v1+json"

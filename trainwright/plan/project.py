@@ -38,6 +38,7 @@ class Project(Record):
     code: str | None = None
     entry_point: str | None = None
     repository: str | None = Field(default=None, description="where push sends the image")
+    soci: bool = Field(default=False, description="push adds a SOCI index, with which jobs start earlier")
     budget: Size | None = Field(
         default=None, description="the size of the image, such as 5.0 GB; one that is more than 3 % larger gets no tag"
     )

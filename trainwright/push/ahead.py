@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainwright.catalog.catalog import open_catalog
 from trainwright.core.errors import RequestError
+from trainwright.core.layout import size
 from trainwright.engine.engine import sdk
 from trainwright.push.documents import AheadDocument, AheadImage, PushedTag
 from trainwright.push.ecr import Ecr
@@ -18,8 +19,10 @@ from trainwright.push.refusals import clash
 from trainwright.push.registry import Published, Registry
 from trainwright.push.repository import load_policy
 from trainwright.push.settings import may_move, settle
+from trainwright.push.soci import standing_index
 from trainwright.push.tag_log import TagLog, held_text, standing
-from trainwright.push.tags import Tags, tags_of
+from trainwright.push.tags import Tags, soci_tag, tags_of
+from trainwright.soci.manifests import SMALLEST
 
 if TYPE_CHECKING:
     import docker
@@ -95,7 +98,15 @@ class _Look:
         if there is not None and not self.said.unproven and not there.holds(record.image_id):
             raise clash(place, tag, there.digest)
         first = PushedTag(tag=tag, kind="immutable", state="made" if there is None else "there already", says="")
-        moves = self._moves(ecr, registry, described, _NEW if there is None else there.digest)
+        soci = None if there is None else standing_index(ecr, registry, there, tag)
+        digest = soci.index.digest if soci else _NEW if there is None or self.options.soci else there.digest
+        if soci or self.options.soci:
+            says = "" if soci else f"if a layer has {size(SMALLEST)} or more"
+            state: Literal["there already", "made"] = "there already" if soci else "made"
+            own = [PushedTag(tag=soci_tag(tag), kind="immutable", state=state, says=says)]
+        else:
+            own = []
+        moves = self._moves(ecr, registry, described, digest)
         return AheadImage(
             image=self.image,
             image_id=record.image_id,
@@ -106,7 +117,7 @@ class _Look:
             exists=described is not None,
             there=there is not None,
             size_bytes=record.size_bytes,
-            tags=(first, *moves),
+            tags=(first, *own, *moves),
         )
 
     def _moves(

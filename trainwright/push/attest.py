@@ -28,6 +28,7 @@ from trainwright.push.proof import smoke_lacks
 from trainwright.push.registry import Published, Registry
 from trainwright.push.sbom import MEDIA_TYPE as SBOM
 from trainwright.push.tags import PROOF_PREFIX
+from trainwright.soci.manifests import ORIGINAL
 from trainwright.user.files import UserFiles
 
 IN_TOTO = "application/vnd.in-toto+json"
@@ -130,7 +131,9 @@ def attested(
         RegistryRefused: the registry refused.
     """
     found: list[BuildRecord] = []
-    config = (json.loads(image.text).get("config") or {}).get("digest")
+    text = json.loads(image.text)
+    # With a SOCI index, an image has another digest than in the engine, and its manifest says which that was.
+    ids = ((text.get("config") or {}).get("digest"), image.digest, (text.get("annotations") or {}).get(ORIGINAL))
     for one in ecr.referrers(image.digest, IN_TOTO):
         if one.annotations.get(PREDICATE) != RECORD or (among is not None and one.digest not in among):
             continue
@@ -141,7 +144,7 @@ def attested(
         except (ValueError, KeyError, TypeError, AttributeError, MisfitError):
             continue  # of a later version, or of somebody else
         # An image without a passed smoke run is sent with labels of its own, so its id is another.
-        same = record.image_id in (config, image.digest) or (published is not None and published.unproven)
+        same = record.image_id in ids or (published is not None and published.unproven)
         if image.digest in about and same and published is not None and record.plan.id == published.plan:
             found.append(record)
     if found:

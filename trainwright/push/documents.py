@@ -19,12 +19,29 @@ class PushedTag(Document):
     says: str
 
 
+class SociRow(Document):
+    """The SOCI index of an image in a registry.
+
+    ``index`` is the digest that tags point to, ``image`` that of the image in it, ``pushed_image`` that of the image as
+    it was pushed. ``layers`` have a ztoc; all of these have ``ztoc_bytes``. ``made``: by this push.
+    """
+
+    index: str
+    image: str
+    pushed_image: str
+    layers: int
+    ztoc_bytes: int
+    made: bool
+    seconds: float
+
+
 class PushedImage(Document):
     """An image in one registry.
 
     ``uri`` names it by digest. ``sent_bytes`` counts what was sent, before compression; ``layers_present`` is null
     where the whole image was there. ``proof`` has the digest of every document attached to the image, by its name;
-    ``sbom_digest`` is that of the bill of materials. ``replicas`` are the copies that were waited for.
+    ``sbom_digest`` is that of the bill of materials. ``replicas`` are the copies that were waited for. With ``soci``,
+    ``uri`` and ``digest`` are of the index, and ``proof`` is attached to the image in it.
     """
 
     image: str
@@ -48,6 +65,7 @@ class PushedImage(Document):
     proof: dict[str, str]
     record: str
     replicas: tuple[Replica, ...] = ()
+    soci: SociRow | None = None
 
 
 class PushDocument(Document):

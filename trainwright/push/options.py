@@ -48,6 +48,10 @@ class PushOptions(Words):
     unproven: bool = Field(
         default=False, description="allow an image that has not passed its smoke tests; its label and tag say so"
     )
+    soci: bool = Field(
+        default=False,
+        description="add a SOCI index, with which jobs start before all layers are there; tags point to the index",
+    )
     wait_for_replicas: bool = Field(
         default=False, description="wait until ECR has copied the image as its registry's replication rules say"
     )

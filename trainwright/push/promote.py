@@ -31,6 +31,7 @@ from trainwright.push.references import PushPlace, find_target, parse_host
 from trainwright.push.registry import Registry
 from trainwright.push.repository import RepositoryPolicy, load_policy
 from trainwright.push.settings import settle
+from trainwright.push.soci import standing_index
 from trainwright.push.tag_log import DECISION
 from trainwright.push.tags import check_tag, is_immutable, wildcard_of
 from trainwright.site.site import Aws, Site
@@ -42,14 +43,32 @@ _EXAMPLE = "For example: --to 123456789012/eu-west-1/team/training"
 
 
 @dataclass(frozen=True)
-class _Source:
-    """The image to copy, whose proof holds. ``documents`` are attached to it, each with its tags."""
+class _Stored:
+    """An image, or an index, with its immutable tags. ``documents`` are attached to it, each with its tags."""
 
-    place: PushPlace
     manifest: ImageManifest
-    record: BuildRecord
     tags: tuple[str, ...]
     documents: tuple[tuple[str, tuple[str, ...]], ...]
+
+
+@dataclass(frozen=True)
+class _Source:
+    """The image to copy, whose proof holds. ``beside`` it is its SOCI index, if it has one and was named without it."""
+
+    place: PushPlace
+    named: _Stored
+    record: BuildRecord
+    beside: tuple[_Stored, ...]
+
+    @property
+    def manifest(self) -> ImageManifest:
+        """Of the image as it was named."""
+        return self.named.manifest
+
+    @property
+    def all(self) -> tuple[_Stored, ...]:
+        """What is copied, the named image first."""
+        return (self.named, *self.beside)
 
 
 def find_image(address: str, verb: str = "promote") -> tuple[PushPlace, str]:
@@ -127,7 +146,7 @@ def promote_image(
     policy = load_policy(Path(options.policy) if options.policy else None)
     place, digest = find_image(address)
     source = _proven(place, digest, site, say, among)
-    if not (source.tags or options.tags):
+    if not (source.named.tags or options.tags):
         raise RequestError(
             f"promote {address}: it has no immutable tag, and an image without a tag is removed after some days",
             remedy="Add --tag NAME, which it gets in every target.",
@@ -163,13 +182,22 @@ def _proven(place: PushPlace, digest: str, site: Site, say: Say, among: Collecti
     single = registry.single(manifest)
     record = attested(ecr, registry, single, registry.published(single), among)
     gate(record, place.digested(digest), unproven=False)
+    named = _stored(ecr, manifest, single)
+    indexes = [standing_index(ecr, registry, manifest, tag) for tag in named.tags if single is manifest]
+    beside = tuple(_stored(ecr, one.index, one.image) for one in indexes if one is not None)
+    return _Source(place, named, record, beside)
+
+
+def _stored(ecr: Ecr, manifest: ImageManifest, single: ImageManifest) -> _Stored:
+    """An image in its repository with all that is attached to it; ``single`` is the one that an index leads to."""
+    digest = manifest.digest
     found = {one.digest: one.kind for each in {manifest.digest, single.digest} for one in ecr.referrers(each)}
     documents = tuple((one, tuple(ecr.tags_of(one))) for one, kind in found.items() if kind != DECISION)
     # cosign 2 keeps its signatures of an image under a tag, and attaches nothing.
     signatures = f"{digest.replace(':', '-')}.sig"
     if (other := ecr.digest(signatures)) is not None:
         documents += ((other, (signatures,)),)
-    return _Source(place, manifest, record, tuple(tag for tag in ecr.tags_of(digest) if is_immutable(tag)), documents)
+    return _Stored(manifest, tuple(tag for tag in ecr.tags_of(digest) if is_immutable(tag)), documents)
 
 
 class _Copy:
@@ -187,14 +215,16 @@ class _Copy:
         started = time.monotonic()
         filters = [wildcard_of(self._source.record.plan)]
         settle(self._to, policy, filters, create=options.create, say=self._say)
-        self._clash(self._source.tags)
+        for each in self._source.all:
+            self._clash(each)
         digest = self._source.manifest.digest
         self._say(f"copying {self._source.place.digested(digest)} to {self._place.host}/{self._place.repository}")
-        self._manifest(self._source.manifest, self._source.tags)
-        for document, names in self._source.documents:
-            self._manifest(self._read(document), names)
+        for each in self._source.all:
+            self._manifest(each.manifest, each.tags)
+            for document, names in each.documents:
+                self._manifest(self._read(document), names)
         moves = [
-            *(Move(tag, "there already") for tag in self._source.tags),
+            *(Move(tag, "there already") for each in self._source.all for tag in each.tags),
             *(set_own(self._to, self._writes, self._source.manifest, tag) for tag in dict.fromkeys(options.tags)),
         ]
         return PromotedImage(
@@ -214,14 +244,14 @@ class _Copy:
             sent_bytes=sum(self._sent),
             blobs_sent=sum(map(bool, self._sent)),
             blobs_present=sum(not sent for sent in self._sent),
-            proof=len(self._source.documents),
+            proof=sum(len(each.documents) for each in self._source.all),
             seconds=round(time.monotonic() - started, 1),
         )
 
-    def _clash(self, tags: Sequence[str]) -> None:
+    def _clash(self, stored: _Stored) -> None:
         """Refuse before anything is sent if an immutable tag belongs to another image there."""
-        for tag in tags:
-            if (other := self._to.digest(tag)) not in (None, self._source.manifest.digest):
+        for tag in stored.tags:
+            if (other := self._to.digest(tag)) not in (None, stored.manifest.digest):
                 raise RegistryRefused(
                     f"{self._place.tagged(tag)}: the tag belongs to another image, {other}; nothing was sent",
                     remedy="Two images of one plan were built on one day: promote that one, or push this one with "

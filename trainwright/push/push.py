@@ -40,9 +40,11 @@ from trainwright.push.repository import RepositoryPolicy, load_policy
 from trainwright.push.sbom import FILE as SBOM_FILE
 from trainwright.push.sbom import make_sbom
 from trainwright.push.settings import filters_lacking, may_move, settle
+from trainwright.push.soci import Indexed, with_index
 from trainwright.push.tags import Tags, tags_of
-from trainwright.push.upload import Uploaded, upload
+from trainwright.push.upload import Uploaded, upload_checked
 from trainwright.site.site import Site
+from trainwright.soci.checkpoints import modules
 
 if TYPE_CHECKING:
     import docker
@@ -50,7 +52,6 @@ if TYPE_CHECKING:
 # Signs an image and the documents that are attached to it (name and digest); returns the digest of the signature.
 Sign = Callable[[Ecr, Registry, ImageManifest, Sequence[tuple[str, str]]], str]
 _REVISIONS = 100  # that are tried: builds of one plan on one day
-_READS = 5  # attempts to read back a digest; ECR may need a moment to know it
 
 
 @dataclass(frozen=True)
@@ -120,6 +121,8 @@ def push_images(
     from docker.errors import DockerException
     from requests.exceptions import RequestException
 
+    if options.soci:
+        modules()
     policy = load_policy(Path(options.policy) if options.policy else None)
     engine, found = chosen(images, options, say=say)
     proofs = [gate(record, image, unproven=options.unproven) for image, record in found]
@@ -280,10 +283,16 @@ class _Arrival:
 
     shelf: _Shelf
     parcel: Parcel
-    manifest: ImageManifest
+    image: ImageManifest
     sent: Uploaded | None
+    soci: Indexed | None
     attached: Mapping[str, str]
     seconds: float
+
+    @property
+    def manifest(self) -> ImageManifest:
+        """What tags point to: the image, or the index that it is in."""
+        return self.soci.index if self.soci else self.image
 
     @property
     def uri(self) -> str:
@@ -299,21 +308,34 @@ def _ship(run: _Run, shelf: _Shelf, parcel: Parcel) -> _Arrival:
     sent: Uploaded | None = None
     if manifest is None:
         run.say(f"pushing {parcel.image} to {place.tagged(tag)}")
-        sent, manifest = _send(run, shelf.ecr, parcel)
+        mode, stall = cast(Mode, run.options.progress), run.options.stall
+        sent, manifest = upload_checked(
+            run.client, shelf.ecr, parcel.image_id, tag, progress=mode, stall=stall, say=run.say
+        )
     else:
         run.say(f"{place.tagged(tag)} already exists")
     try:
         # Before the tags, so that what they point to has its proof.
-        sbom, built = parcel.sbom.read_bytes(), parcel.published.built
-        scan = run.scans.get(parcel.record.image_id)
-        proof = [*statements(parcel.record, manifest.digest, sbom, built, scan=scan)]
-        attached = {one.name: one.attach(shelf.registry, manifest) for one in proof}
-        if run.sign is not None:
-            attached["signature"] = run.sign(shelf.ecr, shelf.registry, manifest, [*attached.items()])
+        attached = _prove(run, shelf, parcel, manifest, manifest)
+        # Without --soci, the index that is there stays: the tags that point to it would go back otherwise.
+        make = run.options.soci
+        if soci := with_index(shelf.ecr, shelf.registry, manifest, tag, make=make, say=run.say, note=run.note):
+            attached = _prove(run, shelf, parcel, soci.image, soci.index)
     except Failure as failed:
         failed.details = {**failed.details, "uri": place.digested(manifest.digest)}
         raise
-    return _Arrival(shelf, parcel, manifest, sent, attached, time.monotonic() - started)
+    return _Arrival(shelf, parcel, manifest, sent, soci, attached, time.monotonic() - started)
+
+
+def _prove(run: _Run, shelf: _Shelf, parcel: Parcel, image: ImageManifest, named: ImageManifest) -> dict[str, str]:
+    """Attach the proof to an image, and sign what jobs name: the image, or the index that it is in."""
+    sbom, built = parcel.sbom.read_bytes(), parcel.published.built
+    scan = run.scans.get(parcel.record.image_id)
+    proof = [*statements(parcel.record, image.digest, sbom, built, scan=scan)]
+    attached = {one.name: one.attach(shelf.registry, image) for one in proof}
+    if run.sign is not None:
+        attached["signature"] = run.sign(shelf.ecr, shelf.registry, named, [*attached.items()])
+    return attached
 
 
 def _move_tags(run: _Run, arrival: _Arrival) -> PushedImage:
@@ -322,9 +344,12 @@ def _move_tags(run: _Run, arrival: _Arrival) -> PushedImage:
     shelf, parcel, manifest, sent = arrival.shelf, arrival.parcel, arrival.manifest, arrival.sent
     ecr, place, attached = shelf.ecr, shelf.ecr.place, arrival.attached
     own = tuple(dict.fromkeys(run.options.tags))
-    first = Move(parcel.tags.immutable, "made" if sent else "there already")
+    moves = [Move(parcel.tags.immutable, "made" if sent else "there already")]
+    if soci := arrival.soci:
+        moves.append(Move(soci.tag, "made" if soci.made else "there already"))
+    immutable = len(moves)
     try:
-        moves = [first, *(set_own(ecr, shelf.registry, manifest, each) for each in own)]
+        moves += [*(set_own(ecr, shelf.registry, manifest, each) for each in own)]
         moves += [
             move(ecr, shelf.registry, manifest, parcel.published, moving)
             for moving in parcel.tags.moving
@@ -335,7 +360,7 @@ def _move_tags(run: _Run, arrival: _Arrival) -> PushedImage:
         # The image is whole, whatever became of what comes after it.
         failed.details = {**failed.details, "uri": arrival.uri}
         raise
-    kinds = chain(["immutable"], repeat("own", len(own)), repeat("moving"))
+    kinds = chain(repeat("immutable", immutable), repeat("own", len(own)), repeat("moving"))
     row = PushedImage(
         image=parcel.image,
         image_id=parcel.image_id,
@@ -359,6 +384,7 @@ def _move_tags(run: _Run, arrival: _Arrival) -> PushedImage:
         sbom=str(parcel.sbom),
         sbom_digest=attached["sbom"],
         proof=dict(attached),
+        soci=soci.row(arrival.image) if soci else None,
         record=str(parcel.record.folder / history.FILE),
         replicas=replicas,
     )
@@ -366,33 +392,3 @@ def _move_tags(run: _Run, arrival: _Arrival) -> PushedImage:
     del pushed["record"]
     history.remember(parcel.record, pushed)
     return row
-
-
-def _send(run: _Run, ecr: Ecr, parcel: Parcel) -> tuple[Uploaded | None, ImageManifest]:
-    """The layers and the manifest of an image, under its immutable tag; the manifest as the registry holds it."""
-    tag, stall = parcel.tags.immutable, run.options.stall
-    progress = cast(Mode, run.options.progress)
-    try:
-        sent = upload(run.client, ecr, parcel.image_id, tag, progress=progress, stall=stall, say=run.say)
-    except RegistryRefused as refused:
-        if refused.details.get("cause") != "immutable":
-            raise
-        # A concurrent push was faster: fine if it pushed the same image.
-        manifest = ecr.manifest(tag=tag)
-        if manifest is None:
-            raise
-        if not manifest.holds(parcel.image_id):
-            raise clash(ecr.place, tag, manifest.digest) from None
-        return None, manifest
-    for attempt in range(_READS):
-        manifest = ecr.manifest(tag=tag)
-        if manifest is not None and manifest.digest == sent.digest:
-            return sent, manifest
-        time.sleep(0.5 * attempt)
-    raise RegistryRefused(
-        f"{ecr.place.tagged(tag)}: pushed as {sent.digest}, but ECR says {manifest.digest if manifest else 'no image'}"
-        "; no moving tag was moved",
-        remedy="Run the same command again; layers already pushed are not sent again.",
-        cause="digest",
-        place=ecr.place.tagged(tag),
-    )

@@ -93,9 +93,11 @@ class Registry:
 
         An image with an index of its layers (SOCI), and one for several platforms, are indexes.
         """
-        images = json.loads(manifest.text).get("manifests") or []
+        # A SOCI index has the platform of its image, and may come before it.
+        inside = json.loads(manifest.text).get("manifests") or []
+        images = [each for each in inside if not each.get("artifactType")]
         fitting = [each for each in images if (each.get("platform") or {}).get("architecture") == "amd64"]
-        for each in fitting or [one for one in images if not one.get("artifactType")]:
+        for each in fitting or images:
             return self._ecr.manifest(digest=str(each["digest"])) or manifest
         return manifest
 
@@ -230,6 +232,20 @@ class Registry:
             return size
 
         return self.tried(f"copy of {digest}", attempt)
+
+    def save_blob(self, digest: str, size: int, path: Path, *, moved: Callable[[int, int], None]) -> None:
+        """Write a blob of any size to a file, and compare its checksum; ``moved`` as in :meth:`copy_blob`."""
+
+        def attempt(renew: bool) -> str:
+            made = hashlib.sha256()
+            with self._open(f"blobs/{digest}", renew=renew, largest=size) as blob, path.open("wb") as file:
+                for piece in _pieces(blob, size, moved):
+                    made.update(piece)
+                    file.write(piece)
+            return f"sha256:{made.hexdigest()}"
+
+        if self.tried(f"GET of {digest}", attempt) != digest:
+            raise RegistryRefused(f"{self._name}: the blob {digest} has another checksum")
 
     def _upload(self, headers: Mapping[str, str], digest: str = "") -> str:
         """The address at which an upload goes on, or with a digest, ends."""

@@ -6,6 +6,8 @@ An image gets one *immutable* tag, which describes it completely, and *moving* t
     pytorch-2.6.0-cu124                                          moving: the newest build of 2.6.0
     pytorch-2.6-cu124                                            moving: the newest build of the newest 2.6.x
 
+The same image with a SOCI index is another one, whose immutable tag ends with ``-soci``.
+
 A moving tag belongs to one image line: the one that a request for this framework, version and CUDA takes. Another line
 of the same version and CUDA has its distribution in its tag (``pytorch-2.13.0-amazonlinux2023-cu130``); a line that no
 such request takes has no tag for it. So two builds never compete for one tag unless they build the same line.
@@ -35,10 +37,11 @@ from trainwright.plan.resolve import line_taken
 LENGTH = 128  # of the grammar of image references (distribution/reference)
 PREFIX = "history-"  # of the tags of a log: a lifecycle rule for untagged images must not remove it
 PROOF_PREFIX = "sha256-"  # of the tags of documents attached to an image, which name its digest
+SOCI = "soci"  # ends the immutable tag of an image with a SOCI index
 UNTESTED = "untested"  # ends the immutable tag of an image that did not pass its smoke tests
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _PLAN_DIGITS = 12
-_IMMUTABLE = re.compile(rf".+-([0-9]{{8}})(?:\.([0-9]+))?-([0-9a-f]{{{_PLAN_DIGITS}}})(?:-{UNTESTED})?")
+_IMMUTABLE = re.compile(rf".+-([0-9]{{8}})(?:\.([0-9]+))?-([0-9a-f]{{{_PLAN_DIGITS}}})(?:-{UNTESTED})?(?:-{SOCI})?")
 
 
 class Tags(Record):
@@ -113,6 +116,14 @@ def wildcard_of(plan: Plan) -> str:
 def is_immutable(tag: str) -> bool:
     """Whether a tag has the form of an immutable one."""
     return _IMMUTABLE.fullmatch(tag) is not None
+
+
+def soci_tag(immutable: str) -> str:
+    """The immutable tag of an image with a SOCI index, from that of the image without it."""
+    match = _IMMUTABLE.fullmatch(immutable)
+    tail = f"{immutable[match.start(1) - 1 :] if match else ''}-{SOCI}"
+    head = immutable[: match.start(1) - 1] if match else immutable
+    return head[: LENGTH - len(tail)].rstrip(".-") + tail
 
 
 def check_tag(tag: str) -> str:

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 from trainwright.core.errors import EngineError, RegistryRefused
 from trainwright.core.say import Say
 from trainwright.engine.build_display import Mode
-from trainwright.push.ecr import Ecr
+from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.layers import Push
 from trainwright.push.options import STALL
 from trainwright.push.patience import Patience
-from trainwright.push.refusals import Refusal, read_refusal, registry_failure
+from trainwright.push.refusals import Refusal, clash, read_refusal, registry_failure
 from trainwright.push.upload_view import make_upload_view
 
 if TYPE_CHECKING:
     import docker
+
+_READS = 5  # attempts to read back a digest; ECR may need a moment to know it
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,51 @@ def upload(
                 sleep(0.0 if renewed else pause)
     finally:
         client.api.timeout = before
+
+
+def upload_checked(
+    client: docker.DockerClient,
+    ecr: Ecr,
+    image_id: str,
+    tag: str,
+    *,
+    progress: Mode = "auto",
+    stall: float = STALL,
+    say: Say,
+) -> tuple[Uploaded | None, ImageManifest]:
+    """:func:`upload` an image, and read it back.
+
+    Returns:
+        What was sent, ``None`` if another push of the same image was faster; and the manifest as the registry holds it.
+
+    Raises:
+        RegistryRefused: as :func:`upload`; or ECR has another digest under the tag.
+        EngineError: the engine stopped answering.
+    """
+    try:
+        sent = upload(client, ecr, image_id, tag, progress=progress, stall=stall, say=say)
+    except RegistryRefused as refused:
+        if refused.details.get("cause") != "immutable":
+            raise
+        # A concurrent push was faster: fine if it pushed the same image.
+        manifest = ecr.manifest(tag=tag)
+        if manifest is None:
+            raise
+        if not manifest.holds(image_id):
+            raise clash(ecr.place, tag, manifest.digest) from None
+        return None, manifest
+    for attempt in range(_READS):
+        manifest = ecr.manifest(tag=tag)
+        if manifest is not None and manifest.digest == sent.digest:
+            return sent, manifest
+        time.sleep(0.5 * attempt)
+    raise RegistryRefused(
+        f"{ecr.place.tagged(tag)}: pushed as {sent.digest}, but ECR says {manifest.digest if manifest else 'no image'}"
+        "; no moving tag was moved",
+        remedy="Run the same command again; layers already pushed are not sent again.",
+        cause="digest",
+        place=ecr.place.tagged(tag),
+    )
 
 
 def _push(

@@ -14,7 +14,7 @@ from trainwright.push.options import PlaceWords, PushOptions
 from trainwright.verbs.scan import ScanGateWords, ScanWords
 
 if TYPE_CHECKING:
-    from trainwright.push.documents import AheadDocument, AheadImage, PushDocument, PushedImage, PushedTag
+    from trainwright.push.documents import AheadDocument, AheadImage, PushDocument, PushedImage, PushedTag, SociRow
 
 
 class PushFlags(PlaceWords, PushOptions, ScanWords, ScanGateWords, SiteFlag, JsonFlag):
@@ -53,10 +53,11 @@ def push(flags: PushFlags) -> None:
     from trainwright.scan.gate import ScanGate
     from trainwright.signing.sign import signer
     from trainwright.site.site import load_site
-    from trainwright.verbs.request import image_in_hand, target_in_hand
+    from trainwright.verbs.request import image_in_hand, soci_in_hand, target_in_hand
 
     site = load_site(Path(flags.site) if flags.site else None)
     target = target_in_hand(flags, site)
+    flags = flags.replace(soci=flags.soci or soci_in_hand())
     # Never the newest: what leaves this machine has been named.
     images = flags.images or ((image_in_hand(),) if read_project(Path.cwd()) else ())
     if flags.dry_run:
@@ -109,10 +110,16 @@ def _image_text(row: PushedImage) -> str:
         *_tag_lines(row.tags),
         f"sbom    {row.sbom}",
         f"proof   {', '.join(row.proof)} attached",
+        *([f"soci    {_soci_text(row.soci)}"] if row.soci else []),
         f"uri     {row.uri}",
         *(f"copy    {one.uri}" for one in row.replicas),
     ]
     return "\n".join(lines)
+
+
+def _soci_text(soci: SociRow) -> str:
+    made = f"made in {soci.seconds:.0f} s" if soci.made else "there already"
+    return f"{soci.layers} layer{'s' * (soci.layers > 1)} indexed ({size(soci.ztoc_bytes)}), {made}"
 
 
 def usage(uri: str, cuda: str, entry_point: str | None) -> list[str]:

@@ -101,6 +101,14 @@ def image_in_hand() -> str:
     return records[0].image_id
 
 
+def soci_in_hand() -> bool:
+    """Whether the project file asks for a SOCI index."""
+    from trainwright.plan.project import read_project
+
+    project = read_project(Path.cwd())
+    return project is not None and project.soci
+
+
 def target_in_hand(words: PlaceWords, site: Site) -> PushTarget:
     """The repository that flags name, or that of the project file.
 

@@ -64,9 +64,11 @@ def sign(flags: SignFlags) -> None:
         )
     attach = signer(key, site, place.region)
     ecr = Ecr(place, site)
+    registry = Registry(ecr, site)
     image = image_there(ecr, digest)
-    documents = proof_documents(ecr, digest)
-    made = attach(ecr, Registry(ecr, site), image, documents)
+    # The proof is attached to the image that an index leads to.
+    documents = proof_documents(ecr, registry.single(image).digest)
+    made = attach(ecr, registry, image, documents)
     document = SignDocument(
         schema="trainwright/sign/1",
         image=place.digested(digest),

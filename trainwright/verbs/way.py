@@ -312,9 +312,10 @@ def push(state: State) -> State:
     from trainwright.push.push import push_images
     from trainwright.scan.gate import ScanGate
     from trainwright.signing.sign import signer
+    from trainwright.verbs.request import soci_in_hand
 
     site, target = state.site, state.target
-    options = PushOptions(progress=known(state.options).progress)
+    options = PushOptions(progress=known(state.options).progress, soci=soci_in_hand())
     image, scan = known(state.record).image_id, ScanGate(None, None, None, site).of_push
     sign = signer(site.signing.key, site, target.regions[0]) if site.signing.key else None
     return replace(state, pushed=push_images([image], target, site, options, say=state.say, scan=scan, sign=sign))

@@ -135,3 +135,17 @@ def test_what_leaves_the_machine_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_any_text_can_be_a_value() -> None:
     odd = {"code": 'a "b" \\ é \u2028 \x7f', "set": {"a b": "1"}, "with": ["x", "y"], "cuda": None}
     assert tomllib.loads(project_text(odd)) == {"image": {key: value for key, value in odd.items() if value}}
+
+
+def test_push_takes_soci_from_the_file_or_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+
+    def refuse(_images: Any, _target: Any, _site: Any, options: Any, **_: Any) -> None:
+        asked.append(options.soci)
+        raise RequestError("enough")
+
+    monkeypatch.setattr("trainwright.push.push.push_images", refuse)
+    for more, words in (("", ()), ("soci = true\n", ()), ("soci = false\n", ("--soci",))):
+        (tmp_path / "trainwright.toml").write_text(f'[image]\nframework = "pytorch"\n{more}')
+        assert "enough" in call(*PUSH, "--image", "x", *words, cwd=tmp_path).stderr
+    assert asked == [False, True, True]

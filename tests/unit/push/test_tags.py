@@ -20,7 +20,7 @@ from trainwright.plan.resolve import resolve
 from trainwright.push import tags
 from trainwright.push.references import check_repository, find_target, parse_host, registry_host
 from trainwright.push.repository import load_policy
-from trainwright.push.tags import Tags, check_tag, order
+from trainwright.push.tags import LENGTH, Tags, check_tag, is_immutable, order, soci_tag
 from trainwright.sagemaker.dlc import load_dlc
 from trainwright.site.site import Aws
 
@@ -219,3 +219,14 @@ def test_words_of_the_command_line_and_of_the_site():
 def test_words_that_do_not_fit(repository, regions, account, site):
     with pytest.raises(RequestError):
         find_target(repository, regions, account, site)
+
+
+def test_the_tag_of_a_soci_index_is_an_immutable_one_and_fits():
+    for tag in ("x-cu124-py311-debian12-20261101-" + "a" * 12, "x-20261101.12-" + "b" * 12 + "-untested"):
+        assert soci_tag(tag) == f"{tag}-soci"
+        assert is_immutable(soci_tag(tag))
+        with pytest.raises(RequestError):
+            check_tag(soci_tag(tag))
+    long = "y" * 106 + "-20261101-" + "c" * 12
+    assert len(long) == LENGTH
+    assert soci_tag(long) == "y" * 101 + "-20261101-" + "c" * 12 + "-soci"

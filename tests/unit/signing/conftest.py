@@ -19,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from tests.support.tag_race import KIND, Repository, image
 from trainwright.push.ecr import ImageManifest, Referrer
+from trainwright.push.registry import Registry
 from trainwright.signing import verify
 from trainwright.site.site import Signing, Site
 
@@ -34,6 +35,12 @@ class SignedRepository(Repository):
     def __init__(self) -> None:
         super().__init__()
         self.blobs: dict[str, bytes] = {}
+
+    @property
+    def _ecr(self) -> SignedRepository:
+        return self
+
+    single = Registry.single
 
     def blob(self, digest: str) -> bytes:
         return self.blobs[digest]

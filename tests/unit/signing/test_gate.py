@@ -166,6 +166,13 @@ def test_the_verbs(here: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert (done.returncode, validated(done.stdout)["signatures"]) == (1, [])
     made = validated(call("sign", address, "--key", private, "--json").stdout)
     assert made["documents"] == [record]
+    # An index is signed with the proof of the image in it.
+    inside = {"digest": here.image.digest, "platform": {"architecture": "amd64", "os": "linux"}}
+    index = manifest_of(json.dumps({"manifests": [inside]}))
+    here.add(index, "index")
+    around = f"{HOST}/team/x@{index.digest}"
+    assert validated(call("sign", around, "--key", private, "--json").stdout)["documents"] == [record]
+    assert validated(call("verify", around, "--key", public, "--json").stdout)["documents"] == [record]
     done = call("verify", address, "--key", public, "--json")
     assert (done.returncode, validated(done.stdout)["valid"]) == (0, True)
     assert call("verify", address).returncode == call("sign", address).returncode == 2  # which key?

@@ -9,11 +9,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from tests.support.build_records import record_of
 from trainwright.build.options import BuildOptions
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError, SourceError
 from trainwright.engine.engine import Client, Engine
 from trainwright.plan.request import make_request
+from trainwright.plan.resolve import resolve
+from trainwright.push.references import PushTarget
 from trainwright.site.site import Site
 from trainwright.verbs import way
 from trainwright.verbs.build import stage_names
@@ -107,6 +110,18 @@ def test_what_a_step_holds_is_let_go_of_at_the_end():
 def test_an_image_is_pushed_nowhere_unless_it_is_asked_for():
     state = start()
     assert way.push(state) is state
+
+
+@pytest.mark.parametrize("soci", [True, False])
+def test_a_build_is_pushed_as_the_project_file_says(monkeypatch, tmp_path, soci):
+    asked = []
+    monkeypatch.setattr("trainwright.push.push.push_images", lambda *words, **_: asked.append(words[3].soci))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trainwright.toml").write_text(f'[image]\nframework = "pytorch"\nsoci = {str(soci).lower()}\n')
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), load_catalog())
+    target = PushTarget("team/x", ("us-west-2",), "1" * 12)
+    way.push(replace(start(), target=target, record=record_of(plan, f"sha256:{'1' * 64}")))
+    assert asked == [soci]
 
 
 @pytest.mark.parametrize(("text", "names"), [("a, b,a", ("a", "b")), (" ,", None), ("", None)])
