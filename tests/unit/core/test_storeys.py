@@ -14,7 +14,19 @@ ROOT = Path(trainwright.__file__).parent
 # From the ground up; docs/architecture.md says why in this order.
 STOREYS = [
     *("core", "site", "user", "catalog", "sagemaker", "plan", "engine", "sources", "prove", "build", "lock"),
-    *("push", "scan", "signing", "pipeline", "diagnose", "preflight", "estimator", "rehearse", "proofs", "report"),
+    *(
+        "soci",
+        "push",
+        "scan",
+        "signing",
+        "pipeline",
+        "diagnose",
+        "preflight",
+        "estimator",
+        "rehearse",
+        "proofs",
+        "report",
+    ),
     *("fresh", "fleet", "doctor", "cli", "verbs"),
 ]
 # What holds no logic: the version, and the doors of ``python -m trainwright`` and of Python programs.
