@@ -74,7 +74,8 @@ def tested(folder: str, request: Dict[str, Any], found: Dict[str, Any], variable
     data.update(plan=json.loads(read(folder, "plan.json")), place="build", environment=variables, left=left)
     write(json.dumps(data), folder, "data.json")
     write(request["pytest_ini"], folder, "pytest.ini")
-    argv = [sys.executable, "-P", "-m", "pytest", *request["pytest"], "--junitxml=" + os.path.join(results, "smoke.xml")]
+    junit = "--junitxml=" + os.path.join(results, "smoke.xml")
+    argv = [sys.executable, "-P", "-m", "pytest", *request["pytest"], junit]
     own = dict(variables, TRAINWRIGHT_IMAGE_TEST=os.path.join(folder, "data.json"))
     own.update(request["variables"], PYTHONPATH=os.path.join(folder, "packages"))
     done = run([*argv, *request["tests"]], request["tests_seconds"], "", own, folder)
