@@ -21,8 +21,9 @@ import zipfile
 from typing import Any, Dict, List
 
 SCHEMA = "trainwright/built-proof/1"
-# Variables of the build and not of the image: arguments of the build, and those of the builder.
+# Variables of the build and not of the image: arguments of the build, proxies, and what the shells before this set.
 OF_THE_BUILD = {"prove", "source_revision", "http_proxy", "https_proxy", "ftp_proxy", "no_proxy", "all_proxy"}
+OF_THE_BUILD |= {"pwd", "oldpwd", "shlvl", "_"}
 SAID = 4000  # characters
 
 

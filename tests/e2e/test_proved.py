@@ -27,17 +27,19 @@ from trainwright.verbs import way
 
 # What the engine or the builder brings into a container or a build step.
 OF_THE_PLACE = {"HOSTNAME", "HOME", "TERM"}
+MTAB = len("/proc/mounts")  # /etc/mtab, a link that the engine makes in a container
+# Half of the time, and nothing in them depends on the place.
+LONG = ("pytorch", "sagemaker-toolkit")
 
 
-@pytest.fixture(scope="module")
-def state(proven: Mapping[str, Any], state: Path) -> way.State:
+@pytest.fixture
+def ready(proven: Mapping[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> way.State:
     """The CPU line, which is in the builder's cache, ready to be built."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TRAINWRIGHT_STATE", str(state))
-        request = make_request(framework="pytorch", cuda="cpu")
-        first = way.State(say=print, site=load_site(), catalog=load_catalog(), request=request)
-        first = replace(first, options=BuildOptions(progress="none", skip_source_check=True))
-        return way.run(way.upto("fetch"), first)
+    monkeypatch.setenv("TRAINWRIGHT_STATE", str(tmp_path / "state"))
+    request = make_request(framework="pytorch", cuda="cpu")
+    first = way.State(say=print, site=load_site(), catalog=load_catalog(), request=request)
+    first = replace(first, options=BuildOptions(progress="none", skip_source_check=True))
+    return way.run(way.upto("fetch"), first)
 
 
 def prove(state: way.State, folder: Path, asked: str = in_build.ALL, plan: Plan | None = None) -> in_build.BuiltProof:
@@ -45,6 +47,10 @@ def prove(state: way.State, folder: Path, asked: str = in_build.ALL, plan: Plan 
     inputs = way.known(state.inputs)
     inputs = inputs if plan is None else type(inputs)(**{**vars(inputs), "plan": plan})
     write_context(inputs, folder / "context", say=print)
+    path = folder / "context/proof/request.json"
+    request = json.loads(path.read_text())
+    request["tests"] = [name for name in request["tests"] if Path(name).parent.name not in LONG]
+    path.write_text(json.dumps(request))
     run_build(
         inputs,
         folder / "context",
@@ -58,40 +64,42 @@ def prove(state: way.State, folder: Path, asked: str = in_build.ALL, plan: Plan 
     return in_build.read(folder / "results", folder / "context", asked=asked)
 
 
-def test_it_finds_what_containers_find(state, proven, tmp_path):
-    proof = prove(state, tmp_path)
+def test_it_finds_what_containers_find(ready, proven, tmp_path):
+    proof = prove(ready, tmp_path)
     record = json.loads(Path(proven["build"]["record"]).read_text())
     there, here = dict(record["probe"]), dict(proof.found)
     del there["image"]
+    assert there.pop("bytes") - here.pop("bytes") == MTAB
     variables = [found.pop("environment") for found in (there, here)]
     one, other = ({k: v for k, v in found.items() if k not in OF_THE_PLACE} for found in variables)
     assert one == other
     assert here == there
     # The same tests with the same outcome; those that were left are known by their reasons.
     rows = {f"{row['component']}::{row['check']}": row for row in proven["smoke"]["rows"]}
+    here = {name for name in rows if name.partition("::")[0] not in LONG}
     ran = {f"{row.component}::{row.check}": row for row in proof.rows}
-    assert ran.keys() | proof.left.keys() == rows.keys()
+    assert ran.keys() | proof.left.keys() == here
     assert ran.keys().isdisjoint(proof.left)
     assert {name: (row.outcome, row.reason) for name, row in ran.items()} == {
         name: (rows[name]["outcome"], rows[name]["reason"]) for name in ran
     }
-    assert len(ran) > 100 and len(proof.left) < 20
+    assert len(ran) > 60 and 10 < len(proof.left) < 20
     assert sum(path.stat().st_size for path in (tmp_path / "results").iterdir()) < 500_000, "kilobytes come home"
     # A container runs the rest, and the report is that of all.
-    image, client = proven["build"]["image_id"], way.known(state.engine).client.path
+    image, client = proven["build"]["image_id"], way.known(ready.engine).client.path
     report = smoke.smoke(
-        client, image, way.known(state.plan).as_json(), record["probe"], tmp_path / "report", bar=False, before=proof
+        client, image, way.known(ready.plan).as_json(), record["probe"], tmp_path / "report", bar=False, before=proof
     )
-    assert {f"{row.component}::{row.check}": row.outcome for row in report.rows} == {
-        name: row["outcome"] for name, row in rows.items()
-    }
+    whole = {f"{row.component}::{row.check}": row.outcome for row in report.rows}
+    assert here <= whole.keys()
+    assert whole == {name: rows[name]["outcome"] for name in whole}
 
 
-def test_a_planted_fault_comes_home_and_fails_the_stage(state, proven, tmp_path):
-    plan, wrong = way.known(state.plan), ("metis", "version")
+def test_a_planted_fault_comes_home_and_fails_the_stage(ready, proven, tmp_path):
+    plan, wrong = way.known(ready.plan), ("metis", "version")
     expect = tuple(e.replace(value="9.9.9") if (e.component, e.fact) == wrong else e for e in plan.expect)
     with pytest.raises(ProofFailed, match=r"metis: version should be 9\.9\.9, the image has 5\.") as failed:
-        prove(state, tmp_path, in_build.PROBE, plan.replace(expect=expect))
+        prove(ready, tmp_path, in_build.PROBE, plan.replace(expect=expect))
     assert failed.value.exit_code == 6
     assert json.loads((tmp_path / "results/probe.json").read_text())["facts"]["metis"]
     # With nothing but a builder and the context, as somebody without this program has them.
