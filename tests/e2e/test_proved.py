@@ -76,9 +76,9 @@ def test_it_finds_what_containers_find(ready, proven, tmp_path):
     assert here == there
     # The same tests with the same outcome; those that were left are known by their reasons.
     rows = {f"{row['component']}::{row['check']}": row for row in proven["smoke"]["rows"]}
-    here = {name for name in rows if name.partition("::")[0] not in LONG}
+    compared = {name for name in rows if name.partition("::")[0] not in LONG}
     ran = {f"{row.component}::{row.check}": row for row in proof.rows}
-    assert ran.keys() | proof.left.keys() == here
+    assert ran.keys() | proof.left.keys() == compared
     assert ran.keys().isdisjoint(proof.left)
     assert {name: (row.outcome, row.reason) for name, row in ran.items()} == {
         name: (rows[name]["outcome"], rows[name]["reason"]) for name in ran
@@ -91,7 +91,7 @@ def test_it_finds_what_containers_find(ready, proven, tmp_path):
         client, image, way.known(ready.plan).as_json(), record["probe"], tmp_path / "report", bar=False, before=proof
     )
     whole = {f"{row.component}::{row.check}": row.outcome for row in report.rows}
-    assert here <= whole.keys()
+    assert compared <= whole.keys()
     assert whole == {name: rows[name]["outcome"] for name in whole}
 
 

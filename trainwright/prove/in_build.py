@@ -140,7 +140,7 @@ def _package(name: str) -> dict[str, Path]:
     if not modules:
         raise EngineError(
             f"{name} is not installed beside this program ({sys.executable}), and proofs in a build need it",
-            remedy="./invoke makes the environment again if .venv is missing.",
+            remedy="Install Trainwright again with its requirements (in a checkout: remove .venv).",
         )
     return modules
 
