@@ -6,9 +6,12 @@ import shlex
 import pytest
 
 CREDENTIALS = re.compile(r"\w+://[^/\s:@$]+:[^/\s@$]+@|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|-----BEGIN [A-Z ]*PRIVATE KEY")
+# What a container starts with is settled when the image is whole; the probe asks the engine.
+configuration = pytest.mark.outside("no image has a configuration before all of its steps are built")
 SECRET_NAME = re.compile(r"PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|INDEX_URL$|^https?_proxy$", re.IGNORECASE)
 
 
+@configuration
 def test_entrypoint_hands_the_command_on(probe, host):
     # AWS's containers start a script by `bash -m`, which runs the command with eval.
     entrypoint = probe["image"]["entrypoint"]
@@ -19,6 +22,7 @@ def test_entrypoint_hands_the_command_on(probe, host):
     assert host.check_output(f"cd {shlex.quote(folder)} && {command}").endswith("reached")
 
 
+@configuration
 def test_entrypoint_becomes_the_command(probe, host):
     # `docker run IMAGE train` must find `train` on PATH; a shell-form ENTRYPOINT would swallow both it and SIGTERM. Any
     # other command takes the ENTRYPOINT's place, and so gets its signals itself.
@@ -31,22 +35,26 @@ def test_entrypoint_becomes_the_command(probe, host):
         assert before == after
 
 
+@configuration
 def test_user_is_root(probe):
     # The toolkit writes /etc/environment and starts sshd; the platform's mounts belong to root.
     assert probe["image"]["user"] in ("", "root", "0", "0:0", "root:root")
     assert probe["user"]["uid"] == 0
 
 
+@configuration
 def test_no_volumes(probe):
     assert not [v for v in probe["image"]["volumes"] if v.startswith("/opt/ml")], (
         "a volume hides what the platform mounts"
     )
 
 
+@configuration
 def test_architecture(probe, plan):
     assert probe["image"]["architecture"] == plan.get("platform", "linux/amd64").rpartition("/")[2]
 
 
+@configuration
 def test_provider_of_libfabric_is_left_to_the_platform(probe):
     # Forced on an instance without EFA it hangs the job (deep-learning-containers issue 2675).
     assert "FI_PROVIDER" not in probe["image"]["environment"]
@@ -64,12 +72,14 @@ def test_no_host_keys(probe):
     assert "ssh host keys" not in probe["left_overs"], "host keys in a layer are everybody's keys"
 
 
+@configuration
 def test_no_credentials_in_the_configuration(probe):
     image = probe["image"]
     words = [*image["history"], *image["environment"].values(), *image["labels"].values()]
     assert [word for word in words if CREDENTIALS.search(word)] == []
 
 
+@configuration
 def test_no_secret_variables(probe):
     assert [name for name in probe["image"]["environment"] if SECRET_NAME.search(name)] == []
 

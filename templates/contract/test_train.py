@@ -24,6 +24,8 @@ with open(os.path.join(os.environ["SM_MODEL_DIR"], "report.json"), "w") as out:
 """
 pytestmark = pytest.mark.sagemaker
 MODULES = {"pytorch": "torch", "tensorflow": "tensorflow"}
+# Steps of one builder can have one network: two images that are proven side by side would meet there.
+listens = pytest.mark.outside("it listens on a port of its own choice, and build steps may share their ports")
 
 
 @pytest.fixture
@@ -67,6 +69,7 @@ def test_a_failing_job_says_so(training_job):
     assert "ExitCode 3" in reason
 
 
+@listens
 @pytest.mark.usefixtures("torchrun")
 def test_torchrun_is_launched(training_job, script):
     wanted = {"epochs": 1, "sagemaker_torch_distributed_enabled": True, "sagemaker_instance_type": "ml.m5.xlarge"}

@@ -206,7 +206,8 @@ def walk(mounts: Set[str]) -> Tuple[Dict[str, int], List[Tuple[int, str]], List[
     drivers: List[str] = []
     traces: List[str] = []
     for folder, below, names in os.walk("/"):
-        below[:] = [d for d in below if os.path.join(folder, d) not in UNREAL]
+        # A folder that is mounted is not in the image: where a build step proves it, its own tools are.
+        below[:] = [d for d in below if os.path.join(folder, d) not in UNREAL and os.path.join(folder, d) not in mounts]
         total = 0
         for name in names:
             path = os.path.join(folder, name)

@@ -159,7 +159,11 @@ def _shell(
         return re.sub(rf"(?<![\w./])({either})(?![\w-])", lambda found: places[found[1]], text)
 
     own = {name: here(value) for name, value in variables.items()}
-    outer = {name: os.environ[name] for name in ("PATH", "KUBE_STATE", "KUBE_FAILING", "CALLED") if name in os.environ}
+    outer = {
+        name: os.environ[name]
+        for name in ("PATH", "KUBE_STATE", "KUBE_FAILING", "KUBE_WRONG", "CALLED")
+        if name in os.environ
+    }
     return subprocess.run(
         ["sh", "-c", here(expanded(script, variables))],
         env={**outer, **own},

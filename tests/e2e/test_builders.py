@@ -128,15 +128,17 @@ def test_a_builder_pushes_by_digest_and_the_engine_proves(small_catalog, farm, r
     assert again.cached
     assert again.image_id == record.image_id
 
-    # An image that is not what its plan says: no tag, here or there.
+    # An image that is not what its plan says goes nowhere: the builder keeps it, and sends what it found.
     docker("rmi", "--force", TAG)
+    assert any("proves it" in line for line in said), said
     plan = small_plan(small_catalog)
     other = Expectation(component="python", fact=plan.expect[0].fact, value="another")
     wrong = plan.replace(id="0" * 64, expect=(other,))
-    with pytest.raises(ProofFailed) as failed:
-        build(small_catalog, farm.name, plan=wrong, registry=f"{repositories}/team/small")
-    assert "without any tag" in failed.value.remedy
-    assert tags(repositories, "team/small") == []
+    with pytest.raises(ProofFailed, match=r"should be another, the image has 3\.11") as failed:
+        build(small_catalog, farm.name, plan=wrong, registry=f"{repositories}/team/wrong")
+    found = json.loads((Path(failed.value.details["results"]) / "probe.json").read_text())
+    assert found["facts"]["python"]
+    assert ask(repositories, "team/wrong/tags/list")[0] == 404, "nothing was pushed"
     assert not docker("image", "inspect", TAG, check=False).startswith("[{")
 
     # Without a registry the image is loaded into the engine.

@@ -17,6 +17,7 @@ from tests.support import image_tests
 from trainwright.core.runner import run
 from trainwright.engine.engine import find_client
 from trainwright.prove import probe, smoke
+from trainwright.prove.differences import differences
 
 # What the image holds and how it is described; jobs still run.
 CONTENTS = """\
@@ -263,7 +264,7 @@ def test_planted_faults_are_found(planted: str, plan: dict[str, Any], tmp_path: 
     client = find_client().path
     found = probe.probe(client, planted, plan)
     if planted.endswith("contents"):
-        facts = {difference.fact for difference in probe.differences(plan, found)}
+        facts = {difference.fact for difference in differences(plan, found)}
         assert {"FI_PROVIDER", "libmpi", "/usr/local/lib/libcuda.so.1", "ssh host keys", "ssh keys of root"} <= facts
     report = smoke.smoke(client, planted, plan, found, tmp_path / "report")
     failed = {f"{row.component}::{row.check.partition('[')[0]}" for row in report.rows if row.outcome == "failed"}

@@ -19,6 +19,13 @@ def rendered(name: str) -> tuple[str, tuple[Variant, ...]]:
     return plain, tuple(variants)
 
 
+def of_the_image(text: str) -> str:
+    """A Dockerfile without the stages of the image's proof."""
+    image, proof, _ = text.partition("\n# The image's proof")
+    assert proof, "there are such stages"
+    return image
+
+
 def every_dockerfile(name: str) -> dict[str, str]:
     """The same by what was chosen; the plain one by the empty name."""
     plain, variants = rendered(name)

@@ -41,6 +41,7 @@ from trainwright.engine.cache import cache_words
 from trainwright.engine.engine import Engine
 from trainwright.plan.dockerfile import steps, with_collector
 from trainwright.prove import probe as probing
+from trainwright.prove.in_build import BuiltProof
 from trainwright.prove.system_check import check_system_packages, gone_from_archive
 from trainwright.site.site import Site
 from trainwright.sources import base_image
@@ -53,6 +54,19 @@ _NO_SOLUTION = re.compile(r"No solution found.*?\bcause: (.+)", re.DOTALL)
 
 
 @dataclass(frozen=True)
+class ProofWanted:
+    """A folder for the results of a proof, and the build argument that says what is to be proven."""
+
+    folder: Path
+    asked: str
+
+    def words(self) -> list[str]:
+        """The arguments for BuildKit's client."""
+        output = f"type=local,dest={self.folder}"
+        return ["--target", "proof", "--build-arg", f"PROVE={self.asked}", "--output", output]
+
+
+@dataclass(frozen=True)
 class Built:
     """What BuildKit made: an image in the engine (none where stages alone were built), and where it was pushed."""
 
@@ -62,18 +76,28 @@ class Built:
 
 
 def probe_image(
-    inputs: Inputs, engine: Engine, built: Built, *, base: Mapping[str, Any], again: bool, say: Say
+    inputs: Inputs,
+    engine: Engine,
+    built: Built,
+    *,
+    base: Mapping[str, Any],
+    again: bool,
+    proof: BuiltProof | None = None,
+    say: Say,
 ) -> dict[str, Any]:
     """What the probe finds in an image; what it found earlier, unless it is to look ``again``.
 
-    ``base`` is what was found in the image that this one extends; it is empty for others.
+    ``base`` is what was found in the image that this one extends; it is empty for others. With ``proof``, the builder
+    has looked already, and only the configuration is asked for here.
 
     Raises:
         ProofFailed: the image differs from the plan; it gets no tag.
     """
     plan, image_id = inputs.plan, built.image_id
     earlier = _earlier(inputs, image_id)
-    if earlier is not None and not again:
+    if proof is not None:
+        found = {**proof.found, "image": probing.image_config(engine.client.path, image_id, None)}
+    elif earlier is not None and not again:
         found = earlier.probe
     else:
         say("probing the image")
@@ -186,8 +210,9 @@ def run_build(
     arguments: Mapping[str, str],
     say: Say,
     stages: Sequence[str] = (),
+    proof: ProofWanted | None = None,
 ) -> Built:
-    """Run BuildKit for an image, or for stages alone: these are for its cache and make no image.
+    """Run BuildKit for an image, or for stages alone: these are for its cache and make no image. Or for its proof.
 
     Args:
         inputs: what the build takes in.
@@ -198,6 +223,7 @@ def run_build(
         arguments: that name base images.
         say: progress callback.
         stages: build these; what they are made from is built as well.
+        proof: build the image for this, and send it alone.
 
     Raises:
         RequestError: the Dockerfile has no such stage.
@@ -223,9 +249,10 @@ def run_build(
         dockerfile.write_text(text)
         secrets = site.secrets(Path(scratch, "secrets"), plan.base.os)
         argv = [*command(engine, site, secrets, arguments), *caches]
-        if not stages:
-            for name, value in build_labels(inputs).items():
-                argv += ["--label", f"{name}={value}"]
+        if proof is not None:
+            argv += proof.words()
+        elif not stages:
+            argv += [word for name, value in build_labels(inputs).items() for word in ("--label", f"{name}={value}")]
             argv += ["--iidfile", str(id_file), *builders.output_words(builder, options.registry, metadata)]
         elif builder.driver != "builtin":
             argv += ["--file", str(dockerfile), "--output", "type=cacheonly"]
@@ -254,11 +281,11 @@ def run_build(
             finally:
                 progress.close()
                 view.close()
-        if not done.ok or (not stages and not id_file.is_file()):
+        if not done.ok or (not stages and proof is None and not id_file.is_file()):
             raise _failure(inputs, engine, progress, log_path, done.returncode, registry=options.registry)
         for trouble in progress.cache_troubles:
             say(f"--cache: {trouble}")
-        if options.registry is not None and not stages:
+        if options.registry is not None and not stages and proof is None:
             say(f"pulling the image from {options.registry}, to prove it here")
             image_id, pushed = builders.pull_pushed(engine, options.registry, metadata)
             return Built(image_id, progress, pushed)

@@ -12,6 +12,7 @@ from trainwright.core.say import Say
 from trainwright.plan.identity import tool_files
 from trainwright.plan.plan import PlannedSource
 from trainwright.plan.render import render_dockerfile
+from trainwright.prove.in_build import proof_files
 from trainwright.sources.apt_repository import context_files, preferences
 from trainwright.sources.inputs import Input, Inputs
 
@@ -36,6 +37,8 @@ def write_context(inputs: Inputs, folder: Path, *, say: Say, named: str = "", re
     plan = inputs.plan
     files = _folders(inputs, say)
     files |= {"Dockerfile": render_dockerfile(plan, inputs.catalog), **tool_files()}
+    folders = {name: folder.path for name, folder in inputs.catalog.components.items()}
+    files |= proof_files(plan, folders)
     if inputs.rootfs is not None:
         assert inputs.rootfs.path is not None, "the base is fetched before a context is written"
         files["base/rootfs.tar"] = inputs.rootfs.path

@@ -15,6 +15,7 @@ from trainwright.core.say import Say
 from trainwright.engine.engine import Engine, connect
 from trainwright.prove import base
 from trainwright.prove import smoke as smoking
+from trainwright.prove.in_build import BuiltProof
 from trainwright.prove.smoke import CONTRACT, SmokeDocument, SmokeReport
 
 
@@ -46,6 +47,7 @@ def smoke_record(
     say: Say,
     junit: Path | None = None,
     bar: bool = True,
+    before: BuiltProof | None = None,
 ) -> tuple[BuildRecord, SmokeDocument]:
     """Run the image tests of a record's image; the record with the result, and the result.
 
@@ -57,11 +59,15 @@ def smoke_record(
         say: progress callback.
         junit: as of :func:`smoke_image`.
         bar: show on a terminal how far the tests are.
+        before: what the builder found in this image; only what it left is run.
 
     Raises:
         ProofFailed: a check failed.
     """
-    say("smoke tests: every component of the image, and the container contract")
+    if before is not None and before.rows:
+        say(f"smoke tests: the builder ran {len(before.rows)}, {len(before.left)} need a container")
+    else:
+        say("smoke tests: every component of the image, and the container contract")
     report = smoking.smoke(
         engine.client.path,
         record.image_id,
@@ -72,6 +78,7 @@ def smoke_record(
         select=select,
         bar=bar,
         folders={name: folder.path for name, folder in load_catalog().components.items()},
+        before=before,
     )
     report = _without_faults_of_the_base(report, record, engine, say=say, bar=bar)
     document = report.document(image=image, image_id=record.image_id, plan=record.plan.id)

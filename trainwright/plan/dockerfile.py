@@ -23,8 +23,10 @@ _OWNERS = {name: name for name in ("base", "os", "tools", "toolchain", "wheels",
 _OWNERS |= {"devel": "toolchain", "python": "python", "interpreter": "python"}
 # The stages that the image consists of, from below; all others it only takes files from.
 IMAGE_STAGES = ("base", "os", "interpreter", "packages", "final")
+# The stages of the image's proof (templates/proof/), and the last one, which is the image again: of no part of a plan.
+PROOF_STAGES = ("proving", "proof", "proved", "image")
 # What only one image can have: its packages together, and what is made from them.
-OWN_STAGES = ("packages", "bytecode", "final")
+OWN_STAGES = ("packages", "bytecode", "final", *PROOF_STAGES)
 LAYER = "-layer"  # how the names of stages end in which wheels are unpacked into a component's layer
 
 
@@ -71,7 +73,7 @@ def _instructions(dockerfile: str) -> list[str]:
 
 
 def steps(dockerfile: str) -> list[LayerStep]:
-    """Every layer-making instruction, in file order."""
+    """Every layer-making instruction of the image and of what it is made from, in file order."""
     found: list[LayerStep] = []
     stage, component, marked = "", "", ""
     for text in _instructions(dockerfile):
@@ -82,7 +84,7 @@ def steps(dockerfile: str) -> list[LayerStep]:
             component = _OWNERS.get(stage) or marked or stage
         elif mark:
             component = marked = mark[1]
-        elif text.split(maxsplit=1)[0].upper() in _COUNTED:
+        elif text.split(maxsplit=1)[0].upper() in _COUNTED and stage not in PROOF_STAGES:
             owner = "os" if _OF_ALL.match(text) and stage == "final" else component
             if text.startswith("COPY --from=bytecode "):
                 owner = "bytecode"
@@ -114,10 +116,10 @@ def with_collector(dockerfile: str, names: Sequence[str]) -> str:
     Raises:
         RequestError: it has no such stage, or only the image itself is requested.
     """
-    known = [stage.name for stage in stages(dockerfile)]
+    known = [stage.name for stage in stages(dockerfile) if stage.name not in ("final", *PROOF_STAGES)]
     for name in names:
-        if name not in known[:-1]:
-            hint = did_you_mean(name, known[:-1])
+        if name not in known:
+            hint = did_you_mean(name, known)
             raise RequestError(
                 f"--stages {name}: no such stage of this plan. {hint}", remedy="./invoke render shows it."
             )

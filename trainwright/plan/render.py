@@ -39,6 +39,8 @@ OWN_STAGE = "own"
 def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     """The Dockerfile of a plan: readable, and buildable with a plain ``docker build`` in its context.
 
+    Such a build leaves out the stages of the image's proof.
+
     Args:
         plan: the resolved record; nothing else decides what is in the file.
         catalog: has the components' templates.
@@ -48,7 +50,8 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     """
     if plan.unlocked:
         raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
-    return render(plan, catalog)
+    # The proof is no part of the image, and so of no plan's id.
+    return render(plan, catalog) + (templates_dir() / "proof" / "Dockerfile").read_text()
 
 
 def render(plan: Plan, catalog: Catalog) -> str:

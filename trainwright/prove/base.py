@@ -25,6 +25,7 @@ from trainwright.plan.draft import same_version
 from trainwright.plan.plan import Expectation, Plan, PlannedComponent, PlannedProbe, component_label
 from trainwright.plan.request import Request
 from trainwright.prove import probe as probing
+from trainwright.prove.differences import differences
 from trainwright.sources import base_image
 
 # What an image has in common with its base is not the build's; see trainwright.prove.probe.
@@ -106,7 +107,7 @@ def check_claims(plan: Plan, request: Request, looked: Mapping[str, Any]) -> Non
             offers=[],
         )
     claims = {"components": [], "expect": [e.as_json() for e in plan.expect if e.component in held]}
-    different = [d for d in probing.differences(claims, {"facts": looked.get("facts", {})}) if d.component in held]
+    different = [d for d in differences(claims, {"facts": looked.get("facts", {})}) if d.component in held]
     if different:
         raise ProofFailed(
             "\n".join([f"the base image is not what its name says: {image}", *(f"  {each}" for each in different)]),

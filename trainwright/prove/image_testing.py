@@ -17,14 +17,11 @@ The data come from the JSON file in ``TRAINWRIGHT_IMAGE_TEST``; :mod:`trainwrigh
 
 from __future__ import annotations
 
-import base64
 import json
 import os
-import shlex
-import tempfile
-import uuid
+import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -32,28 +29,21 @@ import pytest
 import testinfra.host
 from testinfra.backend.docker import DockerBackend
 
-from trainwright.catalog.image_line import version_key
-from trainwright.core.runner import stream
-from trainwright.plan.destination import SAGEMAKER
 from trainwright.prove.job_files import FOLDERS, job_files
+from trainwright.prove.shells import COMMAND_SECONDS, ContainerShell, Shell, StepShell
 
 DATA_VARIABLE = "TRAINWRIGHT_IMAGE_TEST"
-COMMAND_SECONDS = 120
+SAGEMAKER = "sagemaker"  # as in trainwright.plan.destination, which is not there in a build step
 NO_GPU = "not run: no GPU"
 FRAMEWORKS = ("pytorch", "tensorflow")
 FIRST_TORCHRUN = (1, 10)
-_LAST_WORDS = 5
+IN_BUILD, REST = "build", "rest"  # of ImageTestData.place
+OUTSIDE = "outside"  # the mark of tests that cannot run in a build step
 
 Within = Callable[..., Any]
 
 
-class ImageTestData(TypedDict):
-    """What the tests of one image need to know.
-
-    ``docker`` is the command line client, ``container`` the id of a running container of the image, ``select`` a part
-    of the names of the tests to run (empty: all), ``only`` the tests of a second run (``component::test``; empty: all).
-    """
-
+class _Needed(TypedDict):
     docker: str
     container: str
     image: str
@@ -64,80 +54,25 @@ class ImageTestData(TypedDict):
     probe: dict[str, Any]
 
 
-class ContainerDied(RuntimeError):
-    """The container, or its engine, stopped while it was being tested."""
+class ImageTestData(_Needed, total=False):
+    """What the tests of one image need to know.
 
+    ``docker`` is the command line client, ``container`` the id of a running container of the image, ``select`` a part
+    of the names of the tests to run (empty: all), ``only`` the tests of a second run (``component::test``; empty: all).
 
-class ContainerShell:
-    """One shell that stays open in a container: a command takes about 15 ms, instead of 100 ms with ``docker exec``.
-
-    Each command runs in a subshell without standard input; its output is returned in base64, so that any bytes work.
+    ``place`` is ``build`` where the tests run in a build step of the image itself, with ``environment`` for their
+    commands; ``left`` is then the file that gets those that cannot. It is ``rest`` where those alone are to run.
     """
 
-    def __init__(self, client: str, container: str) -> None:
-        self._argv = (client, container)
-        self._open = ExitStack()
-        self._last: list[str] = []
-
-    def __enter__(self) -> ContainerShell:
-        folder = self._open.enter_context(tempfile.TemporaryDirectory(prefix="trainwright-"))
-        pipe = Path(folder, "commands")
-        os.mkfifo(pipe, 0o600)
-        # Opened for reading as well, so that neither side waits for the other to open its end.
-        both_ends = os.open(pipe, os.O_RDWR)
-        script = 'exec "$0" exec -i "$1" /bin/sh < "$2"'
-        try:
-            running = self._open.enter_context(stream(["/bin/sh", "-c", script, *self._argv, str(pipe)]))
-            self._lines = running.lines()
-            os.write(both_ends, b"echo ready\n")
-            self._until("ready")
-            self._pipe = self._open.enter_context(pipe.open("wb", buffering=0))
-        except BaseException:
-            self._open.close()
-            raise
-        finally:
-            os.close(both_ends)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._open.close()
-
-    def run(self, command: str, seconds: float = COMMAND_SECONDS) -> tuple[int, bytes, bytes]:
-        """Exit status, output and errors of a shell command; 124 if it timed out.
-
-        Raises:
-            ContainerDied: the shell ended.
-        """
-        marker = uuid.uuid4().hex
-        line = (
-            f"d=$(mktemp -d); timeout -k 5 {seconds:g} /bin/sh -c {shlex.quote(command)} </dev/null >$d/1 2>$d/2; "
-            f"c=$?; base64 -w0 $d/1; echo; base64 -w0 $d/2; echo; rm -rf $d; echo {marker} $c\n"
-        )
-        try:
-            self._pipe.write(line.encode())
-        except OSError:
-            raise self._died() from None
-        status = int(self._until(marker).split()[1])
-        out, err = (base64.b64decode(text) for text in self._last[-3:-1])
-        return status, out, err
-
-    def _until(self, word: str) -> str:
-        self._last = []
-        for line in self._lines:
-            self._last.append(line)
-            if line.startswith(word):
-                return line
-        raise self._died()
-
-    def _died(self) -> ContainerDied:
-        said = "; ".join(self._last[-_LAST_WORDS:])
-        return ContainerDied(f"the container {self._argv[1][:12]} exited during the tests{': ' + said if said else ''}")
+    place: str
+    environment: dict[str, str]
+    left: str
 
 
 class ShellBackend(DockerBackend):  # type: ignore[misc] # testinfra ships no types
-    """testinfra's docker backend over one :class:`ContainerShell`."""
+    """testinfra's docker backend over a shell."""
 
-    def __init__(self, shell: ContainerShell, container: str) -> None:
+    def __init__(self, shell: Shell, container: str) -> None:
         super().__init__(container)
         self._shell = shell
 
@@ -222,7 +157,7 @@ def load_data(environment: Mapping[str, str] = os.environ) -> ImageTestData:
         data = json.loads(Path(path).read_text())
     except (OSError, ValueError) as error:
         raise pytest.UsageError(f"{DATA_VARIABLE}={path}: {error}") from None
-    missing = sorted(set(ImageTestData.__annotations__) - set(data if isinstance(data, dict) else ()))
+    missing = sorted(ImageTestData.__required_keys__ - set(data if isinstance(data, dict) else ()))
     if missing:
         raise pytest.UsageError(f"{DATA_VARIABLE}={path}: no {', '.join(missing)}")
     return cast(ImageTestData, data)
@@ -232,7 +167,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep only the tests whose name contains the selected word, or those of a second run in the base image.
 
     A test marked ``ours`` is of what Trainwright's own steps do: whether the base image passes it means nothing. One
-    marked ``sagemaker`` is of SageMaker's contract, to which an image for another place is not held.
+    marked ``sagemaker`` is of SageMaker's contract, to which an image for another place is not held. One marked
+    ``outside`` needs what a build step does not have; its reason says what.
     """
     data = load_data()
     word, only = data["select"], set(data["only"])
@@ -242,14 +178,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if word in _name(item)
         and (not elsewhere or not item.get_closest_marker("sagemaker"))
-        and (not only or (f"{item.path.parent.name}::{item.name}" in only and not item.get_closest_marker("ours")))
+        and (not only or (_row(item) in only and not item.get_closest_marker("ours")))
     ]
+    if (place := data.get("place", "")) == IN_BUILD:
+        left = {_row(item): str(mark.args[0]) for item in chosen if (mark := item.get_closest_marker(OUTSIDE))}
+        Path(data["left"]).write_text(json.dumps(left))
+        chosen = [item for item in chosen if _row(item) not in left]
+    elif place == REST:
+        chosen = [item for item in chosen if item.get_closest_marker(OUTSIDE) or (data["gpus"] and _on_gpus(item))]
     config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
     items[:] = chosen
 
 
+def _row(item: pytest.Item) -> str:
+    """``component::test``."""
+    return f"{item.path.parent.name}::{item.name}"
+
+
+def _on_gpus(item: pytest.Item) -> bool:
+    """Whether a test asks for GPUs, or whether there are any: it says another thing where there are."""
+    return not {"requires_gpu", "gpus"}.isdisjoint(getattr(item, "fixturenames", ()))
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Announce the markers."""
+    config.addinivalue_line("markers", f"{OUTSIDE}(reason): cannot run in a build step of the image, for that reason")
     config.addinivalue_line("markers", "sagemaker: of SageMaker's contract alone")
     config.addinivalue_line("markers", "ours: of what Trainwright's own steps do, also in a base image of another's")
 
@@ -287,7 +240,8 @@ def framework(plan: dict[str, Any]) -> dict[str, Any]:
 @pytest.fixture
 def torchrun(framework: dict[str, Any]) -> str:
     """The name of PyTorch's launcher; skips the test if the framework has no such program."""
-    if framework["name"] != "pytorch" or version_key(framework["version"]) < FIRST_TORCHRUN:
+    numbers = tuple(int(number) for number in re.findall(r"\d+", framework["version"])[:2])
+    if framework["name"] != "pytorch" or numbers < FIRST_TORCHRUN:
         pytest.skip("torchrun came with PyTorch 1.10")
     return "torchrun"
 
@@ -307,12 +261,21 @@ def requires_gpu(gpus: bool) -> None:
 
 @pytest.fixture(scope="session")
 def host(image_test: ImageTestData) -> Iterator[Any]:
-    """The container, as testinfra sees it."""
-    with ContainerShell(image_test["docker"], image_test["container"]) as shell:
+    """The image, as testinfra sees it: in a container, or in the build step that this runs in."""
+    with _shell(image_test) as shell:
         backend = ShellBackend(shell, image_test["container"])
         opened = ContainerHost(backend)
         backend.set_host(opened)
         yield opened
+
+
+@contextmanager
+def _shell(data: ImageTestData) -> Iterator[Shell]:
+    if data.get("place") == IN_BUILD:
+        yield StepShell(data["environment"])
+        return
+    with ContainerShell(data["docker"], data["container"]) as shell:
+        yield shell
 
 
 # What the image holds has the time of its source, as all of a layer has; what earlier tests imported was written later.

@@ -14,11 +14,11 @@ import tempfile
 import time
 import uuid
 import xml.etree.ElementTree as ET
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from trainwright.catalog.image_line import BASE
 from trainwright.core.errors import EngineError, ProofFailed, RequestError
@@ -29,11 +29,23 @@ from trainwright.core.runner import Completed, run
 from trainwright.prove import smoke_view
 from trainwright.prove.probe import SESSION_LABEL
 
+if TYPE_CHECKING:
+    from trainwright.prove.in_build import BuiltProof
+
+REST = "rest"  # as in trainwright.prove.image_testing, which loads pytest
 CONTRACT = "contract"
 HOST_NAME = "smoke.internal"
 PLUGIN = "trainwright.prove.image_testing"
 PROGRESS_PLUGIN = "trainwright.prove.image_progress"
 REASON_CHARACTERS = 2000
+PYTEST_INI = "[pytest]\njunit_family = xunit1\n"
+PYTEST_VARIABLES = {
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    "PYTEST_ADDOPTS": "",
+    "PYTEST_PLUGINS": "",
+}
+SECONDS = 1800.0  # for all tests of an image
 _RAN = (0, 1)  # pytest: all passed, some failed
 _NONE_COLLECTED = 5
 
@@ -131,8 +143,9 @@ def smoke(
     only: Collection[str] = (),
     folders: Mapping[str, Path] | None = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = 1800,
+    timeout: float = SECONDS,
     bar: bool = True,
+    before: BuiltProof | None = None,
 ) -> SmokeReport:
     """Run the image tests in one container of the image; the container is always removed afterwards.
 
@@ -149,6 +162,8 @@ def smoke(
         env: variables for the client (``DOCKER_HOST`` and the like).
         timeout: seconds for all checks together.
         bar: show on a terminal how far the tests are.
+        before: what the builder has found: only the tests that it left are run, and those that need GPUs if there are
+            any.
 
     Returns:
         A row per check; a component without tests is a failed row.
@@ -166,6 +181,7 @@ def smoke(
     report_dir.mkdir(parents=True, exist_ok=True)
     junit = report_dir.absolute() / "smoke.xml"
     junit.unlink(missing_ok=True)
+    built = before.rows if before is not None else ()
     with _container(client_path, image, gpus, env) as container:
         data = {
             "docker": client_path,
@@ -176,6 +192,7 @@ def smoke(
             "only": sorted(only),
             "plan": dict(plan),
             "probe": dict(probe),
+            "place": REST if built else "",
         }
         done = _pytest(files, junit, data, env, timeout, bar=bar)
     if done.returncode == _NONE_COLLECTED and select:
@@ -191,9 +208,28 @@ def smoke(
             remedy="A file of templates/contract or templates/components is broken, or the engine stopped.",
             output=(done.stdout + done.stderr)[-4000:],
         )
-    rows = [*parse_junit(junit.read_text()), *(() if select or only else map(_no_tests, untested))]
+    rows = parse_junit(junit.read_text())
+    if before is not None and built:
+        rows = _together(before, rows)
+    rows += [] if select or only else map(_no_tests, untested)
     rows += [] if select or only else [_absent(name) for name in absent]
     return SmokeReport(image=image, rows=tuple(rows), seconds=time.monotonic() - started)
+
+
+def _together(before: BuiltProof, rows: Sequence[SmokeRow]) -> list[SmokeRow]:
+    """The rows of a builder and those of a container that ran what the builder had left.
+
+    Raises:
+        ProofFailed: a test was left and did not run here.
+    """
+    here = {f"{row.component}::{row.check}": row for row in rows}
+    if lacking := sorted(before.left.keys() - here.keys()):
+        raise ProofFailed(
+            f"the builder left tests that are none here: {', '.join(lacking)}",
+            remedy="Build again: the tests in the build context are those of another version.",
+            lacking=lacking,
+        )
+    return [*(row for row in before.rows if f"{row.component}::{row.check}" not in here), *rows]
 
 
 def collect(
@@ -297,29 +333,10 @@ def _pytest(
         data_file = Path(scratch, "data.json")
         data_file.write_text(json.dumps(data))
         config = Path(scratch, "pytest.ini")
-        config.write_text("[pytest]\njunit_family = xunit1\n")
-        argv = [sys.executable, "-m", "pytest", "-c", str(config), "--rootdir", str(templates)]
-        argv += [
-            "--confcutdir",
-            str(templates),
-            "--import-mode=importlib",
-            "-o",
-            "addopts=",
-            "-o",
-            "strict_config=true",
-        ]
+        config.write_text(PYTEST_INI)
         progress = Path(scratch, "progress")
-        argv += [
-            "-p",
-            PLUGIN,
-            "-p",
-            PROGRESS_PLUGIN,
-            "-p",
-            "no:cacheprovider",
-            "-q",
-            "--tb=short",
-            f"--junitxml={junit}",
-        ]
+        argv = [sys.executable, "-m", "pytest", *pytest_words(config, templates)]
+        argv += ["-p", PROGRESS_PLUGIN, f"--junitxml={junit}"]
         python_path = os.pathsep.join(p for p in (_package_root(), os.environ.get("PYTHONPATH", "")) if p)
         variables = {
             **(env or {}),
@@ -327,13 +344,22 @@ def _pytest(
             smoke_view.VARIABLE: str(progress),
             "TRAINWRIGHT_STATE": str(state_dir()),
             "PYTHONPATH": python_path,
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTEST_ADDOPTS": "",
-            "PYTEST_PLUGINS": "",
+            **PYTEST_VARIABLES,
         }
         with smoke_view.shown(progress) if bar else nullcontext():
             return run([*argv, *map(str, files)], env=variables, cwd=data_root(), timeout=timeout)
+
+
+def pytest_words(config: Path, root: Path) -> list[str]:
+    """How pytest is called for image tests, wherever it runs: nothing but what is named here decides about them.
+
+    Args:
+        config: the file with :data:`PYTEST_INI`.
+        root: the folder that the names of tests are told from.
+    """
+    words = ["-c", str(config), "--rootdir", str(root), "--confcutdir", str(root), "--import-mode=importlib"]
+    words += ["-o", "addopts=", "-o", "strict_config=true"]
+    return [*words, "-p", PLUGIN, "-p", "no:cacheprovider", "-q", "--tb=short"]
 
 
 def _package_root() -> str:

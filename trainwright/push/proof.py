@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainwright.core.errors import ProofFailed
 from trainwright.plan.plan import LABEL, variant
-from trainwright.prove import probe as probing
-from trainwright.prove.probe import Difference
+from trainwright.prove.differences import Difference, differences
 
 if TYPE_CHECKING:
     import docker
@@ -51,7 +50,7 @@ def gate(record: BuildRecord, image: str, *, unproven: bool) -> Proof:
     Raises:
         ProofFailed: it is not proven, or its labels or tags contradict what is in it.
     """
-    different = [*probing.differences(record.plan.as_json(), record.probe), *contradictions(record)]
+    different = [*differences(record.plan.as_json(), record.probe), *contradictions(record)]
     if different:
         raise ProofFailed(
             "\n".join([f"{image}: its labels and tags contradict what is in it", *(f"  {d}" for d in different)]),

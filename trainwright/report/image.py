@@ -13,7 +13,7 @@ from trainwright.core.records import MisfitError, read_record
 from trainwright.core.say import Say
 from trainwright.plan.plan import Plan
 from trainwright.proofs.standing import of_plan as standing_of
-from trainwright.prove.probe import differences, fits, word
+from trainwright.prove.differences import differences, fits, word
 from trainwright.prove.smoke import SmokeDocument
 from trainwright.push.sbom import ingredients
 from trainwright.rehearse.documents import RehearsalDocument

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from trainwright.build.build import Built
     from trainwright.build.options import BuildOptions
+    from trainwright.build.proved import Proven
     from trainwright.build.store import BuildRecord
     from trainwright.catalog.budget import Budget
     from trainwright.catalog.catalog import Catalog
@@ -51,6 +52,7 @@ class State(Struct, frozen=True):
         arguments: of the build: what its base images are called in the engine.
         folder: the build context.
         base: what was found in the image that is extended.
+        proven: what the builder found in the image, where it proves what it builds.
         held: what is let go of when the context is built, or at the end.
     """
 
@@ -76,6 +78,7 @@ class State(Struct, frozen=True):
     folder: Path | None = None
     dockerfile: str = ""
     base: dict[str, Any] = {}
+    proven: Proven | None = None
     built: Built | None = None
     probe: dict[str, Any] = {}
     record: BuildRecord | None = None
@@ -239,22 +242,52 @@ def look(state: State) -> State:
     return replace(state, inputs=dataclasses.replace(inputs, plan=found), base=base.summary(looked))
 
 
+def prove_there(state: State) -> State:
+    """What a builder finds that has the image where no container of it runs here: before the image is sent anywhere."""
+    from trainwright.build.proved import prove_where_built, proves
+
+    builder, inputs = known(state.builder), known(state.inputs)
+    if state.stages or not proves(builder, inputs.plan):
+        return state
+    proven = prove_where_built(
+        inputs,
+        known(state.folder),
+        known(state.engine),
+        options=known(state.options),
+        builder=builder,
+        arguments=state.arguments,
+        smoke=state.smoke or state.target is not None,
+        say=state.say,
+    )
+    return replace(state, proven=proven)
+
+
 def build(state: State) -> State:
     """From the context to an image without a tag, or to stages of it in the builder's cache."""
-    from trainwright.build.build import run_build
+    import dataclasses
 
+    from trainwright.build.build import run_build
+    from trainwright.build.proved import is_proven
+
+    proven, options = state.proven, known(state.options)
     built = run_build(
         known(state.inputs),
         known(state.folder),
         known(state.engine),
-        options=known(state.options),
+        # What was built to be proven is in the cache.
+        options=options if proven is None else options.replace(no_cache=False),
         builder=known(state.builder),
         arguments=state.arguments,
         stages=state.stages,
         say=state.say,
     )
     state.held.close()
-    return replace(state, built=built)
+    if proven is not None and not is_proven(built.progress):
+        state.say("the builder no longer had the image that it proved: this one is proven here")
+        proven = None
+    elif proven is not None:
+        built = dataclasses.replace(built, progress=proven.progress)
+    return replace(state, proven=proven, built=built)
 
 
 def weigh(state: State) -> State:
@@ -271,7 +304,8 @@ def probe(state: State) -> State:
 
     again = known(state.options).no_cache
     inputs, engine, built = known(state.inputs), known(state.engine), known(state.built)
-    found = probe_image(inputs, engine, built, base=state.base, again=again, say=state.say)
+    proof = state.proven.proof if state.proven is not None else None
+    found = probe_image(inputs, engine, built, base=state.base, again=again, proof=proof, say=state.say)
     return replace(state, probe=found)
 
 
@@ -299,7 +333,12 @@ def smoke(state: State) -> State:
     from trainwright.build.smoke import smoke_record
 
     record, _ = smoke_record(
-        record, record.tags[0], known(state.engine), say=state.say, bar=known(state.options).mode != "none"
+        record,
+        record.tags[0],
+        known(state.engine),
+        say=state.say,
+        bar=known(state.options).mode != "none",
+        before=state.proven.proof if state.proven is not None else None,
     )
     return replace(state, record=record)
 
@@ -323,7 +362,7 @@ def push(state: State) -> State:
 
 STEPS: tuple[Step, ...] = (
     *(resolve, gather, check, fetch, render),
-    *(look, build, weigh, probe, tag_and_record, smoke, push),
+    *(look, prove_there, build, weigh, probe, tag_and_record, smoke, push),
 )
 
 

@@ -3,6 +3,8 @@
 import pytest
 
 PORT = 2298
+# Steps of one builder can have one network: two images that are proven side by side would meet there.
+listens = pytest.mark.outside("it listens on a port of its own choice, and build steps may share their ports")
 # Where hosts of a job are: EC2's and ParallelCluster's names, those of Kubeflow's MPI operator, pods' addresses.
 HOSTS = [
     "queue1-st-p5-1",
@@ -68,6 +70,7 @@ def test_other_hosts_are(host, name):
     assert "stricthostkeychecking ask" in settings
 
 
+@listens
 @pytest.mark.usefixtures("ssh")
 def test_keys_of_the_cluster_let_its_hosts_in(host, within):
     # As Kubeflow's MPI operator does: a pair of keys is mounted at /root/.ssh, and sshd is the pod's command.
@@ -91,6 +94,7 @@ def test_keys_of_the_cluster_let_its_hosts_in(host, within):
         host.run("cp -a /tmp/before.smoke/ssh /etc/; cp -a /tmp/before.smoke/.ssh /root/; rm -rf /tmp/before.smoke")
 
 
+@listens
 def test_torchrun_starts_processes_that_find_each_other(host, torchrun, within):
     host.check_output("printf %%s %s > /tmp/smoke_ranks.py", RANKS)
     command = f"{torchrun} --nnodes=1 --nproc_per_node=2 --master_addr=127.0.0.1 --master_port=29571"

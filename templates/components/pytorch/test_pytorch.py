@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+# Steps of one builder can have one network: two images that are proven side by side would meet there.
+listens = pytest.mark.outside("it listens on a port of its own choice, and build steps may share their ports")
 # Each rank writes its line at once: what print() writes in two pieces mixes with the lines of the others.
 GLOO = """
 import os, torch, torch.distributed as dist
@@ -142,6 +144,7 @@ if __name__ == "__main__":
     assert python(script) == "2016.0"
 
 
+@listens
 def test_gloo_all_reduce_under_torchrun(host, within):
     host.check_output("printf %%s %s > /tmp/smoke_gloo.py", GLOO)
     # PyTorch 1.9 and older have the launcher under other names; the options are spelt as all of them read them.

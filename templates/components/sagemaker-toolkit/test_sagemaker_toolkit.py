@@ -70,6 +70,7 @@ def test_the_folder_of_the_platform_is_there(host):
     assert host.file("/opt/ml").is_directory
 
 
+@pytest.mark.outside("no image has a configuration before all of its steps are built")
 @pytest.mark.usefixtures("own_entrypoint")
 def test_a_stop_reaches_the_script(training_job, within, probe):
     assert probe["image"]["entrypoint"] == ["/usr/local/bin/training-init"]

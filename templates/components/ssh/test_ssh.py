@@ -8,6 +8,8 @@ PORT = 2299
 CLIENT = f"ssh -o BatchMode=yes -o ConnectTimeout=10 -o StrictHostKeyChecking=no -p {PORT}"
 STRANGER = "127.0.0.5"
 RESOURCES = "/opt/ml/input/config/resourceconfig.json"
+# Steps of one builder can have one network: two images that are proven side by side would meet there.
+listens = pytest.mark.outside("it listens on a port of its own choice, and build steps may share their ports")
 
 
 @pytest.fixture
@@ -63,6 +65,7 @@ def test_each_start_makes_a_key_of_its_own(host):
     assert len(made) == 2
 
 
+@listens
 @pytest.mark.usefixtures("server")
 def test_configuration_is_valid(host):
     assert host.run("/usr/sbin/sshd -t").rc == 0
@@ -71,6 +74,7 @@ def test_configuration_is_valid(host):
     assert "usepam yes" in settings
 
 
+@listens
 @pytest.mark.ours
 def test_server_starts_without_host_keys_and_lets_root_in(server, within):
     assert server.rc == 0, server.stderr
@@ -79,6 +83,7 @@ def test_server_starts_without_host_keys_and_lets_root_in(server, within):
     assert done.stdout.strip() == "hello"
 
 
+@listens
 @pytest.mark.ours
 @pytest.mark.usefixtures("server")
 def test_only_the_hosts_of_the_job_are_let_in(host, within, training_job):
@@ -93,6 +98,7 @@ def test_only_the_hosts_of_the_job_are_let_in(host, within, training_job):
     assert done.stdout.strip() == "hello", done.stderr
 
 
+@listens
 @pytest.mark.usefixtures("server")
 def test_environment_reaches_the_ranks(host, within):
     # PAM's service is named after the program's file: an sshd under another name reads another file of /etc/pam.d.
@@ -108,6 +114,7 @@ def test_hosts_of_a_job_are_not_asked_about(host):
     assert "stricthostkeychecking false" in settings or "stricthostkeychecking no" in settings
 
 
+@listens
 @pytest.mark.usefixtures("server")
 def test_every_job_gets_host_keys_of_its_own(host):
     assert host.run("ls /etc/ssh/ssh_host_ed25519_key").rc == 0

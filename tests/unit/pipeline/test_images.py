@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.catalogs import debian_lines
+from tests.support.dockerfiles import of_the_image
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
 from trainwright.pipeline.images import choose
@@ -189,4 +190,4 @@ def test_the_keys_cover_every_stage_of_every_line():
         other = stage_keys(SharedImage("x", plan.replace(id="another"), text))
         assert keys == other, line.framework
         own = re.findall(r"(?m)^FROM .* AS (packages|bytecode|final|[\w-]+-layer)$", text)
-        assert len(keys) == len(re.findall(r"(?m)^FROM ", text)) - len(own)
+        assert len(keys) == len(re.findall(r"(?m)^FROM ", of_the_image(text))) - len(own)

@@ -34,14 +34,24 @@ from trainwright.verbs.namespace import namespace
 CATALOG = load_catalog()
 ROOT = Path(__file__).resolve().parents[3]
 FIRST, SECOND = "pytorch-2.13.0-cu130-debian", "pytorch-2.15.0-cu132-debian"
-# The container of BuildKit: notes how it is called, and writes the file of its client, with the exporter's keys.
+# The container of BuildKit: notes how it is called, and writes the file of its client, with the exporter's keys; or the
+# results of a proof.
 BUILDCTL = """#!/bin/sh
-{ for word in "$@"; do printf '%s\\n' "$word"; done; echo; } > "$KUBE_STATE/buildctl.$JOB"
+proof=
+for word in "$@"; do case $word in type=local,dest=*) proof=${word#type=local,dest=} ;; esac; done
+{ for word in "$@"; do printf '%s\\n' "$word"; done; echo; } > "$KUBE_STATE/buildctl${proof:+-proof}.$JOB"
 printf '%s' "$BUILDKITD_FLAGS" > "$KUBE_STATE/flags"
 cp "$DOCKER_CONFIG/config.json" "$KUBE_STATE/config.$JOB"
 if [ "${KUBE_FAILING:-none}" = "$JOB" ]; then
   echo "error: did not complete" >&2
   exit 1
+fi
+if [ -n "$proof" ]; then
+  mkdir -p "$proof" && head -c 30000 /dev/urandom > "$proof/smoke.xml"
+  cp "$proof/smoke.xml" "$KUBE_STATE/smoke.$JOB"
+  if [ "${KUBE_WRONG:-none}" = "$JOB" ]; then echo "metis: version should be 6" > "$proof/said"; exit 0; fi
+  echo "as planned" > "$proof/said" && : > "$proof/passed"
+  exit 0
 fi
 while [ "$1" != --metadata-file ]; do shift; done
 cat > "$2" <<END
@@ -179,6 +189,31 @@ def test_an_image_is_built_pushed_by_its_digest_and_tested_by_it(source):
     assert all(re.match(r"/workspace/secrets/\w", path) for path in secrets.values())
     read = {name: (workspace / path.removeprefix("/workspace/")).read_text() for name, path in secrets.items()}
     assert read == {"pip": "index\n", "ca": "certificate\n"}
+
+
+def test_an_image_is_proven_in_its_build_and_the_results_come_home(source):
+    made(source, "--images", "pytorch:cpu")
+    done, _, _ = ran(source, CACHE=CACHE)
+    assert done.returncode == 0, done.stderr
+    cluster, reports = source.parent / "cluster", source / "reports/kubernetes"
+    words = (cluster / f"buildctl-proof.{CPU}").read_text().splitlines()
+    assert pairs(words, "--opt")[-1] == "target=proof", "the last one counts"
+    assert pairs(words, "--import-cache") and not pairs(words, "--export-cache")
+    assert (reports / f"{CPU}.proof/smoke.xml").read_bytes() == (cluster / f"smoke.{CPU}").read_bytes()
+    assert (reports / f"{CPU}.proof/passed").exists()
+    log = (reports / f"{CPU}.log").read_text()
+    assert "as planned" in log and "proof: " not in log
+
+
+def test_an_image_that_is_not_what_its_plan_says_is_not_pushed(source):
+    made(source, "--images", "pytorch:cpu")
+    done, jobs, _ = ran(source, KUBE_WRONG=CPU)
+    assert done.returncode == 1
+    assert "metis: version should be 6" in done.stderr
+    assert len(jobs) == 1, "no smoke test of what was not pushed"
+    assert not (source.parent / "cluster" / f"buildctl.{CPU}").exists()
+    kept = source / f"reports/kubernetes/{CPU}.proof"
+    assert (kept / "said").exists() and not (kept / "passed").exists()
 
 
 def test_buildkit_has_the_login_of_the_role(source):

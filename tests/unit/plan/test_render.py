@@ -8,11 +8,12 @@ import shutil
 
 import pytest
 
-from tests.support.dockerfiles import LINES, every_dockerfile, rendered
+from tests.support.dockerfiles import LINES, every_dockerfile, of_the_image, rendered
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import RequestError
 from trainwright.core.paths import images_dir, templates_dir
-from trainwright.plan.dockerfile import stages, steps
+from trainwright.plan.dockerfile import stages, steps, with_collector
+from trainwright.plan.render import render as render_image
 from trainwright.plan.render import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -31,6 +32,32 @@ def texts(line: str) -> list[str]:
 def render(catalog=None, **words) -> str:
     catalog = catalog or load_catalog()
     return render_dockerfile(resolve(make_request(framework="pytorch", **words), catalog), catalog)
+
+
+def test_the_proof_is_no_part_of_the_image():
+    catalog = load_catalog()
+    plan = resolve(make_request(framework="pytorch", cuda="cpu"), catalog)
+    text = render_dockerfile(plan, catalog)
+    named = {stage.name: stage for stage in stages(text)}
+    names = list(named)
+    *_, last = names
+    # What a plain `docker build` makes: the image, and not a step more.
+    assert (named[last].parent, named[last].instructions, named[last].needs) == ("final", (), ())
+    proof = set(names[names.index("final") + 1 :])
+    assert {"proving", "proof", "proved"} <= proof
+    assert not [s.name for s in named.values() if s.name not in proof and proof & {s.parent, *s.needs}]
+    assert not [step for step in steps(text) if step.stage in proof]
+    assert (named["proof"].parent, named["proof"].needs) == ("scratch", ("proving",))
+    # What a plan's id follows from has none of it.
+    assert proof.isdisjoint(stage.name for stage in stages(render_image(plan, catalog)))
+
+
+def test_stages_of_the_proof_are_no_stages_to_build_for_the_cache():
+    text = render(cuda="cpu")
+    assert "AS collector" in with_collector(text, ["tools"])
+    for name in ("final", "proving", "proof", "proved", "image"):
+        with pytest.raises(RequestError, match="no such stage"):
+            with_collector(text, [name])
 
 
 def test_the_dockerfile_beside_a_line_is_its_own(line):
@@ -64,7 +91,7 @@ class TestEveryDockerfile:
 
     def test_labels_come_last(self, texts):
         for text in texts:
-            instructions = [line for line in text.splitlines() if re.match(r"[A-Z]+ ", line)]
+            instructions = [line for line in of_the_image(text).splitlines() if re.match(r"[A-Z]+ ", line)]
             assert instructions[-1].startswith("LABEL")
 
     def test_secrets_are_mounts_only(self, texts):
@@ -114,7 +141,7 @@ class TestEveryDockerfile:
     def test_diagram_names_every_stage(self, texts):
         for text in texts:
             head = text.split("\nFROM", maxsplit=1)[0]
-            for stage in stages(text):
+            for stage in stages(of_the_image(text)):
                 assert re.search(rf"^#     .*\b{stage.name}\b", head, re.MULTILINE)
 
 

@@ -15,6 +15,7 @@ from trainwright.plan.plan import Plan, found_labels
 from trainwright.plan.request import Request, make_request
 from trainwright.plan.resolve import resolve
 from trainwright.prove import base, probe
+from trainwright.prove.differences import differences
 from trainwright.sources.base_image import PulledImage
 
 CATALOG = load_catalog()
@@ -127,7 +128,7 @@ def in_image(plan: Plan, layers: str = "abc", **changes: Any) -> list[tuple[str,
     found = {**copy.deepcopy(LOOKED), **changes, "base": base.summary(LOOKED)}
     found["environment"] = plan.environment
     found["image"] = {"labels": plan.labels, "layers": [f"sha256:{layer}" for layer in layers]}
-    return [(d.component, d.fact) for d in probe.differences(plan.as_json(), found)]
+    return [(d.component, d.fact) for d in differences(plan.as_json(), found)]
 
 
 def test_what_the_base_has_is_no_fault_of_the_image() -> None:

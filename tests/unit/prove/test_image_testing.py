@@ -11,14 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from trainwright.prove.image_testing import (
-    DATA_VARIABLE,
-    ContainerDied,
-    ContainerHost,
-    ContainerShell,
-    ShellBackend,
-    load_data,
-)
+from trainwright.prove.image_testing import DATA_VARIABLE, ContainerHost, ShellBackend, load_data
+from trainwright.prove.shells import ContainerDied, ContainerShell, Shell, StepShell
 
 DATA = {"docker": "d", "container": "c", "image": "i", "gpus": False, "select": "", "only": [], "plan": {}, "probe": {}}
 
@@ -37,55 +31,64 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def shell(tmp_path: Path) -> Iterator[ContainerShell]:
+def in_container(tmp_path: Path) -> Iterator[ContainerShell]:
     with ContainerShell(client(tmp_path, f'echo $$ > {tmp_path}/pid; shift 3; exec "$@"'), "container") as opened:
         yield opened
 
 
-def test_status_output_and_errors(shell: ContainerShell) -> None:
+@pytest.fixture(params=["container", "step"])
+def shell(request: pytest.FixtureRequest) -> Shell:
+    """Each of the two places in which tests run: they cannot tell which it is."""
+    if request.param == "container":
+        opened: ContainerShell = request.getfixturevalue("in_container")
+        return opened
+    return StepShell({"PATH": os.environ["PATH"]})
+
+
+def test_status_output_and_errors(shell: Shell) -> None:
     assert shell.run("echo out; echo err >&2; exit 7") == (7, b"out\n", b"err\n")
     assert shell.run("true") == (0, b"", b"")
     assert shell.run("printf 'no line end'") == (0, b"no line end", b"")
 
 
-def test_any_bytes_pass(shell: ContainerShell) -> None:
+def test_any_bytes_pass(shell: Shell) -> None:
     assert shell.run(r"printf '\000\377\n\n'")[1] == b"\x00\xff\n\n"
     assert len(shell.run("head -c 3000000 /dev/zero")[1]) == 3_000_000
 
 
-def test_quotes_and_lines_in_a_command(shell: ContainerShell) -> None:
+def test_quotes_and_lines_in_a_command(shell: Shell) -> None:
     assert shell.run('echo "it\'s"\necho \'two "lines"\'')[1] == b'it\'s\ntwo "lines"\n'
 
 
-def test_a_command_longer_than_a_pipe_holds(shell: ContainerShell) -> None:
+def test_a_command_longer_than_a_pipe_holds(shell: Shell) -> None:
     assert shell.run("printf %s " + "x" * 100_000)[1] == b"x" * 100_000
 
 
-def test_standard_input_is_empty(shell: ContainerShell) -> None:
+def test_standard_input_is_empty(shell: Shell) -> None:
     assert shell.run("cat") == (0, b"", b"")
 
 
-def test_commands_do_not_touch_each_other(shell: ContainerShell) -> None:
+def test_commands_do_not_touch_each_other(shell: Shell) -> None:
     shell.run("cd /usr; X=1; exit 3")
     assert shell.run("echo $X")[1] == b"\n"
 
 
-def test_a_process_left_in_the_background_holds_nothing_up(shell: ContainerShell) -> None:
+def test_a_process_left_in_the_background_holds_nothing_up(shell: Shell) -> None:
     started = time.monotonic()
     assert shell.run("sleep 5 & echo on")[1] == b"on\n"
     assert time.monotonic() - started < 4
 
 
-def test_a_command_without_end(shell: ContainerShell) -> None:
+def test_a_command_without_end(shell: Shell) -> None:
     assert shell.run("sleep 60", seconds=0.3)[0] == 124
     assert shell.run("echo still here")[1] == b"still here\n"
 
 
-def test_death_of_the_container_is_a_clear_error(shell: ContainerShell, tmp_path: Path) -> None:
+def test_death_of_the_container_is_a_clear_error(in_container: ContainerShell, tmp_path: Path) -> None:
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
     for _ in range(2):  # and stays one
         with pytest.raises(ContainerDied, match="container container exited"):
-            shell.run("echo")
+            in_container.run("echo")
 
 
 def test_no_container_at_all(tmp_path: Path) -> None:
@@ -94,7 +97,7 @@ def test_no_container_at_all(tmp_path: Path) -> None:
         pass
 
 
-def test_testinfra_over_the_shell(shell: ContainerShell, tmp_path: Path) -> None:
+def test_testinfra_over_the_shell(shell: Shell, tmp_path: Path) -> None:
     backend = ShellBackend(shell, "container")
     host = ContainerHost(backend)
     backend.set_host(host)

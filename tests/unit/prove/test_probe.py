@@ -16,6 +16,7 @@ import pytest
 from trainwright.core.errors import EngineError, ProofFailed
 from trainwright.core.paths import templates_dir
 from trainwright.prove import probe
+from trainwright.prove.differences import COMPILER_COMPONENTS, differences
 
 PROGRAM = templates_dir() / "probe" / "probe.py"
 PLAN: dict[str, Any] = {
@@ -55,7 +56,7 @@ def found_with(**changes: Any) -> dict[str, Any]:
 
 
 def keys(found: dict[str, Any], plan: dict[str, Any] = PLAN) -> list[tuple[str, str, str, str]]:
-    return [(d.component, d.fact, d.expected, d.found) for d in probe.differences(plan, found)]
+    return [(d.component, d.fact, d.expected, d.found) for d in differences(plan, found)]
 
 
 def test_no_difference() -> None:
@@ -122,7 +123,7 @@ def test_the_key_pair_of_a_container_of_aws_is_no_left_over(provider: str, found
 def test_a_package_of_a_wheel_has_to_be_installed(provider: str, differs: bool) -> None:
     plan = copy.deepcopy(PLAN)
     plan["components"][1] |= {"provider": provider, "packages": ["tensorflow-cpu==2.21.0"], "sources": []}
-    found = [(one.fact, one.found) for one in probe.differences(plan, FOUND)]
+    found = [(one.fact, one.found) for one in differences(plan, FOUND)]
     assert found == ([("Python package tensorflow-cpu", "none")] if differs else [])
 
 
@@ -137,7 +138,7 @@ def test_libraries_that_may_be_there_twice() -> None:
     assert keys(found_with(duplicates={"libibverbs": ["/a", "/b"]})) == []
 
 
-@pytest.mark.parametrize("name", sorted(probe.COMPILER_COMPONENTS))
+@pytest.mark.parametrize("name", sorted(COMPILER_COMPONENTS))
 def test_a_compiler_that_was_asked_for(name: str) -> None:
     plan = {**PLAN, "components": [*PLAN["components"], {"name": name, "provider": "debian"}]}
     assert keys(found_with(compilers={"gcc": "/usr/bin/gcc"}), plan) == []

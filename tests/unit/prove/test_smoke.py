@@ -16,6 +16,8 @@ from trainwright.core.errors import EngineError, ProofFailed, RequestError
 from trainwright.core.paths import templates_dir
 from trainwright.core.runner import run
 from trainwright.prove import probe, smoke, smoke_view
+from trainwright.prove.differences import differences
+from trainwright.prove.in_build import BuiltProof
 from trainwright.prove.smoke_view import read
 
 CONTRACT = """
@@ -159,6 +161,59 @@ def test_how_far_a_run_is(tmp_path: Path, text: str | None, found: tuple[int, li
     if text is not None:
         (tmp_path / "progress").write_text(text)
     assert read(tmp_path / "progress") == found
+
+
+ELSEWHERE = """
+import pytest
+
+@pytest.mark.outside("it needs another host")
+@pytest.mark.parametrize("word", ["a", "b"])
+def test_two_hosts(host, word):
+    assert host.check_output(f"echo {word}") == "a"
+
+def test_of_the_builder():
+    raise AssertionError("the builder ran it")
+
+@pytest.mark.usefixtures("requires_gpu")
+def test_gpu(host):
+    assert host.run("true").rc == 0
+"""
+PASSED = {"outcome": "passed", "reason": "", "seconds": 1.0}
+
+
+def of_the_builder(*left: str) -> BuiltProof:
+    rows = [smoke.SmokeRow(component="contract", check="test_of_the_builder", **PASSED)]
+    skipped = {"outcome": "skipped", "reason": "not run: no GPU", "seconds": 0.0}
+    rows += [smoke.SmokeRow(component="contract", check="test_gpu", **skipped)]
+    return BuiltProof({}, tuple(rows), dict.fromkeys(left, "it needs another host"), tested=True)
+
+
+@pytest.mark.parametrize("gpus", [False, True])
+def test_a_container_runs_what_a_builder_has_left(client: str, templates: Path, tmp_path: Path, gpus: bool) -> None:
+    (templates / "contract/test_it.py").write_text(ELSEWHERE)
+    before = of_the_builder("contract::test_two_hosts[a]", "contract::test_two_hosts[b]")
+    plan = {"id": "p", "components": []}
+    report = smoke.smoke(client, "img", plan, {}, tmp_path / "report", gpus=gpus, before=before)
+    assert outcomes(report) == {
+        "contract:test_of_the_builder": "passed",
+        "contract:test_gpu": "passed" if gpus else "skipped",
+        "contract:test_two_hosts[a]": "passed",
+        "contract:test_two_hosts[b]": "failed",
+    }
+    assert len(report.rows) == 4
+
+
+def test_a_builder_that_left_another_test_is_refused(client: str, templates: Path, tmp_path: Path) -> None:
+    (templates / "contract/test_it.py").write_text(ELSEWHERE)
+    before = of_the_builder("contract::test_of_another_version")
+    with pytest.raises(ProofFailed, match="test_of_another_version"):
+        smoke.smoke(client, "img", {"id": "p", "components": []}, {}, tmp_path / "report", before=before)
+
+
+def test_all_tests_run_where_a_builder_has_run_none(client: str, templates: Path, tmp_path: Path) -> None:
+    before = BuiltProof({}, (), {}, tested=False)
+    report = smoke.smoke(client, "img", PLAN, {"found": 1}, tmp_path / "report", before=before)
+    assert len(report.rows) == 9
 
 
 def test_the_container_is_removed(client: str, templates: Path, tmp_path: Path) -> None:
@@ -313,7 +368,7 @@ def test_planted_faults_are_found(tmp_path: Path) -> None:
     assert built.ok, built.tail()
     try:
         found = probe.probe(client, tag, plan)
-        facts = {d.fact for d in probe.differences(plan, found)}
+        facts = {d.fact for d in differences(plan, found)}
         assert {"FI_PROVIDER", "libmpi", "/usr/local/lib/libcuda.so.1", "gcc", "logs", "ssh host keys"} <= facts
         report = smoke.smoke(client, tag, plan, found, tmp_path / "report")
         failed = {row.check for row in report.rows if row.outcome == "failed"}

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.catalogs import write_line
-from tests.support.dockerfiles import every_dockerfile
+from tests.support.dockerfiles import every_dockerfile, of_the_image
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.component import BuildTarget
 from trainwright.core.errors import Conflict
@@ -310,7 +310,7 @@ def test_folder_of_the_installer_s_plugin(version, folder):
 
 
 def test_start_up_serves_both_contracts(rendered):
-    text = rendered()[""]
+    text = of_the_image(rendered()[""])
     assert '\nENTRYPOINT ["/usr/local/bin/cuda-compat"]\n' in text
     assert text.index("ENV BASH_ENV=") > text.rindex("\nRUN "), (
         "no step of a build may decide for the machine that builds"
