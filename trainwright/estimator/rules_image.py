@@ -29,8 +29,9 @@ UNKNOWN = Rule(
 NOT_IN_ECR = Rule(
     code="TW241",
     severity="error",
-    title="the image is not in Amazon ECR, the only registry SageMaker pulls from",
-    source="AWS documentation of training with a custom image; aws/sagemaker-python-sdk #2174",
+    title="the image is neither in Amazon ECR nor in a registry that the job names, so SageMaker cannot pull it",
+    source="AWS documentation of training with a custom image, and of images in a private Docker registry; "
+    "aws/sagemaker-python-sdk #2174",
     remedy="Run ./invoke push --image … and use the address that it prints.",
 )
 OTHER_REGION = Rule(
@@ -169,20 +170,30 @@ def _address(subject: Subject) -> Iterator[Finding]:
             remedy=f"{registry[1]}.dkr.ecr.{job.region or '<region>'}.amazonaws.com/…",
         )
     elif job.image and found is None and not job.image.startswith("public.ecr.aws/"):
-        # A job that is only checked may use a local image.
-        severity: Severity = "error" if subject.generates else "note"
-        yield NOT_IN_ECR.finding(
-            f"{job.image} is not an address in Amazon ECR",
-            path="image",
-            severity=severity,
-            remedy=f"./invoke push --image {job.image}",
-        )
+        yield from _elsewhere(subject, job.image)
     elif job.image and found is None:
         yield NOT_IN_ECR.finding("the public gallery is not a private Amazon ECR registry", path="image")
     if found and found["repository"].endswith("-inference") and found["account"] in load_dlc().accounts["dlc"].values():
         yield NOT_FOR_TRAINING.finding(f"{found['repository']} is for inference", path="image")
     if found and job.region and found["region"] != job.region:
         yield OTHER_REGION.finding(f"the image is in {found['region']}, the job in {job.region}", path="region")
+
+
+def _elsewhere(subject: Subject, image: str) -> Iterator[Finding]:
+    """An image that is not in ECR: in a registry of its own, or known to this machine's engine alone."""
+    host, slash, _ = image.partition("/")
+    named = bool(slash and re.search("[.:]", host))  # as Docker tells a host from a folder of its Hub
+    registry = subject.job.registry
+    if registry and registry.access_mode == "Vpc" and named:
+        return
+    remedy = f"./invoke push --image {image}"
+    if registry and registry.access_mode == "Vpc":
+        remedy += ", or name the registry's host in the address: registry.example.com/team/training:1"
+    elif named:
+        remedy += ", or `registry: {access_mode: Vpc}` for a registry in the job's VPC"
+    # A job that is only checked may use a local image.
+    severity: Severity = "error" if subject.generates else "note"
+    yield NOT_IN_ECR.finding(f"{image} is not an address in Amazon ECR", path="image", severity=severity, remedy=remedy)
 
 
 def _components(subject: Subject, image: ImageFacts, where: str) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from tests.support.rule_jobs import (
     MPI,
     NEWER,
     ON,
+    OWN,
     P3,
     SECOND,
     dist,
@@ -99,6 +100,7 @@ GOOD: dict[str, tuple[dict[str, Any], ImageFacts]] = {
     ),
     "mirrored": (dist({"multi_worker_mirrored_strategy": ON}), image(framework="tensorflow", version="2.11.1")),
     "FSx": ({"inputs": {"train": FSX}, "subnets": ["subnet-1"], "security_group_ids": ["sg-1"]}, image()),
+    "a registry in the VPC": (OWN, image()),
     "every option": (
         {
             "instance_type": P3,
@@ -177,6 +179,7 @@ SAID_BY_SDK_3 = {
     "model parallel 2",
     "spot",
     "FSx",
+    "a registry in the VPC",
     "every option",
     "a strategy turned off on one GPU",
 }
