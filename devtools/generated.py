@@ -11,6 +11,7 @@ from typing import Any
 
 from bench.goals import with_goals
 from bench.measured import PAGE as BENCHMARKS
+from bench.shown import with_fleet
 from devtools.architecture import PAGE, architecture_page
 from devtools.infra import AD_HOC, REPLICA, UPLOAD, infra_template
 from devtools.menu import PAGE as MENU
@@ -148,7 +149,7 @@ def expected_files() -> dict[Path, str]:
     files[ROOT / "docs" / "findings.md"] = _findings_page()
     files |= {ROOT / page: with_transcripts((ROOT / page).read_text()) for page in TRANSCRIPTS}
     files[PROVEN] = with_proofs(PROVEN.read_text(), everything)
-    files[BENCHMARKS] = with_goals(BENCHMARKS.read_text())
+    files[BENCHMARKS] = with_fleet(with_goals(BENCHMARKS.read_text()))
     files[MENU] = menu_page()
     files |= pictures()
     files[PAGE] = architecture_page(PAGE.read_text())
