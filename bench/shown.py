@@ -19,7 +19,7 @@ MEASURED = {
     "built": "four small lines without a cache: lines per hour, by builders",
     "uploaded": "an image for two regions of three accounts: what the client sends",
     "promoted": "promote between two accounts, from registry to registry",
-    "raced": "two pushers that race for one tag, in every order of their calls",
+    "raced": "two pushers that race for one tag, in random orders of their calls",
 }
 
 

@@ -50,3 +50,8 @@ def test_every_test_that_the_page_names_exists() -> None:
     for path, name in named:
         tree = ast.parse((ROOT / path).read_text())
         assert name in {each.name for each in tree.body if isinstance(each, ast.FunctionDef)}, (path, name)
+
+
+def test_the_page_has_the_table_of_the_measurements_that_are_kept() -> None:
+    page = (ROOT / "docs/benchmarks.md").read_text()
+    assert shown.with_fleet(page) == page
