@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from bench.measured import keep  # noqa: E402
 from trainwright.build.store import BuildRecord  # noqa: E402
 from trainwright.catalog.catalog import load_catalog  # noqa: E402
 from trainwright.core.data_files import read_state  # noqa: E402
@@ -216,6 +217,7 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=2, help="cores of the client")
     parser.add_argument("--compiled", type=float, default=COMPILED, help="seconds of each stage that compiles")
     parser.add_argument("--records", type=Path, help="a state folder (.trainwright) whose build records say more")
+    parser.add_argument("--write", action="store_true", help="keep the figures, for docs/benchmarks.md")
     words = parser.parse_args()
     known, rest = measured(words.records)
     found, seconds = the_run(words.lines, known, words.compiled)
@@ -227,6 +229,7 @@ def main() -> None:
         f"one builder; without sharing {alone / 3600:.1f} hours more. On the client, a process takes {own:.2f} s of a"
     )
     print(f"core, and a line {rest:.1f} s more (context, probe, tags).")
+    rows = []
     print("\n| builders | hours | lines per hour | builders busy | client busy | client delays by | its own records |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as scratch:
@@ -238,10 +241,14 @@ def main() -> None:
             ideal = simulate(found, seconds, builders=builders, client=(own, rest), cores=builders)
             busy = run.work / builders / run.seconds
             of_client = (own * len(found) + rest * words.lines + run.records) / words.cores / run.seconds
+            row = {"builders": builders, "hours": round(run.seconds / 3600, 2), "busy": round(busy, 2)}
+            rows.append(row | {"lines_per_hour": round(words.lines / run.seconds * 3600)})
             print(
                 f"| {builders} | {run.seconds / 3600:.2f} | {words.lines / run.seconds * 3600:.0f} | {busy:.0%} "
                 f"| {of_client:.0%} | {run.seconds / ideal.seconds - 1:.1%} | {run.records:.2f} s |"
             )
+    if words.write:
+        print(keep("fleet", {"lines": words.lines, "compiled": words.compiled, "cores": words.cores, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,9 @@ from typing import Any
 
 from bench.goals import with_goals
 from bench.measured import PAGE as BENCHMARKS
+from bench.shown import with_fleet
 from devtools.architecture import PAGE, architecture_page
-from devtools.infra import AD_HOC, REPLICA, UPLOAD, infra_template
+from devtools.infra import AD_HOC, GPU, REPLICA, UPLOAD, infra_template
 from devtools.menu import PAGE as MENU
 from devtools.menu import menu_page
 from devtools.pictures import pictures
@@ -148,7 +149,7 @@ def expected_files() -> dict[Path, str]:
     files[ROOT / "docs" / "findings.md"] = _findings_page()
     files |= {ROOT / page: with_transcripts((ROOT / page).read_text()) for page in TRANSCRIPTS}
     files[PROVEN] = with_proofs(PROVEN.read_text(), everything)
-    files[BENCHMARKS] = with_goals(BENCHMARKS.read_text())
+    files[BENCHMARKS] = with_fleet(with_goals(BENCHMARKS.read_text()))
     files[MENU] = menu_page()
     files |= pictures()
     files[PAGE] = architecture_page(PAGE.read_text())
@@ -156,6 +157,7 @@ def expected_files() -> dict[Path, str]:
     files[ROOT / "infra" / "adhoc.yaml"] = infra_template(AD_HOC)
     files[ROOT / "infra" / "replica.yaml"] = infra_template(REPLICA)
     files[ROOT / "infra" / "upload.yaml"] = infra_template(UPLOAD)
+    files[ROOT / "infra" / "gpu.yaml"] = infra_template(GPU)
     files |= {ROOT / name: text for name, text in default_files(everything).items()}
     return files
 

@@ -19,6 +19,7 @@ TEMPLATE = Path(__file__).with_name("infra.yaml.j2")
 AD_HOC = Path(__file__).with_name("adhoc.yaml.j2")
 REPLICA = Path(__file__).with_name("replica.yaml.j2")
 UPLOAD = Path(__file__).with_name("upload.yaml.j2")
+GPU = Path(__file__).with_name("gpu.yaml.j2")
 # What builds ask of the repositories of images and cache: whether they exist, layers in both directions, manifests.
 # tests/unit/devtools/test_infra.py holds it against the calls of trainwright/publish and of a registry client.
 ACTIONS = (
@@ -105,7 +106,8 @@ def infra_template(template: Path = TEMPLATE) -> str:
 
     Args:
         template: that of reviewed builds, or :data:`AD_HOC`: builds of all other source, or :data:`REPLICA`: what a
-            registry needs that images are copied to, or :data:`UPLOAD`: what builds for machines without an engine.
+            registry needs that images are copied to, or :data:`UPLOAD`: what builds for machines without an engine, or
+            :data:`GPU`: what tests images on a GPU.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(template.parent),  # for the parts that two templates have, devtools/infra_*.j2

@@ -45,7 +45,7 @@ class Api:
         self.jobs = Jobs()
         # Called before each call, with its name: what somebody else does just then.
         self.meanwhile: Callable[[str], None] = lambda _: None
-        # What DescribeImageReplicationStatus says next; moto does not have it.
+        # What DescribeImageReplicationStatus says next, in place of what was copied; moto does not have it.
         self.copies: list[list[dict[str, str]]] = []
         self.token_seconds: Callable[[], float] = lambda: 0.0
         self._moto = DomainDispatcherApplication(create_backend_app)
@@ -90,7 +90,8 @@ class Api:
             return self._put_image(asked, registry)
         if operation == "DescribeImageReplicationStatus":
             named = {"repositoryName": asked["repositoryName"], "imageId": asked["imageId"]}
-            return {**named, "replicationStatuses": self.copies.pop(0) if self.copies else []}
+            made = self.images.copies.get((registry.host, asked["repositoryName"], asked["imageId"]["imageDigest"]), [])
+            return {**named, "replicationStatuses": self.copies.pop(0) if self.copies else made}
         if operation == "PutLifecyclePolicy":
             return self._put_lifecycle_policy(asked, registry)
         if operation == "ListImageReferrers":

@@ -25,6 +25,7 @@ from tests.doubles.jobs import Jobs
 from tests.doubles.machine import HOSTS, WAIT_SECONDS, claimed, known_to_this_machine, scratch_folder
 from tests.doubles.names import Registry
 from tests.doubles.registry import registry
+from tests.doubles.replication import Replication
 from tests.doubles.tokens import HALF_A_DAY, Tokens
 
 ENGINE_SECONDS = 20.0  # Go looks at /etc/hosts every 5 s
@@ -42,6 +43,7 @@ class EmulatedAws:
     """A running one.
 
     ``token_seconds`` is how long a token of GetAuthorizationToken is good for; with a negative number it has expired.
+    ``registry_port`` and ``folder`` are those of the registry behind it.
     """
 
     account: str
@@ -51,7 +53,14 @@ class EmulatedAws:
     faults: Faults
     tokens: Tokens
     jobs: Jobs
+    registry_port: int = 0
+    folder: Path = Path()
     token_seconds: float = HALF_A_DAY
+
+    def stored(self, digest: str) -> Path:
+        """The file in which the registry behind keeps a blob, of whatever repositories."""
+        name = digest.removeprefix("sha256:")
+        return self.folder / "registry/docker/registry/v2/blobs/sha256" / name[:2] / name / "data"
 
     def host(self, region: str | None = None, account: str | None = None) -> str:
         """The registry's host name, by default that of the first region."""
@@ -165,6 +174,7 @@ def emulated_aws(
         stack.callback(_forget, (account, *other_accounts))
         certificates = make_certificates(folder, hosts)
         port = stack.enter_context(registry(folder))
+        Replication(images, port)
         address = stack.enter_context(ecr_front(certificates, Backing(port, images, tokens, faults)))
         stack.enter_context(known_to_this_machine(address, hosts, certificates.authority, folder))
         api = Api(account, images, tokens, faults)
@@ -176,6 +186,8 @@ def emulated_aws(
             faults,
             tokens,
             api.jobs,
+            port,
+            folder,
         )
         api.token_seconds = lambda: aws.token_seconds
         stack.callback(faults.disarm)

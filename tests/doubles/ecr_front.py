@@ -105,7 +105,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         """Answer one request, whatever its method."""
         self.body = Body(self)
         self.status = self.sent = 0
-        self.cut_answer = False
+        self.cut_answer = self.noted = False
         host = self.headers.get("Host", "")
         path = urlsplit(self.path).path
         try:
@@ -119,9 +119,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.status = 0
             self._cut()
         finally:
-            self.backing.faults.log(Asked(host, self.command, path, self.status, self.body.received, self.sent))
+            self._note()
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = handle_request
+
+    def _note(self) -> None:
+        """Log the request, once: before its answer is whole, or a client that goes on finds a log without it."""
+        if not self.noted:
+            self.noted = True
+            host, path = self.headers.get("Host", ""), urlsplit(self.path).path
+            self.backing.faults.log(Asked(host, self.command, path, self.status, self.body.received, self.sent))
 
     def _answer(self, host: str, path: str) -> None:
         registry = registry_of(host)
@@ -285,6 +292,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if length is None or self.command == "HEAD":
             self._send(answer.status, headers | ({"Content-Length": length} if length else {}), answer.read())
             return
+        if not int(length) and not self.cut_answer:
+            self.status = answer.status
+            self._note()
         self._start(answer.status, headers | {"Content-Length": length})
         end = int(length) // 2 if self.cut_answer else int(length)
         while self.sent < end and (piece := answer.read(min(PIECE, end - self.sent))):
@@ -294,6 +304,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise Cut
 
     def _send(self, status: int, headers: dict[str, str], content: bytes) -> None:
+        if not self.cut_answer:
+            self.status, self.sent = status, 0 if self.command == "HEAD" else len(content)
+            self._note()
         self._start(status, {"Content-Length": str(len(content)), **headers})
         if self.command != "HEAD":
             self.wfile.write(content[: len(content) // 2] if self.cut_answer else content)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable
 from hashlib import sha256
 from time import time
 from typing import Any
@@ -31,6 +32,10 @@ class Images:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
+        # Called after each push, with the repository, the image and its tag: tests/doubles/replication.py.
+        self.pushed: Callable[[Any, Any, str | None], None] = lambda *_: None
+        # Host, repository and digest -> how far their copies are, as DescribeImageReplicationStatus says it.
+        self.copies: dict[tuple[str, str, str], list[dict[str, str]]] = {}
 
     def repository(self, account: str, region: str, name: str) -> Any:
         """moto's record of a repository.
@@ -151,8 +156,17 @@ class Images:
             where = f"in the repository with name '{repository.name}' in registry with id '{repository.registry_id}'"
             raise Refused("ImageAlreadyExistsException", f"Image with digest '{digest}'{tagged} already exists {where}")
 
-    def put(self, repository: Any, manifest: str, media_type: str | None, tag: str | None, digest: str) -> Any:
-        """Keep an image under a tag, or under its digest alone.
+    def put(
+        self,
+        repository: Any,
+        manifest: str,
+        media_type: str | None,
+        tag: str | None,
+        digest: str,
+        *,
+        copied: bool = False,
+    ) -> Any:
+        """Keep an image under a tag, or under its digest alone; ``copied``: from another registry, by ECR.
 
         Raises:
             Refused: as :meth:`check_tag`; or the digest is not the manifest's.
@@ -171,6 +185,8 @@ class Images:
                 repository.images.append(image)
             elif tag is not None:
                 image.update_tag(tag)
+            if not copied:
+                self.pushed(repository, image, tag)
             return image
 
 

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.doubles.images import Images
+
+DAY = 86400  # seconds
 _AGES = {"sinceImagePushed", "sinceImagePulled", "sinceImageTransitioned"}
 _SELECTION = {"tagStatus", "tagPatternList", "tagPrefixList", "storageClass", "countType", "countUnit", "countNumber"}
 
@@ -106,3 +109,33 @@ def _since(kind: str, image: Kept) -> float:
     if kind == "sinceImagePulled" and image.pulled is not None:
         return image.pulled
     return image.archived or 0 if kind == "sinceImageTransitioned" else image.pushed
+
+
+def age(images: Images, repository: Any, now: float) -> dict[str, str]:
+    """Let a repository's own policy do to its images what it does at a time; what became of each, by its digest.
+
+    What is attached to an image that is deleted goes with it (ECR user guide, "Deleting an image").
+
+    Args:
+        images: of all registries.
+        repository: moto's record of it, with a policy.
+        now: in seconds since 1970.
+    """
+    kept = {
+        one.image_digest: Kept(
+            tuple(one.image_tags),
+            one.image_pushed_at / DAY,
+            found / DAY if (found := getattr(one, "pulled", None)) else None,
+            getattr(one, "archived", None),
+        )
+        for one in repository.images
+    }
+    done = applied(repository.lifecycle_policy, kept, now / DAY)
+    for digest, what in done.items():
+        (image,) = (one for one in repository.images if one.image_digest == digest)
+        if what == "transition":
+            image.archived, image.status = now / DAY, "ARCHIVED"
+            continue
+        gone = {digest, *(one["digest"] for one in images.referrers(repository, digest))}
+        repository.images[:] = [one for one in repository.images if one.image_digest not in gone]
+    return done

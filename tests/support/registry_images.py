@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections.abc import Mapping
@@ -50,7 +51,7 @@ def push_image(
         "os": "linux",
         "created": built.isoformat(),
         "config": {"Labels": named},
-        "rootfs": {"type": "layers", "diff_ids": [_digest(one) for one in layers]},
+        "rootfs": {"type": "layers", "diff_ids": [_diff_id(one) for one in layers]},
     }
     body = json.dumps(config).encode()
     manifest = {
@@ -85,6 +86,11 @@ def _put(registry: Registry, content: bytes, kind: str) -> Mapping[str, Any]:
     digest = _digest(content)
     registry.put_blob(content, digest)
     return {"mediaType": kind, "digest": digest, "size": len(content)}
+
+
+def _diff_id(layer: bytes) -> str:
+    """The digest of a layer as it is unpacked."""
+    return _digest(gzip.decompress(layer) if layer.startswith(b"\x1f\x8b") else layer)
 
 
 def _digest(content: bytes) -> str:

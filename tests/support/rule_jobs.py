@@ -25,6 +25,14 @@ GROUPS = [
     {"name": "data", "instance_type": "ml.m5.xlarge", "instance_count": 1},
 ]
 FSX = {"file_system_id": "fs-0123456789abcdef0", "file_system_type": "FSxLustre", "directory_path": "/abcd1234/train"}
+# As in AWS's guide, "Adapt your training job to access images in a private Docker registry".
+OWN = {
+    "image": "registry.example.com/team/training:1",
+    "region": "us-west-2",
+    "registry": {"credentials_provider": "arn:aws:lambda:us-west-2:123456789012:function:credentials"},
+    "subnets": ["subnet-1"],
+    "security_group_ids": ["sg-1"],
+}
 
 
 def image(**changes: Any) -> ImageFacts:

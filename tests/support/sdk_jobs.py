@@ -100,6 +100,14 @@ OPTIONS = {
     "remote_debug": True,
     "session_tags": True,
 }
+# An image outside of ECR, as in AWS's guide for images in a private Docker registry.
+OWN_REGISTRY = {
+    "image": "registry.example.com/team/training:1",
+    "region": REGION,
+    "subnets": ["subnet-1"],
+    "security_group_ids": ["sg-1"],
+    "registry": {"credentials_provider": f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:credentials"},
+}
 PLAN = {
     "training_plan": f"arn:aws:sagemaker:{REGION}:{ACCOUNT}:training-plan/plan-1",
     "placement": {"multiple_jobs": True, "ultra_servers": {"ultra-1": 2}},
@@ -229,6 +237,9 @@ JOBS_2: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
     "file systems": (PYTORCH, {"instance_type": "ml.g5.xlarge", **FILE_SYSTEMS}),
     # Placement is for UltraServers alone.
     "training plan": (ARM, {**GB200, "distribution": {"torch_distributed": ENABLED}, **PLAN}),
+    "own registry": (PYTORCH, {"instance_type": "ml.g5.xlarge", **OWN_REGISTRY}),
+    "own registry, open": (None, {"instance_type": "ml.g5.xlarge", **OWN_REGISTRY, "registry": {}}),
+    "registry of the platform": (PYTORCH, {"instance_type": "ml.g5.xlarge", "registry": {"access_mode": "Platform"}}),
     "debugger": (PYTORCH, {"instance_type": "ml.g5.xlarge", **DEBUGGED}),
     "tuner": (PYTORCH, {"instance_type": "ml.g5.xlarge", "inputs": CHANNELS, **SPOT, **KEPT, **TUNED}),
     "tuner with a launcher": (
@@ -300,6 +311,9 @@ JOBS_3: dict[str, tuple[ImageFacts | None, dict[str, Any]]] = {
     "options": JOBS_2["options"],
     "options with a launcher": JOBS_2["options with a launcher"],
     "file systems": JOBS_2["file systems"],
+    "own registry": JOBS_2["own registry"],
+    "own registry, open": JOBS_2["own registry, open"],
+    "registry of the platform": JOBS_2["registry of the platform"],
     "training plan": JOBS_2["training plan"],
     "tuner": JOBS_2["tuner"],
     "grid": JOBS_2["grid"],

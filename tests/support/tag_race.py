@@ -7,6 +7,7 @@ thousands of orders are tried in a second.
 from __future__ import annotations
 
 import json
+import random
 import threading
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -167,6 +168,24 @@ def race(
         if isinstance(failed, BaseException):
             raise failed
     return results
+
+
+def orders(count: int, seed: int) -> list[random.Random]:
+    """What decides so many orders of calls, the same ones each time."""
+    return [random.Random(f"{seed} {number}") for number in range(count)]
+
+
+def ended(repository: Repository, pushers: Sequence[Callable[[], Any]], chance: random.Random) -> list[Any]:
+    """Run pushers in one random order of their calls; returns what each of them returned."""
+    # Long runs of one pusher as well as turns: both hide mistakes.
+    stay, last = chance.choice([0.0, 0.5, 0.9]), [0]
+
+    def schedule(running: list[int]) -> int:
+        if last[0] not in running or chance.random() >= stay:
+            last[0] = chance.choice(running)
+        return last[0]
+
+    return race(repository, pushers, schedule)
 
 
 class Killed(Exception):

@@ -217,6 +217,8 @@ def _algorithm(subject: Subject) -> dict[str, Any]:
         made |= {"ContainerEntrypoint": [sdk3.ENTRY_POINT], "ContainerArguments": list(sdk3.ARGUMENTS)}
     if subject.job.metrics:
         made["MetricDefinitions"] = [{"Name": name, "Regex": regex} for name, regex in subject.job.metrics.items()]
+    if image_config := options.image_config(subject.job):
+        made["TrainingImageConfig"] = image_config
     return {key: value for key, value in made.items() if value is not None}
 
 

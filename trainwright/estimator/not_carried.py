@@ -33,6 +33,7 @@ NOT_CARRIED: dict[str, tuple[Severity, str]] = {
     "tensorboard": ("warning", "nothing copies its folder to S3"),
     "debugger": ("warning", "SageMaker Debugger is part of training jobs"),
     "profiler": ("warning", "SageMaker's monitoring is part of training jobs"),
+    "registry": ("note", "the cluster has credentials of its own for registries: imagePullSecrets, or Enroot's file"),
     "role": ("note", "the cluster gives the job its permissions: a service account, or the nodes' role"),
     "subnets": ("note", "the nodes are in the cluster's network"),
     "security_group_ids": ("note", "the nodes are in the cluster's network"),

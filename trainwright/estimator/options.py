@@ -1,4 +1,4 @@
-"""What a job may have beside its script and instances: warm pools, keys, retries, logs, debugging, plans.
+"""What a job may have beside its script and instances: registries, warm pools, keys, retries, logs, debugging, plans.
 
 Each option stands here once: its member of ``CreateTrainingJob``, its name in SDK 2 (sagemaker 2.257.7,
 ``estimator.py``) and in SDK 3 (sagemaker 3.27.0, ``model_trainer.py`` and ``training/configs.py``).
@@ -40,6 +40,17 @@ def members(job: Job) -> dict[str, dict[str, Any] | bool]:
     return {key: value for key, value in made.items() if value not in (None, {})}
 
 
+def image_config(job: Job) -> dict[str, Any]:
+    """``TrainingImageConfig``, a member of ``AlgorithmSpecification``; empty without a registry of one's own."""
+    if job.registry is None:
+        return {}
+    provider = job.registry.credentials_provider
+    made: dict[str, Any] = {"TrainingRepositoryAccessMode": job.registry.access_mode}
+    return made | (
+        {"TrainingRepositoryAuthConfig": {"TrainingRepositoryCredentialsProviderArn": provider}} if provider else {}
+    )
+
+
 def profiler(job: Job) -> dict[str, Any]:
     """SDK 2's ``ProfilerConfig``: off, as it costs time, unless the job asks for it."""
     if job.profiler is None:
@@ -54,6 +65,8 @@ def profiler(job: Job) -> dict[str, Any]:
 def sdk2(job: Job) -> tuple[dict[str, Any], list[str]]:
     """Arguments of SDK 2's estimators, and the imports that they need."""
     made: dict[str, Any] = {
+        "training_repository_access_mode": job.registry.access_mode if job.registry else None,
+        "training_repository_credentials_provider_arn": job.registry.credentials_provider if job.registry else None,
         "volume_kms_key": job.volume_kms_key,
         "output_kms_key": job.output_kms_key,
         "disable_output_compression": True if job.disable_output_compression else None,
@@ -78,6 +91,18 @@ def sdk2(job: Job) -> tuple[dict[str, Any], list[str]]:
         imports.append("from sagemaker.debugger import ProfilerConfig")
     made["disable_profiler"] = job.profiler is None
     return made, imports
+
+
+def sdk3_image_config(job: Job, config: Config) -> PythonSource | None:
+    """SDK 3's ``TrainingImageConfig``; None without a registry of one's own."""
+    if job.registry is None:
+        return None
+    provider = {"training_repository_credentials_provider_arn": job.registry.credentials_provider}
+    fields = {
+        "training_repository_access_mode": job.registry.access_mode,
+        "training_repository_auth_config": config("TrainingRepositoryAuthConfig", provider, 8, SHAPES),
+    }
+    return config("TrainingImageConfig", fields, 4, SHAPES)
 
 
 def sdk3_compute(job: Job, config: Config) -> dict[str, Any]:

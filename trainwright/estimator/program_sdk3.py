@@ -43,6 +43,7 @@ def program(subject: Subject) -> str:
     }
     trainer = {
         "training_image": job.image,
+        "training_image_config": options.sdk3_image_config(job, config),
         "role": job.role,
         "source_code": config("SourceCode", {"source_dir": folder_of(subject), "entry_script": job.entry_point}),
         "compute": config("Compute", _compute(subject, config)),

@@ -29,8 +29,9 @@ UNKNOWN = Rule(
 NOT_IN_ECR = Rule(
     code="TW241",
     severity="error",
-    title="the image is not in Amazon ECR, the only registry SageMaker pulls from",
-    source="AWS documentation of training with a custom image; aws/sagemaker-python-sdk #2174",
+    title="the image is neither in Amazon ECR nor in a registry that the job names, so SageMaker cannot pull it",
+    source="AWS documentation of training with a custom image, and of images in a private Docker registry; "
+    "aws/sagemaker-python-sdk #2174",
     remedy="Run ./invoke push --image … and use the address that it prints.",
 )
 OTHER_REGION = Rule(
@@ -178,15 +179,17 @@ def _address(subject: Subject) -> Iterator[Finding]:
             path="image",
             remedy=f"{registry[1]}.dkr.ecr.{job.region or '<region>'}.amazonaws.com/…",
         )
-    elif job.image and (wrong := _not_of_ecr(job.image)):
-        yield NOT_IN_ECR.finding(wrong, path="image")
-    elif job.image and found is None:
+    elif job.image and (wrong := _not_of_ecr(job.image, own=_in_vpc(subject))):
+        more = ", or `registry: {access_mode: Vpc}` for a registry in the job's VPC" if ".ecr" not in job.image else ""
+        yield NOT_IN_ECR.finding(wrong, path="image", remedy=f"./invoke push --image {job.image}{more}")
+    elif job.image and found is None and not (_in_vpc(subject) and _host_of(job.image)):
+        more = ", or name the registry's host in the address: registry.example.com/team/training:1"
         # A job that is only checked may use a local image.
         yield NOT_IN_ECR.finding(
             f"{job.image} is not an address in Amazon ECR",
             path="image",
             severity="error" if subject.generates else "note",
-            remedy=f"./invoke push --image {job.image}",
+            remedy=f"./invoke push --image {job.image}{more if _in_vpc(subject) else ''}",
         )
     if found and found["account"] in load_dlc().accounts["dlc"].values():
         if "-inference" in found["repository"]:
@@ -197,24 +200,32 @@ def _address(subject: Subject) -> Iterator[Finding]:
         yield OTHER_REGION.finding(f"the image is in {found['region']}, the job in {job.region}", path="region")
 
 
-def _not_of_ecr(image: str) -> str | None:
-    """Why an address that names a registry is none of a repository in ECR; None if it is one, or a local tag."""
+def _in_vpc(subject: Subject) -> bool:
+    """Whether the image is in a registry of the job's VPC."""
+    registry = subject.job.registry
+    return registry is not None and registry.access_mode == "Vpc"
+
+
+def _host_of(image: str) -> str | None:
+    """The host that an address names, as Docker tells it from a folder of its Hub; None for a local tag."""
+    host, slash, _ = image.partition("/")
+    return host if slash and set(".:") & set(host) and not host.startswith("localhost:") else None
+
+
+def _not_of_ecr(image: str, *, own: bool) -> str | None:
+    """Why an address that names a registry leads neither to ECR nor to the job's own; None if it does, or names none."""
+    host, found = _host_of(image), ECR.fullmatch(image)
     if image.startswith("public.ecr.aws/"):
         return "the public gallery is not a private Amazon ECR registry"
-    registry, slash, rest = image.partition("/")
-    if not slash or not set(".:") & set(registry) or registry.startswith("localhost:"):
+    if host is None or (own and ".ecr" not in host):
         return None
-    found = ECR.fullmatch(image)
     if found is None:
-        kind = "is not an address of an image in Amazon ECR" if ".ecr" in registry else "is in another registry"
-        return f"{image} {kind}"
-    suffix = load_dlc().domains.get(found["region"])
-    if ".dkr.ecr" in registry and suffix and found["domain"] != suffix:
-        return f"{registry} is not a registry: in {found['region']} its name ends in {suffix}"
-    if not _REPOSITORY.fullmatch(found["repository"]):
-        return (
-            f"{rest.partition(':')[0]} is not a repository: its name has lower-case letters, digits and . _ - / alone"
-        )
+        return f"{image} is {'not an address of an image in Amazon ECR' if '.ecr' in host else 'in another registry'}"
+    suffix, repository = load_dlc().domains.get(found["region"]), found["repository"]
+    if ".dkr.ecr" in host and suffix and found["domain"] != suffix:
+        return f"{host} is not a registry: in {found['region']} its name ends in {suffix}"
+    if not _REPOSITORY.fullmatch(repository):
+        return f"{repository} is not a repository: its name has lower-case letters, digits and . _ - / alone"
     return None
 
 

@@ -11,6 +11,7 @@ from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.core.misfits import in_words
 from trainwright.core.records import MisfitError, read_record
+from trainwright.estimator.image import ECR
 from trainwright.estimator.subject import Subject, enabled, smddp_types
 from trainwright.sagemaker.instances import instance
 from trainwright.sagemaker.job import Channel, FileSystem
@@ -273,6 +274,9 @@ def _missing(subject: Subject) -> Iterator[Finding]:
     if job.image is None:
         remedy = "Add --image <address in ECR>; ./invoke push prints it."
         yield INCOMPLETE.finding("image is missing", path="image", remedy=remedy)
+    if job.registry and not job.region and not ECR.fullmatch(job.image or ""):
+        remedy = "region: us-west-2, that of the registry's VPC"
+        yield INCOMPLETE.finding("region is missing; the image's address has none", path="region", remedy=remedy)
     if job.role is None:
         yield INCOMPLETE.finding("role is missing", path="role", remedy="role: arn:aws:iam::<account>:role/<name>")
 

@@ -25,9 +25,10 @@ DOCUMENTED = Rule(
 NO_VPC = Rule(
     code="TW293",
     severity="error",
-    title="a channel on FSx or EFS without subnets and security groups",
-    source="AWS's developer guide, access to training data: the job must be in the VPC of the file system",
-    remedy="Add subnets and security_group_ids of the file system's VPC.",
+    title="a channel on FSx or EFS, or a registry of your own, without subnets and security groups",
+    source="AWS's developer guide, access to training data, and images in a private Docker registry: the job must be "
+    "in the VPC of the file system or registry",
+    remedy="Add subnets and security_group_ids of that VPC.",
 )
 EXCLUDED = Rule(
     code="TW295",
@@ -81,7 +82,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     for key in job.tags:
         if key.lower().startswith("aws:"):
             yield DOCUMENTED.finding(f"the tag {key!r}: keys that begin with aws: are AWS's own", path=f"tags.{key}")
-    yield from _file_systems(subject)
+    yield from _in_a_vpc(subject)
     if job.keep_alive:
         for given, what in ((job.spot, "spot"), (job.instance_groups, "instance_groups")):
             if given:
@@ -129,17 +130,19 @@ def _metrics(subject: Subject) -> Iterator[Finding]:
                 yield METRIC.finding(f"{expression!r}: {wrong.msg}", path=path)
 
 
-def _file_systems(subject: Subject) -> Iterator[Finding]:
+def _in_a_vpc(subject: Subject) -> Iterator[Finding]:
     job = subject.job
     if job.subnets and job.security_group_ids:
         return
+    missing = "subnets" if not job.subnets else "security_group_ids"
+    if job.registry and job.registry.access_mode == "Vpc":
+        yield NO_VPC.finding(f"{missing} is missing", path="registry")
     for name, given in job.inputs.items():
         try:
             on_file_system = isinstance(channel(name, given), FileSystem)
         except RequestError:
             continue  # reported by TW270
         if on_file_system:
-            missing = "subnets" if not job.subnets else "security_group_ids"
             yield NO_VPC.finding(f"{missing} is missing", path=f"inputs.{name}")
 
 

@@ -55,7 +55,7 @@ RULES = (OBJECTIVE, RANGE, NOT_PASSED_ON, SDK3, FIXED)
 # Keys of the job file without a member in HyperParameterTrainingJobDefinition or its resources.
 _NOT_PASSED_ON = (
     *("instance_groups", "keep_alive", "training_plan", "placement"),
-    *("tensorboard", "debugger", "profiler", "remote_debug", "session_tags"),
+    *("registry", "tensorboard", "debugger", "profiler", "remote_debug", "session_tags"),
 )
 # What the service takes for the largest resource of Hyperband, and its limit.
 EPOCHS = {"epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"}

@@ -42,6 +42,11 @@ _KEYS = (
     ("WarmStartConfig", "tuner.warm_start"),
     ("HyperParameterTuningJobConfig", "tuner"),
     ("HyperParameterTuningJobName", "name"),
+    (
+        "AlgorithmSpecification.TrainingImageConfig.TrainingRepositoryAuthConfig.TrainingRepositoryCredentialsProviderArn",
+        "registry.credentials_provider",
+    ),
+    ("AlgorithmSpecification.TrainingImageConfig", "registry"),
     ("AlgorithmSpecification.TrainingImage", "image"),
     ("AlgorithmSpecification.MetricDefinitions", "metrics"),
     ("ResourceConfig.InstanceGroups", "instance_groups"),
@@ -183,7 +188,7 @@ def _text(value: Any, shape: Any) -> Iterator[str]:
 
 
 def _python(pattern: str) -> str:
-    """Translate a pattern for Python, which has no Unicode property classes."""
-    for theirs, ours in (("\\p{L}", "\\w"), ("\\p{Z}", "\\s"), ("\\p{N}", "\\d")):
-        pattern = pattern.replace(theirs, ours)
+    """Translate a pattern for Python, which has no Unicode property classes; POSIX's are of ASCII, in Java."""
+    for theirs, ours in (("L", "\\w"), ("Z", "\\s"), ("N", "\\d"), ("Alnum", "a-zA-Z0-9")):
+        pattern = pattern.replace(f"\\p{{{theirs}}}", ours)
     return pattern

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from trainwright.catalog.image_line import cuda_tag
+from trainwright.pipeline import gpu_smoke
 from trainwright.pipeline.images import ChosenImage
 from trainwright.pipeline.sharing import Group, group_of
 from trainwright.plan.plan import Plan
@@ -29,7 +30,12 @@ _ENGINE = {"privileged-mode": True}
 
 
 def batch(
-    images: Sequence[ChosenImage], groups: Sequence[Group], *, stages_file: str, phases_file: str | None = None
+    images: Sequence[ChosenImage],
+    groups: Sequence[Group],
+    *,
+    stages_file: str,
+    phases_file: str | None = None,
+    gpu_folder: str = "",
 ) -> dict[str, Any]:
     """The ``batch`` of a buildspec.
 
@@ -38,10 +44,11 @@ def batch(
         groups: their groups.
         stages_file: the buildspec of shared stages, relative to the root of the source.
         phases_file: the buildspec of an image, if it is not the one that contains the batch.
+        gpu_folder: the buildspecs of smoke tests on a GPU, relative to the root of the source; empty: there are none.
     """
     by_name = {image.name: image for image in images}
     nodes = [_shared_node(group, by_name[group.images[0]], stages_file) for group in groups]
-    nodes += [_image_node(image, group_of(image.name, groups), phases_file) for image in images]
+    nodes += [_image_node(image, group_of(image.name, groups), phases_file, gpu_folder) for image in images]
     # A line that can no longer be built does not stop the others.
     return {"batch": {"fast-fail": False, "build-graph": nodes}}
 
@@ -126,8 +133,10 @@ def _shared_node(group: Group, first: ChosenImage, stages_file: str) -> dict[str
     }
 
 
-def _image_node(image: ChosenImage, group: Group | None, phases_file: str | None) -> dict[str, Any]:
+def _image_node(image: ChosenImage, group: Group | None, phases_file: str | None, gpu_folder: str) -> dict[str, Any]:
     variables = {**request_variables(image), **rehearsal(image.plan), **({"SHARED": group.name} if group else {})}
+    if gpu_folder and (path := gpu_smoke.path_of(image, gpu_folder)):
+        variables["GPU_SMOKE"] = path
     return {
         "identifier": identifier(image.name),
         **({"buildspec": phases_file} if phases_file else {}),

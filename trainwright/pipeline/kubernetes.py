@@ -128,20 +128,8 @@ def smoke_job(image: ChosenImage, *, gpus: int) -> dict[str, Any]:
         image: the image.
         gpus: how many GPUs it gets if it has CUDA.
     """
-    plan = image.plan.as_json()
     own = gpus if image.plan.cuda != "cpu" else 0
-    names = {component.name for component in image.plan.components}
-    module = next((MODULES[name] for name in (image.plan.framework, *MODULES) if name in MODULES and name in names), "")
-    request = {
-        "probes": plan["probes"],
-        "secrets": secret_files.rules(),
-        "expect": plan["expect"],
-        "module": module,
-        "gpus": own,
-        "job": smoke_training(module) if plan.get("destination", SAGEMAKER) == SAGEMAKER else None,
-    }
-    probe = (templates_dir() / "probe" / "probe.py").read_text()
-    arguments = [_template("smoke.py"), probe, json.dumps(request)]
+    arguments = smoke_arguments(image, gpus=own)
     resources: dict[str, Any] = {"requests": {"cpu": "2", "memory": "4Gi"}}
     more: dict[str, Any] = {}
     if own:
@@ -162,6 +150,28 @@ def smoke_job(image: ChosenImage, *, gpus: int) -> dict[str, Any]:
         **more,
     }
     return _job(f"{image.name}-smoke", spec)
+
+
+def smoke_arguments(image: ChosenImage, *, gpus: int) -> list[str]:
+    """The smoke test that runs in an image, as arguments of ``python3 -c``: the program, that of the probe, a request.
+
+    Args:
+        image: the image.
+        gpus: how many GPUs its framework has to see.
+    """
+    plan = image.plan.as_json()
+    names = {component.name for component in image.plan.components}
+    module = next((MODULES[name] for name in (image.plan.framework, *MODULES) if name in MODULES and name in names), "")
+    request = {
+        "probes": plan["probes"],
+        "secrets": secret_files.rules(),
+        "expect": plan["expect"],
+        "module": module,
+        "gpus": gpus,
+        "job": smoke_training(module) if plan.get("destination", SAGEMAKER) == SAGEMAKER else None,
+    }
+    probe = (templates_dir() / "probe" / "probe.py").read_text()
+    return [_template("smoke.py"), probe, json.dumps(request)]
 
 
 def smoke_training(module: str) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from trainwright.core.errors import RequestError, did_you_mean
 from trainwright.core.owned import check_replaceable, claim, write_atomically
 from trainwright.core.records import Document
 from trainwright.core.say import Say
-from trainwright.pipeline import buildspec, github, gitlab, kubernetes
+from trainwright.pipeline import buildspec, github, gitlab, gpu_smoke, kubernetes
 from trainwright.pipeline.batch import MOST, REHEARSALS, batch, proof_batch, split
 from trainwright.pipeline.images import ChosenImage, choose, lines_to_prove
 from trainwright.pipeline.sharing import Group, SharedImage, groups
@@ -33,6 +33,7 @@ MARK = "# Made by `./invoke pipeline"  # the first line of every file that is wr
 STAGES_FILE = "buildspec-stages.yml"
 NIGHTLY_FILE = "buildspec-nightly.yml"
 PROOFS_FILE = "buildspec-proofs.yml"
+GPU_FOLDER = "gpu-smoke"
 # The defaults of a single build: the smallest image, with the rehearsal of most images.
 FIRST = {"FRAMEWORK": "pytorch", "CUDA": "cpu", **REHEARSALS["pytorch"]}
 
@@ -89,7 +90,7 @@ def pipeline(
         check: write nothing.
         cache: for ``bake``: registry caches, as for ``build --cache``.
         proofs: a buildspec that proves lines and pushes nothing; ``words`` are then those of ``prove``.
-        gpus: for ``kubernetes``: how many GPUs the smoke test of an image with CUDA gets.
+        gpus: for CodeBuild and ``kubernetes``: how many GPUs the smoke test of an image with CUDA gets.
         say: progress callback.
 
     Returns:
@@ -153,9 +154,9 @@ def _check_flags(kind: str, *, proofs: bool, gpus: int) -> None:
     """Refuse flags that another format has."""
     if proofs and kind != "buildspec":
         raise RequestError(f"--proofs --format {kind}: there is one format", remedy="Leave --format out.")
-    if gpus and kind != "kubernetes":
+    if gpus and (proofs or kind not in ("buildspec", "batch", "kubernetes")):
         raise RequestError(
-            f"--gpus: only for --format kubernetes, not {kind}",
+            f"--gpus: only for CodeBuild and Kubernetes, not {'--proofs' if proofs else f'--format {kind}'}",
             remedy="Elsewhere, `./invoke smoke` uses the GPUs of the machine it runs on.",
         )
     if gpus < 0:
@@ -241,17 +242,20 @@ def contents(
     Beside the buildspec of images are that of shared stages and the nightly one, which asks what of ``words`` is stale.
     """
     stages_file = str(Path(target).with_name(STAGES_FILE))
+    # Kubernetes gives GPUs to a Job of its own.
+    gpu_folder = str(Path(target).with_name(GPU_FOLDER)) if gpus and kind != "kubernetes" else ""
+    tests = gpu_smoke.files(images, folder=gpu_folder, gpus=gpus, command=command) if gpu_folder else {}
     if kind == "batch":
         parts, path, texts = split(images, shared), Path(target), {}
         phases_file = str(path.with_name(PHASES_FILE))
         for number, (some, theirs) in enumerate(parts, 1):
-            graph = batch(some, theirs, stages_file=stages_file, phases_file=phases_file)
+            graph = batch(some, theirs, stages_file=stages_file, phases_file=phases_file, gpu_folder=gpu_folder)
             of = f" Part {number} of {len(parts)}: a batch has at most {MOST} jobs." if len(parts) > 1 else ""
             text = f"# Made by `{command}`; docs/pipeline.md says what it does.{of}\n{dump({'version': 0.2, **graph})}"
             name = str(path.with_stem(f"{path.stem}-{number}")) if len(parts) > 1 else target
             buildspec.check(text, name)
             texts[name] = text
-        return texts
+        return texts | tests
     if kind == "github":
         return {target: github.workflow(images, shared, command=command, catalog=catalog_folder)}
     if kind == "gitlab":
@@ -265,8 +269,8 @@ def contents(
             f"at most {MOST} jobs",
             remedy=f"{command.replace('--format buildspec', '--format batch')} writes several batches.",
         )
-    graph = batch(images, shared, stages_file=stages_file)
-    return {
+    graph = batch(images, shared, stages_file=stages_file, gpu_folder=gpu_folder)
+    return tests | {
         target: buildspec.render("buildspec.yml.j2", {**values, "batch": dump(graph)}),
         stages_file: buildspec.render("stages.yml.j2", values),
         str(Path(target).with_name(NIGHTLY_FILE)): buildspec.render("nightly.yml.j2", {**values, "words": words}),

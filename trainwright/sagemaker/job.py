@@ -112,6 +112,15 @@ class Profiler(Record):
     interval_ms: Literal[100, 200, 500, 1000, 5000, 60000] = 500
 
 
+class Registry(Record):
+    """A registry outside of ECR that the service pulls the image from, through the job's VPC."""
+
+    access_mode: Literal["Vpc", "Platform"] = Field(default="Vpc", description="Platform: from ECR, as without this")
+    credentials_provider: str | None = Field(
+        default=None, description="ARN of the Lambda function that returns the user and the password"
+    )
+
+
 class Placement(Record):
     """Where the instances of a training plan for UltraServers are placed."""
 
@@ -190,8 +199,9 @@ class Job(Record):
     """A training job."""
 
     image: Annotated[str, Meta(min_length=1)] | None = Field(
-        default=None, description="address in ECR; a local tag is enough for checks"
+        default=None, description="address in ECR or `registry`; a local tag is enough for checks"
     )
+    registry: Registry | None = Field(default=None, description="the image's registry, if it is not ECR")
     plan: PlanRequest | None = None
     entry_point: str | None = None
     source_dir: str | None = None

@@ -48,7 +48,9 @@ class PipelineFlags(CatalogFlag, JsonFlag):
         metavar="REFERENCE",
     )
     gpus: int = Field(
-        default=0, description="for kubernetes: GPUs that the smoke test of an image with CUDA gets", metavar="N"
+        default=0,
+        description="for CodeBuild and kubernetes: GPUs that a smoke test of each image with CUDA gets, by its digest",
+        metavar="N",
     )
 
 

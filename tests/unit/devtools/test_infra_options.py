@@ -14,14 +14,14 @@ from botocore.exceptions import ClientError
 
 from devtools.generated import ROOT
 from tests.doubles.ministack import ACCOUNT, REGION, ministack
-from tests.support.stacks import AD_HOC, TEMPLATE, Aws, allows, arn
+from tests.support.stacks import AD_HOC, PULL, TEMPLATE, Aws, allows, arn, as_list
 
-UPLOAD = ROOT / "infra" / "upload.yaml"
+UPLOAD, GPU = ROOT / "infra" / "upload.yaml", ROOT / "infra" / "gpu.yaml"
 PROJECT = "trainwright"
 NETWORK = {"VpcId": "vpc-0a1", "SubnetIds": "subnet-0a1,subnet-0b2", "SecurityGroupIds": "sg-0a1,sg-0b2"}
 PROXIES = {"HttpProxy": "http://10.0.0.5:3128", "HttpsProxy": "http://10.0.0.5:3129"}
 TOPIC = f"arn:aws:sns:{REGION}:{ACCOUNT}:ours"
-OPTIONS = NETWORK | PROXIES | {"AutoRetryLimit": "2", "ConcurrentBuildLimit": "4"}
+OPTIONS = NETWORK | PROXIES | {"AutoRetryLimit": "2", "ConcurrentBuildLimit": "4", "GpuSmoke": "yes"}
 FAILURES = {"Nightly": "yes", "FailureEmail": "team@example.com", "FailureTopicArn": TOPIC}
 # CodeBuild user guide, "Allow CodeBuild access to AWS services required to create a VPC network interface".
 OF_EVERYTHING = {
@@ -102,6 +102,44 @@ def test_builds_have_the_proxies(aws: Aws, stack: dict[str, str]) -> None:
         assert variables["HTTPS_PROXY"] == PROXIES["HttpsProxy"]
         # Where a build gets the credentials of its role (Amazon ECS, "Task IAM role"): never through a proxy.
         assert "169.254.170.2" in variables["NO_PROXY"].split(",")
+
+
+def test_builds_may_start_smoke_tests_on_a_gpu(aws: Aws, stack: dict[str, str]) -> None:
+    project = aws.variables(PROJECT)["GPU_PROJECT"]
+    assert project == decoded(GPU)["Parameters"]["ProjectName"]["Default"]
+    # Start one and look how it ends, as the commands of buildspec.yml do.
+    rows = [row for row in aws.roles()["BuildRole"][1] if "Condition" not in row]
+    for action in ("StartBuild", "BatchGetBuilds"):
+        assert allows(rows, f"codebuild:{action}", arn("codebuild", f"project/{project}"))
+        assert not allows(rows, f"codebuild:{action}", arn("codebuild", f"project/{PROJECT}"))
+    assert decoded(TEMPLATE)["Parameters"]["GpuSmoke"]["Default"] == "no"
+
+
+def test_a_smoke_test_on_a_gpu_may_pull_its_image_and_nothing_else(tmp_path: Path) -> None:
+    with ministack(tmp_path) as endpoint:
+        aws = Aws(endpoint, GPU)
+        project_name = aws.deploy()["ProjectName"]
+        (project,) = aws.client("codebuild").batch_get_projects(names=[project_name])["projects"]
+        roles = aws.roles()
+    environment = project["environment"]
+    # CodeBuild user guide, "Build environment compute modes and types": Linux GPU Small.
+    assert (environment["type"], environment["computeType"]) == ("LINUX_GPU_CONTAINER", "BUILD_GENERAL1_SMALL")
+    assert not environment["privilegedMode"]  # it starts no engine
+    assert project["source"]["type"] == "NO_SOURCE"
+    ((trust, rows),) = roles.values()
+    repository, other = (arn("ecr", f"repository/{name}/pytorch") for name in ("trainwright", "another"))
+    for action in PULL:
+        assert allows(rows, f"ecr:{action}", repository)
+        assert not allows(rows, f"ecr:{action}", other)
+    services = {str(action).partition(":")[0] for row in rows for action in as_list(row["Action"])}
+    assert services == {"ecr", "logs"}
+    actions = {str(action) for row in rows for action in as_list(row["Action"]) if "ecr:" in str(action)}
+    assert actions == {"ecr:GetAuthorizationToken", *(f"ecr:{action}" for action in PULL)}
+    (who,) = trust["Statement"]
+    assert who["Condition"]["ArnEquals"]["aws:SourceArn"] == arn("codebuild", f"project/{project_name}")
+    model = botocore.session.get_session().get_service_model("codebuild")
+    assert {*decoded(GPU)["Parameters"]["ComputeType"]["AllowedValues"]} < {*model.shape_for("ComputeType").enum}
+    assert environment["type"] in model.shape_for("EnvironmentType").enum
 
 
 def test_failed_builds_are_repeated_by_their_own_role(aws: Aws, stack: dict[str, str]) -> None:

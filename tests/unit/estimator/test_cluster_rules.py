@@ -146,6 +146,7 @@ GIVEN: dict[str, Any] = {
     "tensorboard": {"s3_uri": "s3://b/t"},
     "debugger": {"s3_uri": "s3://b/d"},
     "profiler": {"s3_uri": "s3://b/p"},
+    "registry": {"access_mode": "Vpc"},
     "role": "arn:aws:iam::123456789012:role/training",
     "subnets": ["subnet-1"],
     "security_group_ids": ["sg-1"],

@@ -14,6 +14,7 @@ from tests.support.rule_jobs import (
     MPI,
     NEWER,
     ON,
+    OWN,
     P3,
     SECOND,
     dist,
@@ -107,6 +108,7 @@ GOOD: dict[str, tuple[dict[str, Any], ImageFacts]] = {
         },
         image(),
     ),
+    "a registry in the VPC": (OWN, image()),
     "every option": (
         {
             "instance_type": P3,
@@ -184,6 +186,7 @@ SAID_BY_SDK_3 = {
     "model parallel 2",
     "spot",
     "FSx",
+    "a registry in the VPC",
     "every option",
     "a training plan",
     "a strategy turned off on one GPU",

@@ -52,6 +52,29 @@ def test_a_limit_is_found_where_it_is_broken(changes, where):
     assert [path for path, _ in found] == [where], found
 
 
+def registry(function: str) -> dict[str, Any]:
+    provider = {"TrainingRepositoryCredentialsProviderArn": f"arn:{function}"}
+    config = {"TrainingRepositoryAccessMode": "Vpc", "TrainingRepositoryAuthConfig": provider}
+    algorithm = request()["AlgorithmSpecification"]
+    return {"AlgorithmSpecification": {**algorithm, "TrainingImageConfig": config}}
+
+
+@pytest.mark.parametrize(
+    ("function", "accepted"),
+    [
+        ("aws:lambda:us-west-2:123456789012:function:credentials", True),
+        ("aws-cn:lambda:cn-north-1:123456789012:function:a:1", True),
+        ("aws:lambda:us_west_2:123456789012:function:credentials", False),
+        ("aws:lambda:üs-west-2:123456789012:function:credentials", False),
+        ("aws:iam::123456789012:role/credentials", False),
+    ],
+)
+def test_the_function_that_has_a_registrys_credentials(function, accepted):
+    """The pattern has a class that Python does not know: ``[\\p{Alnum}\\-]``, of ASCII alone."""
+    key = "registry.credentials_provider"
+    assert [job_key(path) for path, _ in violations(request(**registry(function)))] == ([] if accepted else [key])
+
+
 def test_what_is_missing_counts_only_in_a_complete_request():
     lacking = {key: value for key, value in request().items() if key != "RoleArn"}
     assert violations(lacking, complete=False) == []

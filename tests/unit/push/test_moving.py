@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, cast
 
 import pytest
 
-from tests.support.tag_race import Killed, Repository, image, race
+from tests.support.tag_race import Killed, Repository, ended, image, orders, race
 from trainwright.core.errors import RegistryRefused
 from trainwright.push.moving import Move, decide, foresee, move, set_own
 from trainwright.push.registry import Published
@@ -194,22 +193,6 @@ def test_a_tag_of_somebody_else_can_be_held_and_moved() -> None:
 
 
 # --- several pushers --------------------------------------------------------------------------------------------------
-
-
-def orders(count: int, seed: int) -> list[random.Random]:
-    return [random.Random(f"{seed} {number}") for number in range(count)]
-
-
-def ended(here: Repository, pushers: list[Callable[[], Any]], chance: random.Random) -> list[Any]:
-    # Long runs of one pusher as well as turns: both hide mistakes.
-    stay, last = chance.choice([0.0, 0.5, 0.9]), [0]
-
-    def schedule(running: list[int]) -> int:
-        if last[0] not in running or chance.random() >= stay:
-            last[0] = chance.choice(running)
-        return last[0]
-
-    return race(here, pushers, schedule)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -12,7 +12,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
 
-from tests.unit.signing.conftest import write_pair
+from tests.support.signing_keys import write_pair
 from trainwright.signing import bundle
 from trainwright.signing.keys import SigningKey, load_key, load_public_key
 from trainwright.site.site import Site

@@ -11,7 +11,8 @@ import pytest
 
 from tests.support.documents import validated
 from tests.support.in_process import call
-from tests.unit.signing.conftest import gate, manifest_of, signatory, write_pair
+from tests.support.signing_keys import write_pair
+from tests.unit.signing.conftest import gate, manifest_of, signatory
 from trainwright.core.errors import ProofFailed, RegistryRefused, RequestError
 from trainwright.push.attest import IN_TOTO, PREDICATE, RECORD, proof_documents
 from trainwright.push.references import PushPlace
