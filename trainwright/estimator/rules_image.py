@@ -213,7 +213,7 @@ def _host_of(image: str) -> str | None:
 
 
 def _not_of_ecr(image: str, *, own: bool) -> str | None:
-    """Why an address that names a registry leads neither to ECR nor to the job's own; None if it does, or names none."""
+    """Why an address that names a registry leads neither to ECR nor to the job's own; None if it does."""
     host, found = _host_of(image), ECR.fullmatch(image)
     if image.startswith("public.ecr.aws/"):
         return "the public gallery is not a private Amazon ECR registry"
