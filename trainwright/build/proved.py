@@ -26,7 +26,7 @@ from trainwright.sources.inputs import Inputs
 
 
 @dataclass(frozen=True)
-class Proven:
+class ProofRun:
     """What a builder found in an image, and the steps by which it made it."""
 
     proof: BuiltProof
@@ -52,7 +52,7 @@ def prove_where_built(
     arguments: Mapping[str, str],
     smoke: bool,
     say: Say,
-) -> Proven:
+) -> ProofRun:
     """Have an image built and proven, and only the results sent; they stay in ``built-proofs/`` of the state folder.
 
     Args:
@@ -84,7 +84,7 @@ def prove_where_built(
         # BuildKit takes a step from its cache by what came before it, not by the bytes of that.
         say("the image was built anew, so it is proven anew")
         ask(f"{asked} {datetime.now(UTC).isoformat()}", options.replace(no_cache=False))
-    return Proven(read(folder, context, asked=asked), progress)
+    return ProofRun(read(folder, context, asked=asked), progress)
 
 
 def is_proven(image: BuildProgress) -> bool:

@@ -112,7 +112,7 @@ class Profiler(Record):
     interval_ms: Literal[100, 200, 500, 1000, 5000, 60000] = 500
 
 
-class Registry(Record):
+class ImageRegistry(Record):
     """A registry outside of ECR that the service pulls the image from, through the job's VPC."""
 
     access_mode: Literal["Vpc", "Platform"] = Field(default="Vpc", description="Platform: from ECR, as without this")
@@ -201,7 +201,7 @@ class Job(Record):
     image: Annotated[str, Meta(min_length=1)] | None = Field(
         default=None, description="address in ECR or `registry`; a local tag is enough for checks"
     )
-    registry: Registry | None = Field(default=None, description="the image's registry, if it is not ECR")
+    registry: ImageRegistry | None = Field(default=None, description="the image's registry, if it is not ECR")
     plan: PlanRequest | None = None
     entry_point: str | None = None
     source_dir: str | None = None

@@ -25,7 +25,7 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class AccessPoint:
     """A place: ``start`` in the compressed stream (its first whole byte) and ``offset`` in what comes out of it.
 
     ``bits`` of the byte before belong to it, and ``window`` is what deflate may refer to.
@@ -41,7 +41,7 @@ class Checkpoint:
 class Checkpoints:
     """All places of one stream, and its sizes in bytes."""
 
-    places: Sequence[Checkpoint]
+    places: Sequence[AccessPoint]
     span: int
     compressed: int
     uncompressed: int
@@ -119,7 +119,7 @@ def _read(exported: bytes, span: int) -> Checkpoints:
     if (mark, version, window) != (_MARK, 1, WINDOW):
         raise EngineError(f"indexed_gzip wrote an index of version {version}, which this does not know")
     after = _HEAD.size + count * _POINT.size
-    places: list[Checkpoint] = []
+    places: list[AccessPoint] = []
     for start, offset, bits, has_window in _POINT.iter_unpack(exported[_HEAD.size : after]):
         data = bytes(WINDOW)
         if has_window:
@@ -127,5 +127,5 @@ def _read(exported: bytes, span: int) -> Checkpoints:
         # Its last point is the end of the file, at which nothing begins. One before an empty last block, as Go's gzip
         # ends with, is a place.
         if start < compressed or not places:
-            places.append(Checkpoint(start, offset, bits, data))
+            places.append(AccessPoint(start, offset, bits, data))
     return Checkpoints(places, span, compressed, uncompressed)

@@ -49,14 +49,14 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Contents:
+class LayerContents:
     """The files of a layer in the order of the archive, and where the archive ends."""
 
     entries: tuple[Entry, ...]
     end: int
 
 
-def contents_of(path: Path) -> Contents:
+def contents_of(path: Path) -> LayerContents:
     """Read the headers of a layer.
 
     Args:
@@ -76,7 +76,7 @@ def contents_of(path: Path) -> Contents:
                 pass
     except (tarfile.TarError, OSError, EOFError, zlib.error) as broken:
         raise RequestError(f"{path.name}: not a layer that can be read: {broken}") from None
-    return Contents(entries, min(end + 2 * tarfile.BLOCKSIZE, counted.position))
+    return LayerContents(entries, min(end + 2 * tarfile.BLOCKSIZE, counted.position))
 
 
 def _entries(archive: tarfile.TarFile, layer: str) -> Iterator[Entry]:
@@ -102,7 +102,7 @@ def _entries(archive: tarfile.TarFile, layer: str) -> Iterator[Entry]:
 
 def _time(text: str) -> str:
     """A time as Go writes it (RFC 3339, UTC); nanoseconds as far as there are any. Empty if it is none."""
-    match = re.fullmatch(r"(-?\d+)(?:\.(\d*))?", text)
+    match = re.fullmatch(r"(-?[0-9]+)(?:\.([0-9]*))?", text)
     try:
         whole = datetime.fromtimestamp(int(match[1]), UTC) if match else None
     except (ValueError, OverflowError, OSError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from trainwright.soci.checkpoints import Checkpoints, checkpoints_of
-from trainwright.soci.contents import Contents, Entry, contents_of
+from trainwright.soci.contents import Entry, LayerContents, contents_of
 from trainwright.soci.manifests import SPAN, TOOL
 
 VERSION = "0.9"  # Version09 of ztoc.go
@@ -33,7 +33,7 @@ def make_ztoc(path: Path, *, span: int = SPAN, tool: str = TOOL) -> bytes:
     return _written(contents_of(path), places, places.digests(path), tool)
 
 
-def _written(contents: Contents, places: Checkpoints, digests: Sequence[str], tool: str) -> bytes:
+def _written(contents: LayerContents, places: Checkpoints, digests: Sequence[str], tool: str) -> bytes:
     from flatbuffers import Builder
 
     out = Builder(1 << 20)

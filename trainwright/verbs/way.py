@@ -20,7 +20,7 @@ from msgspec.structs import replace
 if TYPE_CHECKING:
     from trainwright.build.build import Built
     from trainwright.build.options import BuildOptions
-    from trainwright.build.proved import Proven
+    from trainwright.build.proved import ProofRun
     from trainwright.build.store import BuildRecord
     from trainwright.catalog.budget import Budget
     from trainwright.catalog.catalog import Catalog
@@ -78,7 +78,7 @@ class State(Struct, frozen=True):
     folder: Path | None = None
     dockerfile: str = ""
     base: dict[str, Any] = {}
-    proven: Proven | None = None
+    proven: ProofRun | None = None
     built: Built | None = None
     probe: dict[str, Any] = {}
     record: BuildRecord | None = None

@@ -62,7 +62,7 @@ def runs(calls: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, *ways: Bu
     monkeypatch.setattr(proved, "run_build", run)
 
 
-def prove(*, smoke: bool = True, **options: Any) -> proved.Proven:
+def prove(*, smoke: bool = True, **options: Any) -> proved.ProofRun:
     inputs = gather(PLAN, CATALOG, Site())
     how = {"options": BuildOptions(**options), "builder": FARM, "arguments": {}, "smoke": smoke, "say": SAID.append}
     return prove_where_built(inputs, Path("/context"), ENGINE, **how)
@@ -120,7 +120,7 @@ def test_an_image_that_was_made_again_is_proven_here(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("trainwright.build.build.run_build", run)
     state = way.State(say=SAID.append, site=Site(), catalog=CATALOG, options=BuildOptions(no_cache=True))
     state = replace(state, inputs=gather(PLAN, CATALOG, Site()), folder=Path("/context"), engine=ENGINE, builder=FARM)
-    done = way.build(replace(state, proven=proved.Proven(PROOF, first)))
+    done = way.build(replace(state, proven=proved.ProofRun(PROOF, first)))
     assert told[0]["options"].no_cache is False, "it was built a moment ago"
     assert (done.proven is not None) is kept
     # The steps that took time are those of the first build.
