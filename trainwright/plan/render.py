@@ -81,7 +81,10 @@ def render(plan: Plan, catalog: Catalog) -> str:
     first, baked = _split(plan.environment)
     # In a Deep Learning Container packages go into its own interpreter, whose bytecode is left as it is.
     layered = plan.base.kind != "dlc"
-    last = max((n for n, part in enumerate(parts) if part["imports"] and layered), default=len(parts))
+    # All packages but the user's: one that is there may be loaded by those before it, such as yaml by the toolkit's.
+    compiled = layered and any(part["imports"] for part in parts)
+    packages = [n for n, part in enumerate(parts) if part["layer"] and part["name"] != "user"]
+    last = max(packages, default=0) if compiled else len(parts)
     parts = [{**part, "late": n > last} for n, part in enumerate(parts)]
     with template_faults("Dockerfile.j2"):
         text = environment.get_template("Dockerfile.j2").render(
