@@ -5,7 +5,9 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -89,8 +91,10 @@ def _put(registry: Registry, content: bytes, kind: str) -> Mapping[str, Any]:
 
 
 def _diff_id(layer: bytes) -> str:
-    """The digest of a layer as it is unpacked."""
-    return _digest(gzip.decompress(layer) if layer.startswith(b"\x1f\x8b") else layer)
+    """The digest of a layer as it is unpacked; of its bytes if it is broken, which nobody could unpack."""
+    with suppress(EOFError, gzip.BadGzipFile, zlib.error):
+        return _digest(gzip.decompress(layer))
+    return _digest(layer)
 
 
 def _digest(content: bytes) -> str:
