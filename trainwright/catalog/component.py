@@ -260,18 +260,20 @@ class Provider(Record):
 
 
 class Notice(Record):
-    """Something a user should know about a component; omitted if the component ``unless`` is chosen as well.
+    """Something a user should know about a component; omitted if a component of ``unless`` is chosen as well.
 
     ``versions``: of the component that it is about; all without it.
     """
 
     says: Prose
-    unless: Name | None = None
+    unless: tuple[Name, ...] = ()
     versions: Range | None = None
 
     def applies(self, version: str, others: Collection[str]) -> bool:
         """Whether it is about a version of its component in an image with these other components."""
-        return self.unless not in others and (not self.versions or not version or within(version, self.versions))
+        return not set(self.unless) & set(others) and (
+            not self.versions or not version or within(version, self.versions)
+        )
 
 
 class Component(Record):

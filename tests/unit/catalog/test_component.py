@@ -117,9 +117,15 @@ def test_filling_leaves_what_is_no_name(text: str, value: str) -> None:
 
 @pytest.mark.parametrize(
     ("version", "others", "applies"),
-    [("1.10.2", (), False), ("2.0.0", (), True), ("2.0.0", ("compiler",), False), ("", (), True)],
+    [
+        ("1.10.2", (), False),
+        ("2.0.0", (), True),
+        ("2.0.0", ("compiler",), False),
+        ("2.0.0", ("nvcc",), False),
+        ("", (), True),
+    ],
 )
 def test_a_notice_is_about_some_versions(version, others, applies):
-    notice = Notice(says="mind the gap", unless="compiler", versions=">=2.0")
+    notice = Notice(says="mind the gap", unless=("compiler", "nvcc"), versions=">=2.0")
     assert notice.applies(version, others) is applies
     assert Notice(says="mind the gap").applies(version, others)
