@@ -1,15 +1,10 @@
-"""Making a lock: what uv is asked, which file is chosen, closures, failures from its words. No network."""
+"""Making a lock: which file is chosen, closures, what a line says. No network."""
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-import subprocess
-import sys
 import tomllib
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,103 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.loopback import Loopback
+from tests.support.uv_answers import FILES, PACKAGES, ROOTS, SECRET_INDEX, SHA, FakeTools, Install
 from trainwright.catalog.image_line import Selection
-from trainwright.core import runner
 from trainwright.core.errors import Conflict, RequestError, SourceError
 from trainwright.core.records import parse_record
-from trainwright.core.runner import Completed
-from trainwright.lock import make
 from trainwright.lock import wheels as resolver
-from trainwright.lock.diff import changes
 from trainwright.lock.wheels import lock_line, resolve_lock
-from trainwright.plan.plan_lock import PlanLock
 from trainwright.site.site import Site
-
-SHA = "ab" * 32
-SECRET_INDEX = "https://someone:hunter2@index.example/simple"
-
-
-def wheel(file: str, sha: str = SHA, base: str = "https://files.example/a") -> str:
-    return f'{{ url = "{base}/{file}", size = 7, hashes = {{ sha256 = "{sha}" }} }}'
-
-
-def pylock(packages: Mapping[str, tuple[str, Sequence[str], str | None]]) -> str:
-    """What uv prints: name to version, wheel file names and the sdist's."""
-    text = 'lock-version = "1.0"\ncreated-by = "uv"\n'
-    for name, (version, wheels, sdist) in packages.items():
-        text += f'\n[[packages]]\nname = "{name}"\nversion = "{version}"\n'
-        if sdist:
-            text += f"sdist = {wheel(sdist)}\n"
-        text += f"wheels = [{', '.join(wheel(file) for file in wheels)}]\n"
-    return text
-
-
-GRAPH = """\
-numpy==2.4.6              # via scipy, -r pytorch.in
-nvidia-nvjitlink==13.0.88  # via -c constraints.txt, cuda-toolkit
-cuda-toolkit==13.0.3.0    # via torch
-retrying==1.4.2           # via -r toolkit.in
-scipy==1.17.1             # via -r toolkit.in
-torch==2.13.0             # via -r pytorch.in
-"""
-FILES = pylock(
-    {
-        "numpy": ("2.4.6", ["numpy-2.4.6-cp311-cp311-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"], None),
-        "nvidia-nvjitlink": ("13.0.88", ["nvidia_nvjitlink-13.0.88-py3-none-manylinux2014_x86_64.whl"], None),
-        "cuda-toolkit": ("13.0.3.0", ["cuda_toolkit-13.0.3.0-py2.py3-none-any.whl"], None),
-        "retrying": ("1.4.2", [], "retrying-1.4.2.tar.gz"),
-        "scipy": ("1.17.1", ["scipy-1.17.1-cp311-cp311-manylinux_2_28_x86_64.whl"], "scipy-1.17.1.tar.gz"),
-        "torch": ("2.13.0", ["torch-2.13.0-cp311-cp311-manylinux_2_28_x86_64.whl"], None),
-    }
-)
-ROOTS = {"pytorch": ["torch==2.13.0", "numpy==2.4.6"], "toolkit": ["retrying==1.4.2", "scipy"]}
-PACKAGES = {name: {"packages": packages} for name, packages in ROOTS.items()}
-
-
-class FakeTools:
-    """Stands in for :func:`runner.run`: answers pip's configuration and uv's two questions, keeps what was asked."""
-
-    def __init__(self, graph: str = GRAPH, files: str = FILES, config: str = "", error: str = "") -> None:
-        self.graph, self.files, self.config, self.error = graph, files, config, error
-        self.calls: list[tuple[list[str], dict[str, str]]] = []
-        self.inputs: dict[str, str] = {}
-
-    def __call__(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-        timeout: float | None = None,
-    ) -> Completed:
-        assert timeout, "a resolver that hangs must end"
-        self.calls.append((list(argv), dict(env or {})))
-        if "pip" in argv[:3] and "config" in argv:
-            return Completed(tuple(argv), 0, self.config, "", 0.0)
-        assert cwd is not None
-        self.inputs = {path.name: path.read_text() for path in cwd.iterdir()}
-        if self.error:
-            return Completed(tuple(argv), 2, "", self.error, 0.0)
-        return Completed(tuple(argv), 0, self.files if "--format=pylock.toml" in argv else self.graph, "", 0.0)
-
-    @property
-    def uv(self) -> list[tuple[list[str], dict[str, str]]]:
-        return [(argv, env) for argv, env in self.calls if "uv" in argv]
-
-
-Install = Callable[[FakeTools], FakeTools]
-
-
-@pytest.fixture
-def install(monkeypatch: pytest.MonkeyPatch) -> Install:
-    for name in ("UV_INDEX", "UV_DEFAULT_INDEX", "UV_FIND_LINKS", "UV_INDEX_STRATEGY", "SSL_CERT_FILE"):
-        monkeypatch.delenv(name, raising=False)
-
-    def put(tools: FakeTools) -> FakeTools:
-        monkeypatch.setattr(runner, "run", tools)
-        return tools
-
-    return put
 
 
 def test_an_index_that_states_no_checksum_is_refused(install: Install) -> None:
@@ -178,22 +83,6 @@ def test_what_options_say_about_source_packages_reaches_uv(install: Install) -> 
     assert told == {"name": "retrying", "requires-dist": ["six>=1.7", "scipy"]}
 
 
-def test_uv_knows_every_option_that_it_is_given(install: Install) -> None:
-    """The real uv's own help: the stand-in takes anything."""
-    bounded = {"python": "3.11", "as_of": "2022-10-05", "excluded": ["cuda-toolkit"], "constraints": ["a==1", "b==2"]}
-    tools = install(FakeTools())
-    lock_line({"components": PACKAGES, "base": "debian-12", **bounded})
-    assert tools.inputs["constraints.txt"] == "a==1\nb==2\n"
-    said = subprocess.run(
-        [sys.executable, "-m", "uv", "pip", "compile", "--help"], capture_output=True, text=True, check=True
-    ).stdout
-    known = {*re.findall(r"(?<!\S)--[a-z-]+", said)}
-    assert [argv[:5] for argv, _ in tools.uv] == [[sys.executable, "-m", "uv", "pip", "compile"]] * 2
-    asked = {word.partition("=")[0] for argv, _ in tools.uv for word in argv if word.startswith("--")}
-    assert {"--no-deps", "--format", "--exclude-newer", "--overrides", "--python-platform"} <= asked
-    assert asked - known == set()
-
-
 def test_sizes_that_an_index_omits_are_asked_of_the_server(server: Loopback) -> None:
     server.pages = {"/there": b"12345"}
     found: dict[str, dict[str, Any]] = {
@@ -218,78 +107,6 @@ def test_a_line_that_takes_all_from_its_base_locks_nothing(install: Install) -> 
     # Ubuntu 20.04 has glibc 2.31, so wheels for 2.28 fit.
     assert (lock.packages, lock.python, lock.platform) == ((), "3.10", "x86_64-manylinux_2_28")
     assert tools.calls == []
-
-
-def test_addresses_reach_uv_by_environment_only(install: Install) -> None:
-    config = (
-        f"global.index-url='{SECRET_INDEX}'\n"
-        "global.extra-index-url='https://one.example/simple\\nhttps://two.example/simple'\n"
-        "global.timeout='10'\n"
-        "install.timeout='20'\n"
-        "download.timeout='99'\n"
-        ":env:.timeout='30'\n"
-        ":env:.find-links='/a /b'\n"
-        ":env:.cert='/etc/bundle.crt'\n"
-        ":env:.no-index='true'\n"
-    )
-    tools = install(FakeTools(config=config))
-    resolve_lock(ROOTS, indexes=["https://three.example/whl"])
-    for argv, env in tools.uv:
-        assert not [word for word in argv if "://" in word]
-        assert "--no-index" in argv
-        assert env == {
-            "UV_DEFAULT_INDEX": SECRET_INDEX,
-            "UV_INDEX": "https://one.example/simple https://two.example/simple https://three.example/whl",
-            "UV_FIND_LINKS": "/a,/b",
-            "UV_HTTP_TIMEOUT": "30",
-            "SSL_CERT_FILE": "/etc/bundle.crt",
-            "UV_INDEX_STRATEGY": "unsafe-best-match",
-            "UV_NO_WRAP": "1",
-            "UV_PYTHON_DOWNLOADS": "never",
-        }
-
-
-def test_what_uv_is_told_itself_goes_first(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://own.example/simple")
-    monkeypatch.setenv("UV_INDEX", "https://more.example/simple")
-    tools = install(FakeTools(config="global.index-url='https://pip.example/simple'\n"))
-    resolve_lock(ROOTS, indexes=["https://three.example/whl"])
-    assert "UV_DEFAULT_INDEX" not in tools.uv[0][1]
-    assert tools.uv[0][1]["UV_INDEX"] == "https://more.example/simple https://three.example/whl"
-
-
-@pytest.mark.parametrize(
-    ("words", "kind", "expected"),
-    [
-        (
-            "error: No solution found when resolving dependencies\n  cause: Because there is no version of six==99\n"
-            "and you require six==99, we can conclude that your requirements are unsatisfiable.",
-            Conflict,
-            "packages conflict",
-        ),
-        (
-            "error: Failed to fetch: https://u:hunter2@h.example/x/\n  cause: Connection refused",
-            SourceError,
-            "no answer",
-        ),
-        ("error: Failed to fetch: invalid peer certificate: UnknownIssuer", SourceError, "UnknownIssuer"),
-        ("error: Couldn't parse requirement in `a.in` at position 0", RequestError, "cannot be read"),
-        ("/usr/bin/python3: No module named uv", SourceError, "No module named uv"),
-        ("word " * 1000, SourceError, r"word +\.\.\. "),
-    ],
-)
-def test_the_resolver_s_words_become_a_failure(
-    install: Install, words: str, kind: type[Exception], expected: str
-) -> None:
-    install(FakeTools(error=words))
-    with pytest.raises(kind, match=expected) as failure:
-        resolve_lock(ROOTS)
-    assert "hunter2" not in str(failure.value)
-    assert len(str(failure.value)) < 1000
-    assert getattr(failure.value, "remedy", "")
-    if isinstance(failure.value, Conflict):
-        (row,) = failure.value.details["rows"]
-        assert row["evidence"].startswith("Because there is no version of six==99")
 
 
 def test_a_package_that_changed_between_the_questions_is_seen(install: Install) -> None:
@@ -373,6 +190,7 @@ def test_a_platform_that_is_none_is_refused(install: Install) -> None:
 
 # ---- closures ----------------------------------------------------------------------------------------------------
 
+
 nodes = st.sampled_from([f"p{number}" for number in range(7)])
 
 
@@ -403,55 +221,3 @@ def test_a_package_belongs_to_every_component_that_reaches_it(
 
 
 # ---- certificates that are not checked -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("config", "own", "hosts"),
-    [
-        ("global.trusted-host='b.example a.example:8080'\n", None, ("a.example:8080", "b.example")),
-        ("global.trusted-host='\\nb.example\\nb.example'\n", None, ("b.example",)),
-        ("global.trusted-host='b.example'\n", "own.example,two.example", ("own.example", "two.example")),
-        ("", None, ()),
-    ],
-)
-def test_a_lock_names_the_hosts_whose_certificates_were_not_checked(
-    install: Install, monkeypatch: pytest.MonkeyPatch, config: str, own: str | None, hosts: tuple[str, ...]
-) -> None:
-    monkeypatch.delenv("UV_INSECURE_HOST", raising=False)
-    if own:
-        monkeypatch.setenv("UV_INSECURE_HOST", own)
-    install(FakeTools(config=config))
-    lock = resolve_lock(ROOTS)
-    assert lock.insecure_hosts == hosts
-    # A lock that was made as it should be looks as it always did.
-    assert json.loads(lock.dump()).get("insecure_hosts", []) == list(hosts)
-    assert ("insecure_hosts" in lock.dump()) is bool(hosts)
-
-
-def test_the_lock_of_a_plan_names_them_too_and_lock_says_so(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UV_INSECURE_HOST", raising=False)
-    before = PlanLock(
-        plan="0" * 64,
-        request="",
-        python_version="3.11",
-        platform="x86_64-manylinux_2_36",
-        insecure_hosts=("earlier.example",),
-    )
-    said: list[str] = []
-    install(FakeTools(config="global.trusted-host='now.example'\n"))
-    made = make._with_insecure_hosts(before, Site(), said.append)
-    assert made.insecure_hosts == ("earlier.example", "now.example")
-    assert [row.name for row in changes(before, made)] == ["now.example"]
-    assert len(said) == 1 and "now.example" in said[0] and "earlier.example" not in said[0]
-    install(FakeTools())
-    assert make._with_insecure_hosts(before, Site(), said.append) == before
-    assert len(said) == 1
-
-
-def test_a_token_of_an_index_is_not_in_what_uv_says(install: Install) -> None:
-    index = "https://index.example/T0KENPATH/simple"
-    install(FakeTools(config=f"global.index-url='{index}'\n", error=f"error: Failed to fetch: `{index}/torch/`"))
-    with pytest.raises(SourceError) as failed:
-        resolve_lock(ROOTS)
-    assert "T0KENPATH" not in str(failed.value.as_json())
-    assert "https://index.example/…/torch/" in failed.value.message
