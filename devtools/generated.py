@@ -45,6 +45,7 @@ from trainwright.pipeline.remote_record import RemoteBuildDocument
 from trainwright.plan.explain import ExplainDocument
 from trainwright.plan.plan_lock import PlanLock
 from trainwright.plan.project import ProjectFile
+from trainwright.plan.render import proof_stages
 from trainwright.plan.totals import PlanDocument
 from trainwright.preflight.explain import EXAMPLES, RuleDocument, rule_section
 from trainwright.preflight.preflight import RULES
@@ -136,7 +137,8 @@ VARIANTS = ROOT / "tests" / "unit" / "plan" / "variants"
 def expected_files() -> dict[Path, str]:
     """Path and content of every generated file."""
     everything, made = shipped_dockerfiles()
-    files = {entry.path.with_name("Dockerfile"): plain for entry, plain, _ in made}
+    end = proof_stages()  # the same in each, so it is in none of the files
+    files = {entry.path.with_name("Dockerfile"): plain.removesuffix(end) for entry, plain, _ in made}
     variants = [each for _, _, of_line in made for each in of_line]
     files |= {VARIANTS / name: text for name, text in expectations(variants).items()}
     for name, model in DOCUMENTS.items():

@@ -44,8 +44,9 @@ MODULES: dict[str, tuple[str, ...]] = {
     ),
     "plan/conflict": ("plan/test_conflict_answers.py", "plan/test_conflict.py", "plan/test_resolve.py"),
     "plan/plan_lock": (),
-    "lock/wheels": ("lock/test_wheels.py", "lock/test_wheel_choice.py"),
+    "lock/wheels": ("lock/test_wheels.py", "lock/test_uv.py", "lock/test_wheel_choice.py"),
     "prove/probe": ("prove/test_probe.py", "prove/test_base.py"),
+    "prove/differences": ("prove/test_differences.py", "prove/test_base.py"),
     "rehearse/verdict": tuple(
         f"rehearse/test_{name}.py" for name in ("verdict_words", "verdict", "tensorflow", "causes")
     ),

@@ -17,7 +17,7 @@ from trainwright.catalog.image_line import Line
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.plan.dockerfile import instructions
 from trainwright.plan.extend import extended
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.render import proof_stages, render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 
@@ -96,7 +96,7 @@ def expectations(variants: Iterable[Variant]) -> dict[str, str]:
     files: dict[str, str] = {}
     for each in variants:
         if each.base:
-            files[f"{each.name.replace('/', '-')}-{each.option}.Dockerfile"] = each.text
+            files[f"{each.name.replace('/', '-')}-{each.option}.Dockerfile"] = each.text.removesuffix(proof_stages())
         else:
             shapes.setdefault(each.option, {}).setdefault(difference(each), []).append(each.name)
     for option, of_option in shapes.items():

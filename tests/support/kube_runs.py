@@ -24,7 +24,7 @@ from trainwright.pipeline.images import choose
 from trainwright.site.site import Site
 
 CATALOG = load_catalog()
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 FIRST, SECOND = "pytorch-2.13.0-cu130-debian", "pytorch-2.15.0-cu132-debian"
 # The container of BuildKit: notes how it is called, and writes the file of its client, with the exporter's keys; or the
 # results of a proof.

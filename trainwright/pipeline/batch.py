@@ -44,7 +44,8 @@ def batch(
         groups: their groups.
         stages_file: the buildspec of shared stages, relative to the root of the source.
         phases_file: the buildspec of an image, if it is not the one that contains the batch.
-        gpu_folder: the buildspecs of smoke tests on a GPU, relative to the root of the source; empty: there are none.
+        gpu_folder: the buildspecs of smoke tests on a GPU, relative to the root of the source; empty if no image is
+            tested on one.
     """
     by_name = {image.name: image for image in images}
     nodes = [_shared_node(group, by_name[group.images[0]], stages_file) for group in groups]

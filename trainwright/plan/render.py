@@ -50,12 +50,16 @@ def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
     """
     if plan.unlocked:
         raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
-    # The proof is no part of the image, and so of no plan's id.
-    return render(plan, catalog) + (templates_dir() / "proof" / "Dockerfile").read_text()
+    return render(plan, catalog) + proof_stages()
+
+
+def proof_stages() -> str:
+    """The end of every Dockerfile, the same for all: the stages of the proof. No plan's id depends on them."""
+    return (templates_dir() / "proof" / "Dockerfile").read_text()
 
 
 def render(plan: Plan, catalog: Catalog) -> str:
-    """The same for a plan that may lack a lock or an id: it cannot be built, but its id can be computed."""
+    """The part that makes the image, also of a plan that may lack a lock or an id: its id is computed from this."""
     environment = _environment(tuple(catalog.template_folders()))
     shared: dict[str, Any] = {"plan": plan, "user": plan.user, "epoch": EPOCH}
     parts: list[dict[str, Any]] = []

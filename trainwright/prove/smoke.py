@@ -225,7 +225,7 @@ def _together(before: BuiltProof, rows: Sequence[SmokeRow]) -> list[SmokeRow]:
     here = {f"{row.component}::{row.check}": row for row in rows}
     if lacking := sorted(before.left.keys() - here.keys()):
         raise ProofFailed(
-            f"the builder left tests that are none here: {', '.join(lacking)}",
+            f"the builder left out tests that this version does not have: {', '.join(lacking)}",
             remedy="Build again: the tests in the build context are those of another version.",
             lacking=lacking,
         )

@@ -101,7 +101,7 @@ def _entries(archive: tarfile.TarFile, layer: str) -> Iterator[Entry]:
 
 
 def _time(text: str) -> str:
-    """A time as Go writes it (RFC 3339, UTC); nanoseconds as far as there are any. Empty if it is none."""
+    """A time as Go writes it (RFC 3339, UTC), with nanoseconds if it has any; empty if the text is not a time."""
     match = re.fullmatch(r"(-?[0-9]+)(?:\.([0-9]*))?", text)
     try:
         whole = datetime.fromtimestamp(int(match[1]), UTC) if match else None

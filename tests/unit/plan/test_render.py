@@ -62,7 +62,7 @@ def test_stages_of_the_proof_are_no_stages_to_build_for_the_cache():
 
 def test_the_dockerfile_beside_a_line_is_its_own(line):
     path = LINES[line].path.with_name("Dockerfile")
-    assert path.read_text() == rendered(line)[0], "./invoke generate writes it anew"
+    assert path.read_text() == of_the_image(rendered(line)[0]), "./invoke generate writes it anew"
 
 
 class TestEveryDockerfile:

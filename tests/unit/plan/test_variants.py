@@ -14,7 +14,7 @@ from devtools.variants import (
     sample,
     shapes,
 )
-from tests.support.dockerfiles import LINES, every_dockerfile, rendered
+from tests.support.dockerfiles import LINES, every_dockerfile, of_the_image, rendered
 
 EXPECTED = Path(__file__).parent / "variants"
 OPTIONS = [(name, option) for name, entry in LINES.items() for option in entry.line.options]
@@ -36,7 +36,7 @@ def test_another_base_is_expected_as_a_whole() -> None:
     whole = {path.name: path.read_text() for path in EXPECTED.glob("*.Dockerfile")}
     assert whole
     made = {
-        f"{name.replace('/', '-')}-{each.option}.Dockerfile": each.text
+        f"{name.replace('/', '-')}-{each.option}.Dockerfile": of_the_image(each.text)
         for name in LINES
         if (EXPECTED / f"{name.replace('/', '-')}-dlc.Dockerfile").is_file()
         for each in rendered(name)[1]

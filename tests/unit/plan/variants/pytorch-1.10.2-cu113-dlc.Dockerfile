@@ -59,18 +59,3 @@ LABEL org.opencontainers.image.title=pytorch-training org.opencontainers.image.v
     io.trainwright.framework-version=1.10.2 io.trainwright.cuda=11.3 io.trainwright.python=3.8 io.trainwright.base=ubuntu-20.04 \
     io.trainwright.component.python="3.8 (base)" io.trainwright.component.cuda="11.3 (base)" io.trainwright.component.pytorch="1.10.2 (base)" \
     org.opencontainers.image.revision="${SOURCE_REVISION}"
-
-# The image's proof, made where the image is built; nothing of it is in the image, which a plain `docker build` makes.
-# --target proof --output type=local,dest=DIR writes the results into a folder; --target proved fails if something is wrong.
-FROM final AS proving
-ARG PROVE=all
-RUN --mount=type=bind,source=proof,target=/.proof,rw --mount=type=bind,source=proof/hosts,target=/etc/hosts \
-    sh /.proof/prove
-
-FROM scratch AS proof
-COPY --from=proving /proof.results/ /
-
-FROM proving AS proved
-RUN cat /proof.results/said && test -e /proof.results/passed
-
-FROM final AS image
