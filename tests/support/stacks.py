@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import boto3
+import pytest
 
 from devtools.generated import ROOT
-from tests.doubles.ministack import ACCOUNT, REGION
+from tests.doubles.ministack import ACCOUNT, REGION, ministack
 
 TEMPLATE = ROOT / "infra" / "trainwright.yaml"
 AD_HOC = ROOT / "infra" / "adhoc.yaml"
@@ -102,3 +103,25 @@ def allows(statements: list[dict[str, Any]], action: str, resource: str) -> bool
 
 def arn(service: str, rest: str, account: str = ACCOUNT) -> str:
     return f"arn:aws:{service}:{REGION}:{account}:{rest}"
+
+
+def emulated(template: Path = TEMPLATE) -> Callable[[pytest.TempPathFactory], Iterator[Aws]]:
+    """The fixture ``aws`` of a module: an AWS on loopback, for a stack of this template."""
+
+    @pytest.fixture(scope="module")
+    def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+        with ministack(tmp_path_factory.mktemp("aws")) as endpoint:
+            yield Aws(endpoint, template)
+
+    return aws
+
+
+def deployed(tags: Mapping[str, str] | None = None, **parameters: str) -> Callable[[Aws], Iterator[dict[str, str]]]:
+    """The fixture ``stack`` of a module: the outputs of a stack with these parameters."""
+
+    @pytest.fixture(scope="module")
+    def stack(aws: Aws) -> Iterator[dict[str, str]]:
+        yield aws.deploy(tags, **parameters)
+        aws.delete()
+
+    return stack

@@ -44,7 +44,7 @@ from trainwright.push.soci import Indexed, with_index
 from trainwright.push.tags import Tags, tags_of
 from trainwright.push.upload import Uploaded, upload_checked
 from trainwright.site.site import Site
-from trainwright.soci.checkpoints import modules
+from trainwright.soci.checkpoints import need_soci
 
 if TYPE_CHECKING:
     import docker
@@ -122,7 +122,7 @@ def push_images(
     from requests.exceptions import RequestException
 
     if options.soci:
-        modules()
+        need_soci()
     policy = load_policy(Path(options.policy) if options.policy else None)
     engine, found = chosen(images, options, say=say)
     proofs = [gate(record, image, unproven=options.unproven) for image, record in found]

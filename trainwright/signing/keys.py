@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trainwright.core.data_files import read_bytes
-from trainwright.core.errors import EngineError, RequestError
+from trainwright.core.errors import RequestError
+from trainwright.core.extras import need
 from trainwright.site.site import Site
 
 if TYPE_CHECKING:
@@ -43,20 +44,13 @@ class SigningKey:
     sign: Callable[[bytes], bytes]
 
 
-def modules() -> None:
-    """Whether signatures can be made and verified here.
+def need_cryptography() -> None:
+    """Refuse to begin where signatures can be neither made nor verified.
 
     Raises:
-        EngineError: the packages for that are not installed.
+        EngineError: the package for that is not installed.
     """
-    try:
-        import cryptography  # noqa: F401
-    except ImportError:
-        raise EngineError(
-            "signatures need the package cryptography, which is not installed",
-            remedy="pip install 'trainwright[signing]'   # in a checkout: .venv/bin/python -m pip install "
-            "cryptography pynacl",
-        ) from None
+    need("signing", "cryptography", what="signing")
 
 
 def load_key(reference: str, site: Site, region: str) -> SigningKey:
@@ -71,7 +65,7 @@ def load_key(reference: str, site: Site, region: str) -> SigningKey:
         RequestError: there is no such file, it is not a private key, or the password is wrong.
         RegistryRefused: KMS refused.
     """
-    modules()
+    need_cryptography()
     if reference.startswith(KMS):
         return _kms_key(reference, site, region)
     key = _private_key(read_bytes(Path(reference), limit=_LARGEST), reference)
@@ -96,9 +90,9 @@ def load_public_key(reference: str, site: Site, region: str) -> Any:
         RequestError: there is no such file, or it is not a public key.
         RegistryRefused: KMS refused.
     """
+    need_cryptography()
     from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
-    modules()
     if reference.startswith(KMS):
         client, key = _kms(reference, site, region)
         return load_der_public_key(_asked(client.get_public_key, key, KeyId=key)["PublicKey"])

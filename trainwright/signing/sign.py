@@ -12,7 +12,7 @@ from trainwright.push.push import Sign
 from trainwright.push.refusals import aws_failure
 from trainwright.push.registry import Registry
 from trainwright.signing import bundle, notation
-from trainwright.signing.keys import load_key, modules
+from trainwright.signing.keys import load_key, need_cryptography
 from trainwright.site.site import Site
 
 _PROFILE = re.compile(
@@ -54,7 +54,7 @@ def signer(reference: str, site: Site, region: str) -> Sign:
 def _by_aws_signer(profile: str, site: Site) -> Sign:
     from botocore.exceptions import BotoCoreError, ClientError
 
-    modules()
+    need_cryptography()
     found = _PROFILE.fullmatch(profile)
     if found is None:
         raise RequestError(

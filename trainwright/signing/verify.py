@@ -19,7 +19,7 @@ from trainwright.push.refusals import aws_failure
 from trainwright.push.registry import Registry
 from trainwright.signing import bundle, notation
 from trainwright.signing.certificates import read_roots
-from trainwright.signing.keys import KMS, load_public_key, modules
+from trainwright.signing.keys import KMS, load_public_key, need_cryptography
 from trainwright.site.site import Signing, Site
 
 _ONLY = 200_000  # bytes of a file of certificates
@@ -128,7 +128,7 @@ class SignatureGate:
         )
 
     def _trusted(self, region: str) -> _Trusted:
-        modules()
+        need_cryptography()
         keys: dict[str, Any] = {}
         roots: list[Any] = []
         for one in self._signing.trusted:

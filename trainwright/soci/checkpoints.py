@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainwright.core.errors import EngineError, RequestError
+from trainwright.core.extras import need
 from trainwright.soci.manifests import SPAN
 
 WINDOW = 1 << 15  # bytes that deflate looks back
@@ -72,21 +73,13 @@ class Checkpoints:
         return found
 
 
-def modules() -> None:
-    """Whether ztocs can be made here.
+def need_soci() -> None:
+    """Refuse to begin where no ztoc can be made.
 
     Raises:
         EngineError: the packages for that are not installed.
     """
-    try:
-        import flatbuffers  # noqa: F401
-        import indexed_gzip  # noqa: F401
-    except ImportError:
-        raise EngineError(
-            "--soci needs the packages indexed-gzip and flatbuffers, which are not installed",
-            remedy="pip install 'trainwright[soci]'   # in a checkout: .venv/bin/python -m pip install "
-            "indexed-gzip flatbuffers",
-        ) from None
+    need("soci", "flatbuffers", "indexed_gzip", what="--soci")
 
 
 def checkpoints_of(path: Path, span: int = SPAN) -> Checkpoints:
@@ -100,7 +93,7 @@ def checkpoints_of(path: Path, span: int = SPAN) -> Checkpoints:
         RequestError: it is not a whole gzip file.
         EngineError: the packages for that are not installed.
     """
-    modules()
+    need_soci()
     from indexed_gzip import IndexedGzipFile, ZranError
 
     exported = io.BytesIO()

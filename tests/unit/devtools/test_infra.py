@@ -6,7 +6,6 @@ import ast
 import fnmatch
 import json
 import re
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from devtools.generated import ROOT
 from devtools.infra import logical_name
 from tests.doubles.lifecycle import faults
 from tests.doubles.ministack import ACCOUNT, REGION, ministack
-from tests.support.stacks import PULL, PUSH, SOURCE, TEMPLATE, Aws, allows, arn, as_list
+from tests.support.stacks import PULL, PUSH, SOURCE, TEMPLATE, Aws, allows, arn, as_list, deployed, emulated
 from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
@@ -33,16 +32,8 @@ GROUP = "arn:aws:scheduler:us-west-2:000000000000:schedule-group/trainwright"
 FRAMEWORKS = sorted({entry.line.framework for entry in load_catalog().lines})
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with ministack(tmp_path_factory.mktemp("aws")) as endpoint:
-        yield Aws(endpoint)
-
-
-@pytest.fixture(scope="module")
-def stack(aws: Aws) -> Iterator[dict[str, str]]:
-    yield aws.deploy(Nightly="yes", ConnectionArn=CONNECTION)
-    aws.delete()
+aws = emulated()
+stack = deployed(Nightly="yes", ConnectionArn=CONNECTION)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,23 +12,15 @@ import pytest
 from devtools.generated import ROOT
 from tests.doubles.lifecycle import faults
 from tests.doubles.ministack import ACCOUNT, ministack
-from tests.support.stacks import AD_HOC, PULL, PUSH, SOURCE, Aws, allows, arn, as_list
+from tests.support.stacks import AD_HOC, PULL, PUSH, SOURCE, Aws, allows, arn, as_list, deployed, emulated
 from trainwright.catalog.catalog import load_catalog
 
 PROJECT = "trainwright-adhoc"
 REPOSITORIES = ["trainwright-adhoc/cache", "trainwright-adhoc/images"]
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with ministack(tmp_path_factory.mktemp("aws")) as endpoint:
-        yield Aws(endpoint, AD_HOC)
-
-
-@pytest.fixture(scope="module")
-def stack(aws: Aws) -> Iterator[dict[str, str]]:
-    yield aws.deploy()
-    aws.delete()
+aws = emulated(AD_HOC)
+stack = deployed()
 
 
 def test_a_project_with_repositories_of_its_own(aws: Aws, stack: dict[str, str]) -> None:

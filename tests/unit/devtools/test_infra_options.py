@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from devtools.generated import ROOT
 from tests.doubles.ministack import ACCOUNT, REGION, ministack
-from tests.support.stacks import AD_HOC, PULL, TEMPLATE, Aws, allows, arn, as_list
+from tests.support.stacks import AD_HOC, PULL, TEMPLATE, Aws, allows, arn, as_list, deployed, emulated
 
 UPLOAD, GPU = ROOT / "infra" / "upload.yaml", ROOT / "infra" / "gpu.yaml"
 PROJECT = "trainwright"
@@ -35,16 +34,8 @@ OF_EVERYTHING = {
 }
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with ministack(tmp_path_factory.mktemp("aws")) as endpoint:
-        yield Aws(endpoint)
-
-
-@pytest.fixture(scope="module")
-def stack(aws: Aws) -> Iterator[dict[str, str]]:
-    yield aws.deploy(tags={"team": "ml"}, **OPTIONS, **FAILURES)
-    aws.delete()
+aws = emulated()
+stack = deployed(tags={"team": "ml"}, **OPTIONS, **FAILURES)
 
 
 def decoded(path: Path) -> dict[str, Any]:

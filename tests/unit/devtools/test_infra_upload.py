@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ from botocore import xform_name
 
 from devtools.generated import ROOT
 from tests.doubles.lifecycle import faults
-from tests.doubles.ministack import ACCOUNT, REGION, ministack
-from tests.support.stacks import PULL, PUSH, Aws, allows, arn, as_list
+from tests.doubles.ministack import ACCOUNT, REGION
+from tests.support.stacks import PULL, PUSH, Aws, allows, arn, as_list, deployed, emulated
 from trainwright.core.paths import templates_dir
 from trainwright.pipeline.codebuild import CodeBuild
 from trainwright.site.site import Site
@@ -27,16 +26,8 @@ PROJECT = "trainwright-upload"
 LOG = arn("logs", f"log-group:/aws/codebuild/{PROJECT}:log-stream:1")
 
 
-@pytest.fixture(scope="module")
-def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
-    with ministack(tmp_path_factory.mktemp("aws")) as endpoint:
-        yield Aws(endpoint, TEMPLATE)
-
-
-@pytest.fixture(scope="module")
-def stack(aws: Aws) -> Iterator[dict[str, str]]:
-    yield aws.deploy()
-    aws.delete()
+aws = emulated(TEMPLATE)
+stack = deployed()
 
 
 @pytest.fixture(scope="module")
