@@ -264,12 +264,12 @@ def test_what_a_machine_without_an_engine_sends_is_built_proven_and_pushed(
     document = validated(done.stdout)
     assert document["schema"] == "trainwright/remote-build/1"
     assert set(builds[0].phases.values()) == {"succeeded"}
-    # In the registry there is this image alone, under the tags that came home.
+    # In the registry there is this image alone, under the tags that came back.
     there = tags(aws, repository)
     assert set(there.values()) == {document["digest"]}
     assert set(document["tags"]) == set(there)
     assert document["uri"] == f"{aws.host()}/{repository}@{document['digest']}"
-    # The record that came home is of this image: its id is what the manifest names as its configuration.
+    # The record that came back is of this image: its id is what the manifest names as its configuration.
     record = json.loads((Path(document["record"]) / "images" / document["image_id"][7:23] / "record.json").read_text())
     assert (record["image_id"], record["plan"]["id"]) == (document["image_id"], document["plan"])
     assert (record["smoke"]["failed"], record["smoke"]["passed"] > 0) == (0, True)

@@ -84,7 +84,7 @@ def test_it_finds_what_containers_find(ready, proven, tmp_path):
         name: (rows[name]["outcome"], rows[name]["reason"]) for name in ran
     }
     assert len(ran) > 60 and 10 < len(proof.left) < 20
-    assert sum(path.stat().st_size for path in (tmp_path / "results").iterdir()) < 500_000, "kilobytes come home"
+    assert sum(path.stat().st_size for path in (tmp_path / "results").iterdir()) < 500_000, "kilobytes come back"
     # A container runs the rest, and the report is that of all.
     image, client = proven["build"]["image_id"], way.known(ready.engine).client.path
     report = smoke.smoke(

@@ -1,4 +1,4 @@
-"""What comes home from a build in CodeBuild: its record in ``.trainwright/remote/<build>/``, and what it says."""
+"""What comes back from a build in CodeBuild: its record in ``.trainwright/remote/<build>/``, and what it says."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def unpack(content: bytes, folder: Path, build: str) -> None:
                 path.write_bytes(packed.read(row))
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as wrong:
         raise RegistryRefused(
-            f"{build}: what came home is not the record of a build: {wrong}",
+            f"{build}: what came back is not the record of a build: {wrong}",
             remedy="The image may be there: aws ecr describe-images --repository-name NAME shows what was pushed.",
             build=build,
         ) from None
@@ -126,7 +126,7 @@ def failure_of(state: BuildState, folder: Path, lines: list[str], region: str) -
 
 
 def _failed_document(folder: Path) -> dict[str, Any]:
-    """What the program said of its failure, if it came home."""
+    """What the program said of its failure, if it came back."""
     for step in STEPS:
         data = _json(folder / f"{step}.json")
         if isinstance(data, dict) and isinstance(data.get("exit_code"), int) and data.get("message"):
@@ -166,7 +166,7 @@ def document_of(state: BuildState, folder: Path, region: str, *, sent: int, sent
     wrong = [f"  {what}: {found}, expected {wanted}" for what, wanted, found in pairs if wanted != found]
     if wrong:
         raise ProofFailed(
-            "\n".join([f"{state.id}: what came home is not what was asked for", *wrong]),
+            "\n".join([f"{state.id}: what came back is not what was asked for", *wrong]),
             remedy=f"The record and the log: {folder}. If a file of yours changed while it was sent, build again.",
             build=state.id,
             record=str(folder),
@@ -210,7 +210,7 @@ def _record(folder: Path, image: PushedImage, build: str, region: str) -> BuildR
 
 def _no_record(build: str, region: str, why: str) -> Failure:
     return ProofFailed(
-        f"{build}: the build ended well, but its record did not come home ({why})",
+        f"{build}: the build ended well, but its record did not come back ({why})",
         remedy=f"{again(build, region)}   # fetches it again",
         build=build,
     )

@@ -1,4 +1,4 @@
-"""``build --on codebuild``: sends what a build needs, follows it in CodeBuild, and brings home what came of it."""
+"""``build --on codebuild``: sends what a build needs, follows it in CodeBuild, and downloads the result."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def prove(flags: ProveFlags) -> None:
 
 
 def _taken(given: tuple[str, ...], catalog: Any) -> ProveDocument:
-    """Proofs brought home."""
+    """Proofs downloaded."""
     from trainwright.proofs.home import take
     from trainwright.proofs.places import roots
 

@@ -172,7 +172,8 @@ def test_the_wheel_holds_the_data_and_runs_anywhere(tmp_path):
         check=False,
     )
     assert plan.returncode == 0, plan.stderr
-    assert plan.stdout == (ROOT / "images" / "pytorch" / "cu124" / "Dockerfile").read_text()
+    beside, of_all = ROOT / "images/pytorch/cu124/Dockerfile", ROOT / "templates/proof/Dockerfile"
+    assert plan.stdout == beside.read_text() + of_all.read_text()
 
 
 def test_the_schema_of_failures_has_every_kind():
