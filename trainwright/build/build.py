@@ -180,7 +180,7 @@ def _earlier(inputs: Inputs, image_id: str) -> BuildRecord | None:
     earlier, plan = store.load(image_id), inputs.plan
     if earlier is None or earlier.plan.id != plan.id:
         return None
-    # The same image may be held to more than before: what the probe looks for is no part of a plan's id.
+    # The same image may be held to more than before: what the probe looks for is not part of a plan's id.
     return earlier if (earlier.plan.expect, earlier.plan.probes) == (plan.expect, plan.probes) else None
 
 

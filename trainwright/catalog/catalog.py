@@ -124,7 +124,7 @@ class Catalog:
         if name not in self.components:
             givers = [n for n, folder in self.components.items() if name in folder.component.provides]
             hint = f"{' and '.join(givers)} provides {name}." if givers else did_you_mean(name, self.components)
-            # What is no component may be a package: deepspeed, ffmpeg.
+            # A name that is not a component may be a package: deepspeed, ffmpeg.
             other = " --with-requirements FILE adds Python packages, --with-apt NAME those of the distribution."
             raise RequestError(
                 f"{where}: no component {name!r}. {hint}",

@@ -202,7 +202,7 @@ def _check_pairs(verb: ParserContext, words: Sequence[str]) -> None:
                 near = nearest(following.partition("=")[0], verb.flags)
                 offer = f" Did you mean {' or '.join(near)}?" if near else ""
                 raise RequestError(
-                    f"{verb.name}: {word} needs a value, and {following.partition('=')[0]} is no flag.{offer}",
+                    f"{verb.name}: {word} needs a value, and {following.partition('=')[0]} is not a flag.{offer}",
                     remedy=f"A value that begins so is written {word}={following}",
                 )
 

@@ -29,7 +29,7 @@ _USUAL = frozenset(
     """.split()  # noqa: SIM905 - as words it can be read
 )
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s\"']*@")
-# user:password@host without a scheme, as curl takes a proxy; a digest of an image (name:tag@sha256:…) is no host.
+# user:password@host without a scheme, as curl takes a proxy; a digest of an image (name:tag@sha256:…) is not a host.
 _BARE_CREDENTIALS = re.compile(
     r"(?<![\w/.@%+~:-])[\w.%+~!$&*-]{1,128}:[^\s/@\"']{1,256}(?:@[^\s/@\"']{1,64})?@(?!sha\d+:)(?=[\w\[])"
 )

@@ -60,7 +60,7 @@ def check_replaceable(path: Path, named: str, *, mark: str = "", text: str | Non
         named: how the user named it, as in ``--output start.py``.
         mark: stands among the first 2000 characters of every file that the command writes; empty where its files are
             the user's to edit, so that none is replaced.
-        text: what will be written; a file that holds just that is no obstacle.
+        text: what will be written; a file that holds just that is not an obstacle.
 
     Raises:
         RequestError: the file exists and lacks the mark, or is not a regular file.

@@ -80,7 +80,8 @@ def omissions(subject: Subject, cluster: Cluster) -> Iterator[Omission]:
         for name in names:
             if not NAME.fullmatch(f"{prefix}_{name}"):
                 unset = variable(f"{prefix}_{name}")
-                yield Omission(f"{path}.{name}", "note", f"{unset} is not set: it is no name of a variable elsewhere")
+                said = f"{unset} is not set: it is not a valid variable name elsewhere"
+                yield Omission(f"{path}.{name}", "note", said)
     if job.source_dir and (subject.folder / job.source_dir / "requirements.txt").is_file():
         yield Omission(
             "source_dir",

@@ -34,7 +34,7 @@ def files(images: Sequence[ChosenImage], *, folder: str, gpus: int, command: str
         command: that writes them, for their first line.
 
     Raises:
-        RequestError: a text is no valid buildspec.
+        RequestError: a text is not a valid buildspec.
     """
     texts = {}
     for image in images:

@@ -69,7 +69,7 @@ def foresee(ecr: Ecr, registry: Registry, digest: str, new: Published, tag: str)
     Args:
         ecr: the repository.
         registry: the same, over HTTP.
-        digest: of the image; of one that is not in the registry yet any text that is none.
+        digest: of the image; for one that is not in the registry yet, any other text.
         new: what its labels say.
         tag: the tag to move.
 

@@ -79,7 +79,7 @@ def files_of(stream: IO[bytes]) -> dict[str, str]:
 
 
 def _layer(content: IO[bytes]) -> dict[str, str]:
-    """The entries of a layer; none for a blob that is no archive, such as the configuration."""
+    """The entries of a layer; none for a blob that is not an archive, such as the configuration."""
     try:
         with tarfile.open(fileobj=content, mode="r|*") as layer:
             return dict(_entries(layer))

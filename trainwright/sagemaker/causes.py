@@ -56,7 +56,7 @@ def reports_of(number: int) -> tuple[str, ...]:
     """How launchers report a process that a signal ended, as patterns.
 
     The shell and containers add 128 to its number; Python, torchrun, Horovod and DeepSpeed negate it; mpirun, torchrun,
-    ``multiprocessing`` and ``subprocess`` give its name. What they say of signals that they send is no report.
+    ``multiprocessing`` and ``subprocess`` give its name. What they say of signals that they send is not a report.
     """
     name = signal.Signals(number).name
     return (

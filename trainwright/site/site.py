@@ -248,7 +248,7 @@ class Site(Settings):
         import html
 
         if Path(name).name != name:
-            raise RequestError(f"{name!r} is no file name")
+            raise RequestError(f"{name!r} is not a file name")
         folders, paths = [folder / name for folder in self.find_links], list[Path]()
         stem = name.split("-", 1)[0] if name.endswith(".whl") else name.rsplit("-", 1)[0]
         project = re.sub(r"[-_.]+", "-", stem).lower()

@@ -71,7 +71,7 @@ def report(flags: ReportFlags) -> None:
 
 
 def _check(output: str, form: str) -> None:
-    """Refuse to replace a file that is no report."""
+    """Refuse to replace a file that is not a report."""
     from trainwright.core.owned import check_replaceable
     from trainwright.report.markdown import MARK
 
