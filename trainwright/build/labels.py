@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from urllib.parse import urlsplit, urlunsplit
 
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+
 from trainwright.core.errors import RequestError
 from trainwright.core.fields import url_trouble
 from trainwright.core.paths import setting
@@ -108,10 +110,11 @@ def licenses(plan: Plan) -> str:
 
 def _expressions(name: str) -> Iterator[str]:
     """The parts of a licence's name that all apply, each as SPDX has it."""
-    from cyclonedx.spdx import is_expression
-
     for part in name.split(" AND "):
-        yield part if is_expression(part) else "LicenseRef-" + re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-")
+        try:
+            yield canonicalize_license_expression(part)
+        except InvalidLicenseExpression:
+            yield "LicenseRef-" + re.sub(r"[^A-Za-z0-9.]+", "-", part).strip("-")
 
 
 def revision() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from trainwright.catalog.catalog import Catalog
 from trainwright.catalog.image_line import BASE, version_key
 from trainwright.catalog.tools import load_tools
 from trainwright.core.errors import RequestError, nearest
-from trainwright.core.paths import templates_dir
+from trainwright.core.paths import cache_dir, templates_dir
 from trainwright.plan.dockerfile import diagram
 from trainwright.plan.plan import CODE, CONSTRAINTS, JOB_CONSTRAINTS, PLAN_LABEL, Base, Plan, PlannedComponent
 from trainwright.plan.template_faults import REMEDY, template_faults
@@ -138,8 +139,27 @@ def render_question(base: Base, starts: Mapping[str, str]) -> str:
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
-@lru_cache(maxsize=4)  # templates are compiled once; jinja2 reloads changed ones
+class _Compiled(jinja2.FileSystemBytecodeCache):
+    """Compiled templates of earlier runs: compiling takes longer than all else that ``render`` does."""
+
+    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        """Keep a compiled template; where nothing can be written it is compiled again next time."""
+        with suppress(OSError):
+            super().dump_bytecode(bucket)
+
+
 def _environment(search: tuple[Path, ...]) -> jinja2.Environment:
+    compiled: Path | None
+    try:
+        compiled = cache_dir() / "templates"
+        compiled.mkdir(exist_ok=True)
+    except (OSError, RequestError):  # no home, or it cannot be written
+        compiled = None
+    return _loaded(search, compiled)
+
+
+@lru_cache(maxsize=4)  # jinja2 loads changed templates anew
+def _loaded(search: tuple[Path, ...], compiled: Path | None) -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(search),
         undefined=jinja2.StrictUndefined,
@@ -147,6 +167,7 @@ def _environment(search: tuple[Path, ...]) -> jinja2.Environment:
         lstrip_blocks=True,
         autoescape=False,  # noqa: S701 - a Dockerfile, not HTML
         keep_trailing_newline=True,
+        bytecode_cache=_Compiled(str(compiled)) if compiled else None,
     )
     environment.filters["pairs"] = _pairs
     environment.filters["filled"] = lambda text, indent=4: _filled(text.split(), indent)
