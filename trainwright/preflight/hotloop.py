@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
 from trainwright.preflight.call import Call
+from trainwright.preflight.events import Event
 from trainwright.preflight.saving import save_calls
 from trainwright.preflight.script_facts import ScriptFacts
-from trainwright.preflight.syntax import TrainingStep, at, conditions, every_step, reachable
+from trainwright.preflight.syntax import Function, TrainingStep, at, conditions, every_step, reachable
+from trainwright.preflight.values import Value
 
 GUIDE = "AWS guide for the SageMaker Training Compiler, best practices: avoid unnecessary evaluation"
 ITEM = Rule(
@@ -115,6 +117,8 @@ def _waits(code: ScriptFacts, step: TrainingStep, inside: list[Call], fetches: l
     shown = (call for call in inside if _SHOWS.match(call.last) and call.name not in PRINTS)  # prints have their rule
     if any(shown) or any(call.name == "torch.cuda.synchronize" for call in inside):
         return True
+    if _in_memory(code, step) or (_copies(code, step) and _workers(code, step)):
+        return True
     values = {call.node for call in fetches}
     # Other tensors that go to numpy, for a metric; a length by which a tensor is cut.
     if any(call.last == "numpy" and ".cpu()" in call.receiver and call not in fetches for call in inside):
@@ -123,6 +127,85 @@ def _waits(code: ScriptFacts, step: TrainingStep, inside: list[Call], fetches: l
     if any(values & set(ast.walk(each)) for each in slices):
         return True
     return _decides(step, values) or _in_progress_bar(step, values)
+
+
+def _in_memory(code: ScriptFacts, step: TrainingStep) -> bool:
+    """Return whether batches of a DataLoader are used where it makes them, in main memory: nothing is moved."""
+    if code.loader(step.node) is None or code.incomplete or code.managed:
+        return False
+    moves = ("to", "cuda", "prepare", "set_default_device", "set_default_tensor_type", "initialize", "wrap", "setup")
+    return not code.ran(*moves, live=True) and all(value.single() == "cpu" for value in _devices(code))
+
+
+def _devices(code: ScriptFacts) -> Iterator[Value]:
+    return (e.keywords["device"] for e in code.events if not e.detached and "device" in e.keywords)
+
+
+def _copies(code: ScriptFacts, step: TrainingStep) -> bool:
+    """Return whether the batch is copied to the device in each step, and the copy waits for the device.
+
+    Source: PyTorch's guide on pin_memory and non_blocking: without ``non_blocking=True``, the stream is synchronised
+    after the copy. So a step ends before the next begins, whether or not a value of it is fetched.
+    """
+    batch = _names_of_batch(step.node)
+    for call in code.within(step.node):
+        moves = (call.last == "cuda" or (call.last == "to" and not _only_type(call))) and call.receiver
+        if moves and _root(call.node.func) in batch and call.given("non_blocking", 1) is None:
+            return True
+    return False
+
+
+def _only_type(call: Call) -> bool:
+    """Return whether ``to`` changes the type only, or moves to main memory."""
+    first = call.given("device", 0)
+    text = "" if first is None else ast.unparse(first)
+    return not text or text.startswith("torch.") and "device" not in text or text.strip("'\"") == "cpu"
+
+
+def _names_of_batch(step: ast.AST) -> set[str]:
+    """The names of a batch and its parts: ``images`` of ``images, labels = batch``, ``v`` of ``for v in batch``."""
+    found = {"next"}
+    if isinstance(step, ast.For | ast.AsyncFor):
+        found |= {node.id for node in ast.walk(step.target) if isinstance(node, ast.Name)}
+    elif isinstance(step, Function):
+        found |= {each.arg for each in step.args.args}
+    pairs: list[tuple[list[ast.expr], ast.expr]] = []
+    for node in ast.walk(step):
+        if isinstance(node, ast.Assign):
+            pairs.append((node.targets, node.value))
+        elif isinstance(node, ast.comprehension):
+            pairs.append(([node.target], node.iter))
+    for targets, value in pairs:
+        parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
+        if any(_root(part) in found for part in parts):
+            found |= {n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name)}
+    return found
+
+
+def _root(node: ast.expr) -> str:
+    """``batch`` of ``batch["image"].x`` and ``batch.items()``, ``next`` of ``next(…)``; empty for another call."""
+    while not isinstance(node, ast.Name):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in ("items", "values", "next"):
+            node = node.func
+        elif isinstance(node, ast.Attribute | ast.Subscript):
+            node = node.value
+        else:
+            return ""
+    return node.id
+
+
+def _workers(code: ScriptFacts, step: TrainingStep) -> bool:
+    """Return whether other processes prepare the batches, so that no work of this one could overlap with the step."""
+    own = code.loader(step.node)
+    loaders = [own] if own is not None else code.ran("DataLoader")
+    return bool(loaders) and all(_has_workers(loader) for loader in loaders)
+
+
+def _has_workers(loader: Event) -> bool:
+    if "num_workers" in loader.keywords:
+        return loader.keywords["num_workers"].single() not in (0, None)
+    packed = loader.keywords.get("**")
+    return packed is not None and packed.attrs is not None and "num_workers" in packed.attrs
 
 
 def _decides(step: TrainingStep, values: set[ast.Call]) -> bool:

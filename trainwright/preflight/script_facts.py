@@ -109,18 +109,22 @@ class ScriptFacts(ScriptCode):
 
     def training_loader(self) -> Event | None:
         """The call that made the loader over whose batches backward is called; None if that cannot be seen."""
-        for event in self.ran("backward", live=True):
-            value = self._interpreter.iterated.get(event.loops[-1]) if event.loops else None
-            while value is not None:
-                made = next((e for e in self.ran("DataLoader") if e.result is value), None)
-                if made is not None:
-                    return made
-                value = value.of
+        loops = (event.loops[-1] for event in self.ran("backward", live=True) if event.loops)
+        return next((made for loop in loops if (made := self.loader(loop)) is not None), None)
+
+    def loader(self, loop: ast.AST) -> Event | None:
+        """The call that made the loader over whose batches a loop goes; None if that cannot be seen."""
+        value = self.iterated(loop)
+        while value is not None:
+            made = next((e for e in self.ran("DataLoader") if e.result is value), None)
+            if made is not None:
+                return made
+            value = value.of
         return None
 
     def iterated(self, loop: ast.AST) -> Value | None:
         """Return what a loop iterates over; None for a ``while``, or if it was not reached."""
-        return self._interpreter.iterated.get(loop)
+        return self._interpreter.iterated.get(loop) if self.events else None
 
     def iterates_prepared(self) -> bool:
         """Whether the batches of some backward come from what Accelerate prepared, or that cannot be seen."""
