@@ -155,6 +155,8 @@ def _horovod(code: ScriptFacts) -> Iterator[Finding]:
     by_hand = any(any(v.tags & {"grad", "params"} for v in e.args) or "grad" in ast.unparse(e.node) for e in reduced)
     if not code.mentions(*wraps) and not by_hand:
         yield _at(NOT_REDUCED, trains[0], "no hvd.DistributedOptimizer or hvd.DistributedGradientTape")
+    elif not by_hand and not code.incomplete and any(code.called(*wraps)) and not code.ran(*wraps):
+        yield _at(NOT_REDUCED, trains[0], "hvd.DistributedOptimizer is where this job never comes")
     elif not by_hand:
         yield from _unused_optimizer(code)
         waits = [e for e in code.ran("synchronize") if not e.name.startswith("torch.cuda")]
