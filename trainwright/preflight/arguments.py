@@ -100,10 +100,15 @@ OTHERS = (
 
 @dataclass(frozen=True)
 class Argument:
-    """An ``add_argument``; ``names`` without dashes, ``bare`` takes no value."""
+    """An ``add_argument``; ``names`` without dashes, ``bare`` takes no value.
+
+    ``passed``: those of the names that SageMaker can pass, with two dashes; with one if they are a single letter
+    (sagemaker-training 5.1.4, mapping.py). argparse does not take ``--net`` for ``-net``.
+    """
 
     call: Call
     names: tuple[str, ...]
+    passed: tuple[str, ...]
     positional: bool
     bare: bool
     required: bool
@@ -165,6 +170,7 @@ def _argument(call: Call) -> Argument | None:
     return Argument(
         call=call,
         names=tuple(name.lstrip("-") for name in names),
+        passed=tuple(n.lstrip("-") for n in names if n.startswith("--") or len(n.lstrip("-")) == 1),
         positional=positional,
         bare=action in FLAGS or "BooleanOptionalAction" in ast.unparse(call.node),
         required=call.constant("required") is True,
@@ -177,7 +183,7 @@ def _one(code: ScriptFacts, argument: Argument, given: dict[str, object]) -> Ite
     shown = next((f"--{n}" for n in argument.names if len(n) > 1), argument.names[0])
     kind = call.given("type")
     name = kind.id if isinstance(kind, ast.Name) else None
-    in_job = next((n for n in argument.names if n in given), None)
+    in_job = next((n for n in argument.passed if n in given), None)
     true = in_job is not None and str(given[in_job]).lower() not in ("false", "0", "no", "off", "")
     if name == "bool" and not argument.bare and not _decided_by_script(code, argument):
         # In this job it is right, and wrong as soon as the hyperparameter is False.
@@ -326,7 +332,8 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
     """Compare the arguments with the job's hyperparameters."""
     job, entry = code.job, code.script.entry
     assert job is not None and entry is not None
-    names = {name for argument in arguments for name in argument.names}
+    names = {name for argument in arguments for name in argument.passed}
+    one_dash = {name for argument in arguments if not argument.positional for name in argument.names} - names
     passed = {name for name in given if not name.startswith("sagemaker_")}
     if job.model_parallel:
         passed.add("mp_parameters")
@@ -339,6 +346,7 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
                 continue  # argparse completes an unambiguous beginning
             similar = nearest(name, names, 1)
             hint = f"; the script has --{similar[0]}" if similar else ""
+            hint = f"; the script has -{name}, which is another option" if name in one_dash else hint
             what = _ADDED.get(name, "the job passes") if name not in given else "the job passes"
             yield at(UNKNOWN, strict, f"{what} --{name}{hint}")
     for argument in arguments:
@@ -346,5 +354,7 @@ def _whole(code: ScriptFacts, arguments: list[Argument], given: dict[str, object
         tests = [ast.unparse(test) for test, _ in conditions(argument.call.module, argument.call.node)]
         if any("__name__" not in test for test in tests):
             continue
-        if argument.required and not argument.positional and not passed & set(argument.names):
-            yield at(MISSING, argument.call, f"--{max(argument.names, key=len)} is required")
+        if argument.required and not argument.positional and not passed & set(argument.passed):
+            name = max(argument.names, key=len)
+            what = f"--{name} is required" if argument.passed else f"-{name} is required, and SageMaker passes --{name}"
+            yield at(MISSING, argument.call, what)

@@ -69,6 +69,8 @@ RULES = (TORCH_SAVE, ALL_RANKS, NOT_KEPT, NO_CHECKPOINT, NOTHING_SAVED, NOT_FINA
 TO_CPU = (".cpu()", "_maybe_convert_to_cpu", "xser", "cpu_")
 _TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "SageMakerTrainer")
 _LIBRARIES = (*FUNCTIONS, "accelerate.Accelerator.save")
+_DATA = re.compile(r"dataset|features|vocab|cached", re.I)
+_CACHE = re.compile(r"\bcached?\b|(\b|_)cached?_|_cached?\b", re.I)
 _SIGNS = re.compile(r"model_?dir|save_?(path|dir|model)|sm_model|export_?dir", re.I)
 
 
@@ -126,7 +128,7 @@ def _ranks(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         helper = event.stack and all(guard.kind in ("other", "own") for guard in event.guards)
         if (not helper or event.detached) and of_one_rank(code, Call(event.module, event.node, event.name)):
             continue
-        if _by_callbacks(code, event):
+        if _by_callbacks(code, event) or _keras_decides(code, event):
             continue
         seen.add(event.node)
         yield _at(ALL_RANKS, event, f"`{text[:60]}` in every process")
@@ -212,6 +214,15 @@ def _by_callbacks(code: ScriptFacts, event: Event) -> bool:
     return any(e.under("one") for e in own or code.ran("save"))
 
 
+def _keras_decides(code: ScriptFacts, event: Event) -> bool:
+    """Return whether Keras itself writes on the chief alone: its ModelCheckpoint in a strategy over several hosts.
+
+    Source: keras 2.9, callbacks.py: ``_get_file_path`` gives the other workers a temporary folder.
+    """
+    strategy = code.mentions("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy")
+    return event.last == "ModelCheckpoint" and strategy and not code.horovod
+
+
 def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     folder = _folder(code)
     for save in written:
@@ -237,6 +248,8 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
             # What is put into a TemporaryDirectory is meant to go.
             if _uploaded(code, event) or (where == {"tmp"} and code.mentions("TemporaryDirectory")):
                 continue
+            if _of_data(event):
+                continue
             later = [s for s in written if s.event.order > event.order]
             passed_on = _copied(code, event) or _read_again(code, save)
             backup = event.last == "BackupAndRestore"  # for the next start, when this container is gone
@@ -246,6 +259,14 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
                 continue
             place = {"tmp": "a temporary folder", "relative": "the working folder"}.get(min(where), "a folder")
             yield _at(NOT_KEPT, event, f"`{text}`: {place}, which is lost with the container")
+
+
+def _of_data(event: Event) -> bool:
+    """Return whether prepared data are put aside, which the next job prepares again: ``torch.save(data, cache_file)``."""
+    if event.last not in ("save", "dump") or len(event.node.args) < 2 or _of_model(event):
+        return False
+    what, where = (ast.unparse(each) for each in event.node.args[:2])
+    return not re.search("state|net|optim", what) and bool(_DATA.search(what) or _CACHE.search(where))
 
 
 def _variable(path: Value) -> bool:
@@ -325,6 +346,8 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
         return  # TW142 says it of each
     if not _meant(code) or _handed_over(code, [s.event for s in found if s.prepares]):
         return
+    if kept and _uploaded(code, kept[0].event):
+        return  # the script keeps the model in S3 itself
     last = kept[-1].event if kept else trainer[-1]
     shown = ", ".join(sorted({p for place in (*places, *output) for p in place}))
     yield _at(NOT_FINAL, last, f"everything is saved to other places ({shown})")

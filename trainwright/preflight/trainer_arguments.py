@@ -204,7 +204,7 @@ def _keys(code: ScriptFacts) -> Iterator[Finding]:
         if event.detached or any(g.chosen or g.kind in ("flag", "other", "error") for g in event.guards):
             continue
         reports = event.arg("report_to")
-        wandb = event.name == "wandb.init" and not _off(event.arg("mode"))
+        wandb = event.name == "wandb.init" and not _off(event.arg("mode")) and not _anonymous(event)
         wandb = wandb or (reports is not None and "flag" not in reports.tags and _names(reports, "wandb"))
         if wandb and not there & _WANDB and not own_wandb:
             yield _at(NO_KEY, event, "Weights & Biases without WANDB_API_KEY in the job's environment")
@@ -224,6 +224,12 @@ _HUB = {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "HUGGINGFACEH
 
 def _off(mode: Value | None) -> bool:
     return mode is not None and mode.single() in ("offline", "disabled", ...)
+
+
+def _anonymous(event: Event) -> bool:
+    """Return whether a run may go without an account (Weights & Biases' documentation, anonymous mode)."""
+    given = event.arg("anonymous")
+    return given is not None and given.single() in ("allow", "must", "true", True)
 
 
 def _names(value: Value, name: str) -> bool:
