@@ -58,7 +58,7 @@ class Interpreter(Functions):
         entry = script.entry
         folder = entry.name.rpartition("/")[0] + "/" if entry is not None and "/" in entry.name else ""
         for module in script.modules:
-            for start in ("", folder):
+            for start in ("", folder, *script.folders):
                 if module.name.startswith(start):
                     dotted = module.name[len(start) :].removesuffix(".py").replace("/", ".")
                     names.setdefault(dotted.removesuffix(".__init__"), module)

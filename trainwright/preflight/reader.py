@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import os
 import sys
 import tokenize
 import warnings
@@ -32,6 +33,7 @@ RELATIVE_IMPORT = Rule(
 )
 RULES = (UNREADABLE, RELATIVE_IMPORT)
 MOST_FILES = 200
+MOST_FOLDERS = 20
 UNREAD = "A script is a regular file of at most 20 MB that you may read: ls -ld shows its permissions."
 DEEPEST = 400
 # Syntax newer than this interpreter is rejected as well, so the finding names the version.
@@ -124,12 +126,16 @@ class Module:
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """An entry point and what it imports from its own folder; ``findings`` are about files that cannot be read."""
+    """An entry point and what it imports from its own folder; ``findings`` are about files that cannot be read.
+
+    ``folders``: those that the script itself puts on ``sys.path``, as beginnings of the names of its files.
+    """
 
     modules: tuple[Module, ...]
     findings: tuple[Finding, ...] = ()
     files: tuple[str, ...] = ()
     cut: bool = field(default=False)
+    folders: tuple[str, ...] = ()
 
     @property
     def entry(self) -> Module | None:
@@ -224,8 +230,13 @@ class Reader:
                 dotted = f"{node.module}.{name.name}" if node.module else name.name
                 yield from ((node, path) for path in self._find(dotted, bases))
 
-    def script(self, entry: Path, root: Path) -> Script:
+    def script(self, entry: Path, root: Path, folders: tuple[Path, ...] = ()) -> Script:
         """Read a script and, transitively, what it imports from its folder and from ``root``.
+
+        Args:
+            entry: the script.
+            root: the folder that goes into the job.
+            folders: further ones that the script puts on ``sys.path``.
 
         Raises:
             RequestError: a file cannot be read.
@@ -235,7 +246,7 @@ class Reader:
         files: list[str] = []
         waiting, seen = {entry: True}, {entry}
         # The script's own folder is on the path first, then the folder of the job (PYTHONPATH).
-        roots = list(dict.fromkeys((entry.parent, root)))
+        roots = list(dict.fromkeys((entry.parent, root, *folders)))
         while waiting and len(files) < MOST_FILES:
             # Unconditional imports come first, so that a file imported both ways counts as certain.
             path = next((p for p, certain in waiting.items() if certain), next(iter(waiting)))
@@ -249,12 +260,16 @@ class Reader:
             modules.append(parsed)
             if path == entry:
                 findings += _relative_imports(parsed)
+            added = [each for each in _put_on_path(parsed, root) if each not in roots]
+            if added and len(folders) < MOST_FOLDERS:
+                return self.script(entry, root, (*folders, *added))  # what was read before may import from there
             for node, found in self.imported(parsed, roots):
                 always = certain and isinstance(parsed.parents.get(node), ast.Module)
                 if found not in seen or (always and found in waiting):
                     seen.add(found)
                     waiting[found] = always
-        return Script(tuple(modules), tuple(findings), tuple(files), bool(waiting))
+        starts = tuple(f"{each.relative_to(root).as_posix()}/" for each in folders)
+        return Script(tuple(modules), tuple(findings), tuple(files), bool(waiting), starts)
 
     def _is_file(self, path: Path) -> bool:
         """Return whether a path is a file; a name too long for the file system is not."""
@@ -277,6 +292,25 @@ class Reader:
                     yield package.resolve()
             yield found[0].resolve()
             return
+
+
+def _put_on_path(module: Module, root: Path) -> list[Path]:
+    """Return folders below the job's that a file may put on ``sys.path``: ``join(this_folder, "..", "lib")``."""
+    if "sys.path" not in module.text:
+        return []
+    found = []
+    for node in module.nodes:
+        parts: list[ast.expr] = []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in ("join", "joinpath", "append", "insert"):
+                parts = node.args
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            parts = [node.right]
+        names = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+        folder = Path(os.path.normpath(module.path.parent.joinpath(*names)))
+        if names and folder != root and folder.is_relative_to(root) and folder.is_dir():
+            found.append(folder)
+    return list(dict.fromkeys(found))
 
 
 def _relative_imports(entry: Module) -> Iterator[Finding]:
