@@ -27,6 +27,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "process": {"instance_type": "ml.g5.2xlarge"},
     "process-8": {"instance_type": P4D},
     "hosts": {"instance_type": "ml.c5.4xlarge", "instance_count": 2},
+    "hosts-gpu": {"instance_type": "ml.p3.2xlarge", "instance_count": 2},
+    "pytorchddp": {"instance_type": P4D, "distribution": {"pytorchddp": {"enabled": True}}},
     "torchrun": {
         "instance_type": P4D,
         "instance_count": 2,
@@ -52,6 +54,11 @@ JOBS: dict[str, dict[str, Any]] = {
     },
     "xla": {"instance_type": "ml.p3.16xlarge", "distribution": {"pytorchxla": {"enabled": True}}},
     "tensorflow": {"instance_type": "ml.g5.2xlarge", "plan": {"framework": "tensorflow"}},
+    "tensorflow-hosts": {
+        "instance_type": "ml.g5.2xlarge",
+        "instance_count": 2,
+        "plan": {"framework": "tensorflow"},
+    },
     "tensorflow-mpi": {
         "instance_type": P4D,
         "instance_count": 2,

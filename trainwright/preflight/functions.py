@@ -119,7 +119,7 @@ class Functions(Evaluator):
             elif name in defaults and not self.detached:
                 value = self.value(defaults[name], scope.outer or scope)
                 scope.names[name] = value if value.sure is False else value.with_tags()
-                # None is no choice of a setting, but something that this call does not have: `def data(size, hvd=None)`.
+                # None is no setting, but something that this call does not have: `def data(size, hvd=None)`.
                 scope.names[name].sure = bool(value.sure) and value.single() is None
             else:
                 scope.names[name] = unknown(*said(name))

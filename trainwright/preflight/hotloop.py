@@ -159,7 +159,7 @@ def _only_type(call: Call) -> bool:
     """Return whether ``to`` changes the type only, or moves to main memory."""
     first = call.given("device", 0)
     text = "" if first is None else ast.unparse(first)
-    return not text or text.startswith("torch.") and "device" not in text or text.strip("'\"") == "cpu"
+    return not text or (text.startswith("torch.") and "device" not in text) or text.strip("'\"") == "cpu"
 
 
 def _names_of_batch(step: ast.AST) -> set[str]:

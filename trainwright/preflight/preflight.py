@@ -63,6 +63,11 @@ RULES: tuple[Rule, ...] = (
     *(rule for family in FAMILIES for rule in family.RULES),
 )
 CODES = findings.table(RULES)
+# One parser's options, each with the same mistake; the message names the others.
+IN_PARSERS = {
+    rule.code
+    for rule in (arguments.BOOL, arguments.LETTERS, arguments.MISSING, arguments.UNTYPED, arguments.POSITIONAL)
+}
 # What holds in a job's container; the code of a notebook itself runs where its folders stay.
 IN_LOOPS = {hotloop.ITEM.code, hotloop.PRINT.code}
 IN_CONTAINERS = {"TW142", "TW144", "TW145"}
@@ -149,7 +154,7 @@ def _as_program(script: Script, finding: Finding) -> bool:
 
 
 def _together(kept: Sequence[Finding], modules: Mapping[str, Module]) -> list[Finding]:
-    """One finding for what a loop does at each step, and for each line: the first, which names the number of others."""
+    """One finding for what a loop does at each step, for a parser's options, and for each line: the first of them."""
     groups: dict[object, list[Finding]] = {}
     for finding in kept:
         place: object = finding.line
@@ -157,6 +162,8 @@ def _together(kept: Sequence[Finding], modules: Mapping[str, Module]) -> list[Fi
             loops = (n for n in ast.walk(modules[finding.path].tree) if isinstance(n, ast.For | ast.While))
             around = [n for n in loops if n.lineno <= (finding.line or 0) <= (n.end_lineno or 0)]
             place = (around[0].lineno, "loop") if around else finding.line
+        elif finding.code in IN_PARSERS:
+            place = finding.severity
         key = (finding.code, finding.path, place) if place is not None else finding
         groups.setdefault(key, []).append(finding)
     return [_first(group) for group in groups.values()]
@@ -166,7 +173,9 @@ def _first(group: list[Finding]) -> Finding:
     first, *others = group
     if not others:
         return first
-    return findings.moved(first, first.path, first.line, f"and {len(others)} more like it")
+    options = dict.fromkeys(each.message.split()[0] for each in others) if first.code in IN_PARSERS else ()
+    names = f": {', '.join(options)}" if options else ""
+    return findings.moved(first, first.path, first.line, f"and {len(others)} more like it{names}")
 
 
 def _silenced(kept: Silenced, cells: Mapping[str, tuple[str, CellCode]]) -> Silenced:

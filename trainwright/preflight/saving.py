@@ -262,7 +262,7 @@ def _places(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
 
 
 def _of_data(event: Event) -> bool:
-    """Return whether prepared data are put aside, which the next job prepares again: ``torch.save(data, cache_file)``."""
+    """Return whether data are put aside, which the next job prepares again: ``torch.save(data, cache_file)``."""
     if event.last not in ("save", "dump") or len(event.node.args) < 2 or _of_model(event):
         return False
     what, where = (ast.unparse(each) for each in event.node.args[:2])
@@ -344,10 +344,9 @@ def _result(code: ScriptFacts, written: list[Save]) -> Iterator[Finding]:
     lost = kept and all(place <= LOST for place in places) and not output
     if lost and any("flag" not in s.path.tags for s in kept if s.path is not None):
         return  # TW142 says it of each
-    if not _meant(code) or _handed_over(code, [s.event for s in found if s.prepares]):
+    uploaded = kept and _uploaded(code, kept[0].event)  # the script keeps the model in S3 itself
+    if uploaded or not _meant(code) or _handed_over(code, [s.event for s in found if s.prepares]):
         return
-    if kept and _uploaded(code, kept[0].event):
-        return  # the script keeps the model in S3 itself
     last = kept[-1].event if kept else trainer[-1]
     shown = ", ".join(sorted({p for place in (*places, *output) for p in place}))
     yield _at(NOT_FINAL, last, f"everything is saved to other places ({shown})")

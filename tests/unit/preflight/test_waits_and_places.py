@@ -1,4 +1,4 @@
-"""What a step waits for, where results go and which options a job can pass: each mistake beside the nearest right way."""
+"""What a step waits for, where results go, which options a job can pass: each mistake beside the nearest right way."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.neighbour_scripts import TENSORFLOW
+from tests.support.neighbour_scripts import TENSORFLOW, TWO
 from tests.support.public_ways import ONE
-from tests.support.training_scripts import codes, findings, parser
+from tests.support.training_scripts import codes, findings, parser, write
+from trainwright.core.records import parse_record
+from trainwright.preflight.preflight import examine
+from trainwright.preflight.reader import Reader
+from trainwright.sagemaker.job import Job
 
 HEAD = "import argparse, torch\nfrom torch.utils.data import DataLoader\n"
 STEP = """
@@ -204,3 +208,80 @@ def test_a_letter_has_one_dash():
     assert codes(parser('"-b", type=int, required=True'), job) == set()
     assert codes(parser('"-b", action="store_true"'), job) == {"TW191"}
     assert codes(parser('"-big", action="store_true"'), {**ONE, "hyperparameters": {"big": 8}}) == {"TW193"}
+
+
+OPTIONS = """
+import argparse
+p = argparse.ArgumentParser()
+p.add_argument("--task", required=True)
+p.add_argument("--bf16", type=bool, default=True)
+p.add_argument("--fp16", type=bool, default=False)  # {}
+p.add_argument("--lora", type=bool, default=False)
+p.add_argument("--rate", default=0.1)
+p.add_argument("--folder", required=True)
+args = p.parse_args()
+"""
+
+
+def test_options_with_the_same_mistake_are_one_finding():
+    """The first, which names the others; another severity (the job sets it to true) is another finding."""
+    job = {**ONE, "hyperparameters": {"lora": True}}
+    said = [(f.code, f.severity, f.line, f.message) for f in findings(OPTIONS, job)]
+    assert [each for each in said if each[0] == "TW190"] == [
+        ("TW190", "error", 5, "--bf16 False is True (and 1 more like it: --fp16)"),
+        ("TW190", "note", 7, "--lora False is True"),
+    ]
+    assert ("TW194", "error", 4, "--task is required (and 1 more like it: --folder)") in said
+    assert any(each[0] == "TW195" and each[3].startswith("--rate") for each in said)
+
+
+def test_a_silenced_option_leaves_the_others():
+    silenced = OPTIONS.format("trainwright: ignore[TW190] nobody passes it")
+    assert [f.message for f in findings(silenced, ONE) if f.code == "TW190"] == [
+        "--bf16 False is True (and 1 more like it: --lora)"
+    ]
+
+
+UTILS = """
+import os
+import torch
+import torch.distributed as dist
+def start():
+    dist.init_process_group("nccl")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+"""
+FINDS = """
+import os, sys
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", {}))
+"""
+TOOL = """
+import paths
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+from core.start import start
+start()
+model = torch.nn.Linear(1, 1).to(torch.device("cuda"))
+model = DDP(model)
+for data in loader:
+    model(data).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("folder", "found"), [('"lib"', True), ('"other"', False), ("folder", False)])
+def test_folders_that_a_script_puts_on_its_path_are_read(tmp_path, folder, found):
+    """microsoft/CvT: the GPU is selected in a module of `lib`, which `_init_paths` puts on `sys.path`."""
+    write(tmp_path / "lib" / "core", start=UTILS)
+    write(tmp_path / "tools", paths=FINDS.format(folder), train=TOOL)
+    job = parse_record(Job, TWO, "job")
+    script = Reader().script((tmp_path / "tools" / "train.py").resolve(), tmp_path.resolve())
+    assert ("lib/core/start.py" in script.files) is found
+    assert ("TW121" not in {f.code for f in examine(script, job).findings}) is found
+
+
+def test_a_path_out_of_the_job_is_not_followed(tmp_path):
+    outside = tmp_path / "lib" / "core"
+    write(outside, start=UTILS)
+    write(tmp_path / "job" / "tools", paths=FINDS.format('"..", "lib"'), train=TOOL)
+    script = Reader().script((tmp_path / "job" / "tools" / "train.py").resolve(), (tmp_path / "job").resolve())
+    assert script.files == ("tools/train.py", "tools/paths.py")
