@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from trainwright.core.errors import RequestError
@@ -46,14 +45,6 @@ NOT_IN_SDK3 = Rule(
     source="sagemaker-train 1.27.0, model_trainer.py: no such field in its request",
     remedy="Use --sdk 2.",
 )
-METRIC = Rule(
-    code="TW314",
-    severity="error",
-    title="a metric whose regular expression is broken, or captures nothing (a warning)",
-    source="AWS's developer guide, define training metrics: the expression captures the value in a group; Python's re, "
-    "of what no dialect of regular expressions allows",
-    remedy='Put the number in a group: "loss=([0-9.]+)".',
-)
 LOCAL_STORAGE = Rule(
     code="TW286",
     severity="error",
@@ -63,11 +54,9 @@ LOCAL_STORAGE = Rule(
     "(g7e, p6, trn2)",
     remedy="Remove volume_kms_key: the instance encrypts its local disks itself.",
 )
-RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, METRIC, LOCAL_STORAGE)
+RULES = (DOCUMENTED, NO_VPC, EXCLUDED, NOT_IN_SDK3, LOCAL_STORAGE)
 _LOCAL = ("g5", "g6", "g7e", "p5", "p6", "trn1", "trn2")  # and every family with a d, such as p4d
 ULTRA = ("ml.p6e-", "ml.trn")  # families with UltraServers; of Trainium not all, but newer ones may be
-# The beginnings of Python's messages about brackets without their partner, and about * + ? after nothing.
-BROKEN = ("missing )", "unbalanced parenthesis", "unterminated character set", "nothing to repeat")
 MAX_RUN = 28 * 24 * 3600
 MAX_VOLUME_GB = 16384
 
@@ -92,7 +81,6 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _planned(subject)
     if (job.role or "").endswith("/"):
         yield DOCUMENTED.finding(f"{job.role} has no name behind its path", path="role")
-    yield from _metrics(subject)
     if job.volume_kms_key:
         yield from _local_storage(subject)
     if subject.sdk == 3:
@@ -117,17 +105,6 @@ def _planned(subject: Subject) -> Iterator[Finding]:
             path="training_plan",
             remedy=f"Plans are of {', '.join(reserved)}.",
         )
-
-
-def _metrics(subject: Subject) -> Iterator[Finding]:
-    for name, expression in subject.job.metrics.items():
-        path = f"metrics.{name}"
-        try:
-            if not re.compile(expression).groups:
-                yield METRIC.finding(f"{expression!r} captures nothing", path=path, severity="warning")
-        except re.error as wrong:
-            if wrong.msg.startswith(BROKEN):
-                yield METRIC.finding(f"{expression!r}: {wrong.msg}", path=path)
 
 
 def _in_a_vpc(subject: Subject) -> Iterator[Finding]:

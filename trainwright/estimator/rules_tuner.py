@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator
 
 from trainwright.core.errors import did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import Subject
-from trainwright.estimator.tuning import jobs_of
+from trainwright.estimator.tuning import combinations, jobs_of
 from trainwright.sagemaker.job import TunedRange, Tuner
 
 API = "AWS's API reference"
@@ -26,7 +28,9 @@ RANGE = Rule(
     source="AWS's developer guide, Define Hyperparameter Ranges (scaling); "
     "Resource Limits for Automatic Model Tuning (jobs, metrics, ranges); "
     f"{API}, HyperParameterTuningJobConfig and ResourceLimits (Grid takes categorical ranges alone; Hyperband stops "
-    "jobs itself), HyperbandStrategyConfig (it must know the largest resource: at most 20,000 epochs)",
+    "jobs itself), HyperbandStrategyConfig (it must know the largest resource: at most 20,000 epochs); "
+    "aws/amazon-sagemaker-operator-for-k8s #123 (the service's message: at least MaxNumberOfJobs combinations); "
+    "aws/amazon-sagemaker-feedback #195 (ranges of one number, values given twice)",
     remedy="Keep to the range or choice in the message.",
 )
 NOT_PASSED_ON = Rule(
@@ -62,6 +66,8 @@ EPOCHS = {"epochs", "numepochs", "n-epochs", "n_epochs", "num_epochs"}
 LARGEST_RESOURCE = 20_000
 # Training jobs of one tuning job: the quota of random search alone can be raised.
 MOST_JOBS, FEWER_JOBS = {"Random": 10_000}, 750
+# Strategies of which it is known that the service counts the combinations: Hyperband may run one again for longer.
+COUNTED = ("Bayesian", "Random")
 _DROPPED_BY_SDK3 = ("distribution", "network_isolation", "encrypt_traffic", "volume_kms_key")
 
 
@@ -105,6 +111,12 @@ def _strategy(tuner: Tuner) -> Iterator[Finding]:
             yield RANGE.finding(
                 f"max_jobs is {tuner.max_jobs}; the grid has {every} combinations", path="tuner.max_jobs"
             )
+    elif tuner.strategy in COUNTED and None is not (every := combinations(tuner)) < jobs_of(tuner):
+        yield RANGE.finding(
+            f"{jobs_of(tuner)} jobs, but the ranges have {every} combinations",
+            path="tuner.max_jobs",
+            remedy=f"max_jobs: {every}, or a wider range.",
+        )
     if tuner.max_parallel_jobs > jobs_of(tuner) > 0:
         yield RANGE.finding(
             f"{tuner.max_parallel_jobs} jobs at a time, but {jobs_of(tuner)} in all", path="tuner.max_parallel_jobs"
@@ -144,6 +156,10 @@ def _hyperband(tuner: Tuner, fixed: set[str]) -> Iterator[Finding]:
 def _wrong(each: TunedRange) -> Iterator[str]:
     """What is wrong with one range."""
     if each.kind == "Categorical":
+        given = Counter(json.dumps(value, default=str) for value in each.values)
+        twice = sorted(value for value, times in given.items() if times > 1)
+        if twice:
+            yield f"{' and '.join(twice)} given more than once"
         if each.min is not None or each.max is not None or each.scaling != "Auto":
             yield "it has values, and also min, max or scaling"
         return
@@ -152,6 +168,8 @@ def _wrong(each: TunedRange) -> Iterator[str]:
         return
     if each.min > each.max:
         yield f"min {each.min} is above max {each.max}"
+    elif each.min == each.max:
+        yield f"min and max are both {each.min}: there is nothing to choose; make it a fixed hyperparameter"
     if each.scaling == "Logarithmic" and each.min <= 0:
         yield f"logarithmic scaling needs values above 0; min is {each.min}"
     if each.scaling == "ReverseLogarithmic":

@@ -56,6 +56,19 @@ def jobs_of(tuner: Tuner) -> int:
     return math.prod(len(each.values) or 1 for each in tuner.ranges.values())
 
 
+def combinations(tuner: Tuner) -> int | None:
+    """Return how many combinations of values the ranges have; None: no end of them, or a range that is not whole."""
+    counts = []
+    for each in tuner.ranges.values():
+        if each.kind == "Categorical":
+            counts.append(len(each.values))
+        elif isinstance(each.min, int) and isinstance(each.max, int) and each.min <= each.max:
+            counts.append(each.max - each.min + 1)
+        else:
+            return None
+    return math.prod(counts) if counts else None
+
+
 def tuning_request(job: Job, training: dict[str, Any], name: str, *, sdk: int, framework: str | None) -> dict[str, Any]:
     """Return the request for a tuning job.
 

@@ -209,6 +209,18 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW216", tuned(strategy="Grid", ranges={"lr": {"values": [1, 2]}}), image(), 2),
     ("TW216", tuned(strategy="Grid", ranges={"lr": {"values": [1, 2]}}, max_jobs=2, max_parallel_jobs=2), image(), 2),
     ("TW216", tuned(max_jobs=3, max_parallel_jobs=3), image(), 2),
+    ("TW216", tuned(ranges={"layers": {"min": 1, "max": 3}, "o": {"values": ["a", "b"]}}, max_jobs=6), image(), 2),
+    ("TW216", tuned(ranges={"layers": {"min": 1, "max": 3}, "lr": {"min": 0.1, "max": 0.2}}, max_jobs=90), image(), 2),
+    # A single value, and values that are equal only as numbers.
+    ("TW216", tuned(ranges={"lr": {"min": 0.1, "max": 0.2}, "o": {"values": ["a"]}}), image(), 2),
+    ("TW216", ranged(values=[1, "1"]), image(), 2),
+    # Hyperband may run a combination again for longer; whether the service counts them is not known.
+    (
+        "TW216",
+        tuned(ranges={"layers": {"min": 1, "max": 3}}, max_jobs=9, strategy="Hyperband", hyperband={"max_resource": 9}),
+        image(),
+        2,
+    ),
     ("TW218", dist({"torch_distributed": ON}, **tuned()), image(), 2),
     ("TW294", {"image": DLC}, image(), 2),
     ("TW294", {"image": REFERENCE.replace("training", "two-inference")}, image(), 2),
@@ -282,6 +294,35 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW313", {"image": DLC.replace("763104351884", "123456789012").replace("py312", "py38")}, image(), 2),
     ("TW313", {"image": DLC.replace("2.6.0", "9.9.0")}, image(), 2),
     ("TW314", {"metrics": {"loss": r"loss: (?<v>[0-9.]+)", "a": r"\Q(a\E=(.*)", "b": "acc=([0-9.]++)"}}, image(), 2),
+    *(
+        ("TW314", {"metrics": {"loss": expression}}, image(), 2)
+        for expression in (
+            *(
+                r"loss=(.*?);",
+                r"loss=(.*?)$",
+                r"loss=(.*)",
+                r"loss=([0-9.]+)",
+                r"loss=(\S+?)\s",
+                r"loss=(.*?),? ",
+                "(.)",
+            ),
+            *(
+                r"\(loss\)=([0-9.]+)",
+                r"[(loss)]([0-9]+)",
+                r"loss=(-?[0-9]+?)",
+                r"(loss|acc)=([0-9]+)",
+                r"loss=(\p{N}+)",
+            ),
+        )
+    ),
+    ("TW316", {"hyperparameters": {"model_dir": "s3://bucket/models"}}, TENSORFLOW, 2),
+    ("TW316", {"network_isolation": True, "hyperparameters": {"model_dir": "/opt/ml/model"}}, TENSORFLOW, 2),
+    ("TW316", {"network_isolation": True, "hyperparameters": {"name": "s3-copy", "n": 1}}, image(), 2),
+    *(
+        ("TW317", {"tensorboard": {"s3_uri": "s3://bucket/t", "local_path": path}}, image(), 2)
+        for path in (None, "/opt/ml/output/tensorboard", "/opt/ml/output/tensorboard/run", "/tensorboard", "/tmpfs/tb")
+    ),
+    ("TW317", {"checkpoint": {"s3_uri": "s3://bucket/c", "local_path": "/opt/ml/checkpoints"}}, image(), 2),
     ("TW315", dist({"torch_distributed": ON}), old("pytorch", "1.13.1"), 2),
     ("TW315", dist({"torch_distributed": ON}), image(version="1.12.1"), 2),
     ("TW315", grouped({}), old("pytorch", "1.10.0"), 2),

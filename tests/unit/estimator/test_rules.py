@@ -46,7 +46,10 @@ folder = pytest.fixture(scope="module")(source_folder)
 
 MANY_RANGES = {f"h{n}": {"min": 1, "max": 2} for n in range(31)}  # botocore's model: 30 of each kind
 
+FEW = {"layers": {"min": 1, "max": 3}, "optimizer": {"values": ["sgd", "adam"]}}
 MIXED_RANGES = {**{f"h{n}": {"min": 1, "max": 2} for n in range(20)}, **{f"f{n}": {"values": [1]} for n in range(11)}}
+ISOLATED = {"network_isolation": True}
+IN_S3 = {"model_dir": "s3://bucket/models"}
 PLAN_EAST = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/plan-1"
 KEY_EAST = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
@@ -313,6 +316,11 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW216", "tuner.max_parallel_jobs", tuned(max_jobs=200, max_parallel_jobs=101), image(), 2),
     ("TW216", "metrics", {**tuned(), "metrics": {"loss": "(.)", **{f"m{n}": "(.)" for n in range(20)}}}, image(), 2),
     ("TW216", "tuner.ranges", tuned(ranges=MIXED_RANGES), image(), 2),
+    ("TW216", "tuner.ranges.lr", ranged(min=3, max=3), image(), 2),
+    ("TW216", "tuner.ranges.lr", ranged(min=0.5, max=0.5), image(), 2),
+    ("TW216", "tuner.ranges.lr", ranged(values=["sgd", "adam", "sgd"]), image(), 2),
+    ("TW216", "tuner.max_jobs", tuned(ranges=FEW, max_jobs=7), image(), 2),
+    ("TW216", "tuner.max_jobs", tuned(ranges=FEW, max_jobs=7, strategy="Random"), image(), 2),
     ("TW241", "image", {"image": REFERENCE.replace(":1", ":my tag")}, image(), 2),
     ("TW241", "image", {"image": REFERENCE.replace(":1", ":feature/x")}, image(), 2),
     ("TW241", "image", {"image": REFERENCE.replace(":1", f":{'a' * 129}")}, image(), 2),
@@ -353,6 +361,26 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW314", "metrics.loss", {"metrics": {"loss": "loss: ([0-9.]+"}}, image(), 2),
     ("TW314", "metrics.loss", {"metrics": {"loss": "*loss=(.*)"}}, image(), 2),
     ("TW314", "metrics.loss", {"metrics": {"loss": "loss: [0-9.]+"}}, image(), 2),
+    *(
+        ("TW314", "metrics.loss", {"metrics": {"loss": expression}}, image(), 2)
+        for expression in (
+            *(r"loss=(.*?)", r"loss=([0-9.]+?)", r"loss=(\S??)", r".*loss=(.*?).*", r"\(loss=(.*?)\s*,?"),
+            *(r"(loss)=[0-9.]+", r"state: ([a-z]+)", r"loss=(\s*)[0-9]"),
+        )
+    ),
+    ("TW316", "hyperparameters.model_dir", {**ISOLATED, "hyperparameters": IN_S3}, TENSORFLOW, 2),
+    ("TW316", "hyperparameters.model_dir", {**ISOLATED, "hyperparameters": IN_S3}, image(), 2),
+    ("TW316", "environment.HUB", {**ISOLATED, "environment": {"HUB": "https://hub.example.com"}}, image(), 2),
+    *(
+        (
+            "TW317",
+            "tensorboard.local_path",
+            {"tensorboard": {"s3_uri": "s3://bucket/t", "local_path": path}},
+            image(),
+            2,
+        )
+        for path in ("/opt/ml/checkpoints/tb", "/tmp/logs", "/usr/local/nvidia", "/opt/ml/output/tensorboard2")
+    ),
     ("TW315", "distribution.torch_distributed", dist({"torch_distributed": ON}), old("pytorch", "1.12.1"), 2),
     ("TW315", "instance_groups", grouped({}), old("pytorch", "1.9.1"), 2),
     ("TW315", "instance_groups", grouped({}), old("tensorflow", "2.5.3"), 2),
@@ -409,6 +437,12 @@ SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
     ("TW311", {"region": "us-west-3", "image": "training:1"}, image(), "warning"),
     ("TW314", {"metrics": {"loss": "loss: ([0-9.]+"}}, image(), "error"),
     ("TW314", {"metrics": {"loss": "loss: [0-9.]+"}}, image(), "warning"),
+    ("TW314", {"metrics": {"loss": "loss: (.*?)"}}, image(), "error"),
+    ("TW316", {**ISOLATED, "hyperparameters": IN_S3}, TENSORFLOW, "error"),
+    # A script for PyTorch may never open it.
+    ("TW316", {**ISOLATED, "hyperparameters": IN_S3}, image(), "warning"),
+    ("TW316", {**ISOLATED, "hyperparameters": {"model_dir": "https://example.com/m"}}, TENSORFLOW, "warning"),
+    ("TW316", {**ISOLATED, "entry_point": None, "source_dir": None, "hyperparameters": IN_S3}, TENSORFLOW, "warning"),
 ]
 
 
@@ -430,3 +464,16 @@ def test_another_registry_is_an_error_even_in_a_job_that_is_only_checked(tmp_pat
 def test_a_grid_with_a_range_has_one_finding_and_that_is_about_the_range(folder):
     errors = [each for each in found(folder, tuned(strategy="Grid"), image()) if each.severity == "error"]
     assert [(each.code, each.path) for each in errors] == [("TW216", "tuner.ranges.lr")]
+
+
+@pytest.mark.parametrize(
+    ("variables", "told"), [({}, True), ({"PIP_NO_INDEX": "1"}, False), ({"PIP_FIND_LINKS": "w"}, False)]
+)
+def test_requirements_in_an_isolated_job(tmp_path, variables, told):
+    """The toolkit runs pip install -r; it fails unless the image has all of it, or the folder has wheels."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "requirements.txt").write_text("peft\n")
+    for isolated in (True, False):
+        job = Job(image="training:1", source_dir="src", network_isolation=isolated, environment=variables)
+        found = [each for each in check(Subject(job, image(), 2, tmp_path, False)) if each.code == "TW316"]
+        assert [(each.path, each.severity) for each in found] == [("source_dir", "warning")] * (told and isolated)

@@ -1,0 +1,69 @@
+"""Metrics: whether a regular expression can capture a number."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.estimator.subject import Subject
+
+METRIC = Rule(
+    code="TW314",
+    severity="error",
+    title="a metric whose regular expression is broken or never captures the number; a warning if it has no group",
+    source="AWS's developer guide, define training metrics: the expression searches the log and captures the value in "
+    "a group; aws/sagemaker-python-sdk #3208 (only numbers are kept), #3932 (F1=(.*?) with nothing behind it); "
+    "Python's re, of what no dialect of regular expressions allows",
+    remedy='Put the number in a group: "loss=([0-9.]+)".',
+)
+RULES = (METRIC,)
+# The beginnings of Python's messages about brackets without their partner, and about * + ? after nothing.
+BROKEN = ("missing )", "unbalanced parenthesis", "unterminated character set", "nothing to repeat")
+# A point, an escape, or a set of characters.
+_SET = r"\[\^?\]?(?:[^\]\\]|\\.)*\]"
+_ATOM = rf"(?:\.|\\.|{_SET})"
+# A group of one repeated atom, or of words. `rest`: all that follows it may be missing.
+_GROUP = re.compile(
+    rf"(?<!\\)\((?:(?P<atom>{_ATOM})(?P<times>[*+?]|\{{[0-9,]+\}})?(?P<lazy>\?)?|(?P<words>[A-Za-z _:=/-]+))\)"
+    rf"(?P<rest>(?:(?:{_ATOM}|[A-Za-z ,;:%])[*?]\??)*\Z)?"
+)
+_BRACKET_IN_SET = re.compile(rf"\\.|(?P<set>{_SET})")
+# What a lazy repetition takes if nothing has to follow.
+_LEAST = {"*": "nothing", "?": "nothing", "+": "one character"}
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    for name, expression in subject.job.metrics.items():
+        path = f"metrics.{name}"
+        try:
+            groups = re.compile(expression).groups
+        except re.error as wrong:
+            if wrong.msg.startswith(BROKEN):
+                yield METRIC.finding(f"{expression!r}: {wrong.msg}", path=path)
+            continue
+        if not groups:
+            yield METRIC.finding(f"{expression!r} captures nothing", path=path, severity="warning")
+        elif groups == 1 and (message := _no_number(expression)):
+            yield METRIC.finding(f"{expression!r} {message}", path=path)
+
+
+def _no_number(expression: str) -> str | None:
+    """Why the only group of an expression never holds the number; None: it may, or its form is not known."""
+    group = _GROUP.search(expression)
+    if group is None or any("(" in (each["set"] or "") for each in _BRACKET_IN_SET.finditer(expression)):
+        return None
+    if group["words"] or not _takes_digits(group["atom"]):
+        return "captures no digit"
+    least = _LEAST.get(group["times"]) if group["lazy"] and group["rest"] is not None else None
+    return (
+        f"captures {least}: {group['times']}? takes as little as it can, and nothing has to follow" if least else None
+    )
+
+
+def _takes_digits(atom: str) -> bool:
+    try:
+        return any(re.fullmatch(atom, digit) for digit in "0123456789")
+    except re.error:
+        return True  # another dialect's escape

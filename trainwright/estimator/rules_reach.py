@@ -1,0 +1,74 @@
+"""What the containers of a job can reach: nothing outside with network isolation; folders that the service keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.estimator.subject import Subject
+from trainwright.sagemaker.toolkit import TENSORFLOW_TOOLKIT, TOOLKIT
+
+ISOLATED = Rule(
+    code="TW316",
+    severity="error",
+    title="network isolation, and a model_dir in S3, which TensorFlow's toolkit looks up before the script starts "
+    "(warnings: requirements.txt, other addresses in hyperparameters and environment)",
+    source="AWS's API reference, CreateTrainingJob: with EnableNetworkIsolation no calls but those between the hosts; "
+    f"aws/sagemaker-python-sdk #2702; {TENSORFLOW_TOOLKIT}, s3_utils.py; {TOOLKIT}, modules.py",
+    remedy="Pass data as inputs, write the model to /opt/ml/model, and use `checkpoint`: the service copies them.",
+)
+RESERVED = Rule(
+    code="TW317",
+    severity="error",
+    title="a folder for TensorBoard that the service keeps for itself",
+    source="aws/amazon-sagemaker-examples #3620, the service's message: reserved are /opt/ml, /tmp and "
+    "/usr/local/nvidia; AWS's developer guide, TensorBoard in SageMaker: its example has /opt/ml/output/tensorboard",
+    remedy="Use /opt/ml/output/tensorboard, or a folder of your own such as /tensorboard.",
+)
+RULES = (ISOLATED, RESERVED)
+_RESERVED = ("/opt/ml", "/tmp", "/usr/local/nvidia")  # noqa: S108 - nothing is written
+_TENSORBOARD = "/opt/ml/output/tensorboard"
+_REMOTE = ("s3://", "http://", "https://", "git+")
+# Variables of the toolkit and pip by which an isolated host installs without an index.
+_OFFLINE = ("PIP_NO_INDEX", "PIP_FIND_LINKS")
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    job = subject.job
+    if job.network_isolation:
+        yield from _isolated(subject)
+    if job.tensorboard and job.tensorboard.local_path:
+        path = PurePosixPath(job.tensorboard.local_path)
+        kept = next((each for each in _RESERVED if path.is_relative_to(each)), None)
+        if kept and not path.is_relative_to(_TENSORBOARD):
+            yield RESERVED.finding(f"{path} is in {kept}", path="tensorboard.local_path")
+
+
+def _isolated(subject: Subject) -> Iterator[Finding]:
+    job = subject.job
+    for key, values in (("hyperparameters", job.hyperparameters), ("environment", job.environment)):
+        for name, value in values.items():
+            if not isinstance(value, str) or not value.startswith(_REMOTE):
+                continue
+            asked = (
+                subject.framework == "tensorflow"
+                and job.entry_point
+                and (key, name) == ("hyperparameters", "model_dir")
+            )
+            yield ISOLATED.finding(
+                f"{name} is {value}, which an isolated container cannot reach",
+                path=f"{key}.{name}",
+                severity="error" if asked and value.startswith("s3://") else "warning",
+            )
+    folder = job.source_dir or "s3://"
+    if folder.startswith("s3://") or set(_OFFLINE) & set(job.environment):
+        return
+    if (subject.folder / folder / "requirements.txt").is_file():
+        yield ISOLATED.finding(
+            "requirements.txt: pip cannot reach an index; it installs nothing that the image does not have",
+            path="source_dir",
+            severity="warning",
+            remedy="Build the image --with-requirements.",
+        )
