@@ -111,11 +111,12 @@ def _strategy(tuner: Tuner) -> Iterator[Finding]:
             yield RANGE.finding(
                 f"max_jobs is {tuner.max_jobs}; the grid has {every} combinations", path="tuner.max_jobs"
             )
-    elif tuner.strategy in COUNTED and None is not (every := combinations(tuner)) < jobs_of(tuner):
+    possible = combinations(tuner) if tuner.strategy in COUNTED else None
+    if possible is not None and possible < jobs_of(tuner):
         yield RANGE.finding(
-            f"{jobs_of(tuner)} jobs, but the ranges have {every} combinations",
+            f"{jobs_of(tuner)} jobs, but the ranges have {possible} combinations",
             path="tuner.max_jobs",
-            remedy=f"max_jobs: {every}, or a wider range.",
+            remedy=f"max_jobs: {possible}, or a wider range.",
         )
     if tuner.max_parallel_jobs > jobs_of(tuner) > 0:
         yield RANGE.finding(

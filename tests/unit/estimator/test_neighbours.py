@@ -323,6 +323,18 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
         for path in (None, "/opt/ml/output/tensorboard", "/opt/ml/output/tensorboard/run", "/tensorboard", "/tmpfs/tb")
     ),
     ("TW317", {"checkpoint": {"s3_uri": "s3://bucket/c", "local_path": "/opt/ml/checkpoints"}}, image(), 2),
+    *(
+        ("TW318", dist(how, environment={"CUDA_VISIBLE_DEVICES": seen}), image(), 2)
+        for how, seen in (
+            *(({"torch_distributed": ON}, "7,6,5,4,3,2,1,0"), ({"torch_distributed": ON}, "GPU-8932f937")),
+            *(({"mpi": {**MPI, "processes_per_host": 2}}, "0, 1"), ({}, "0")),
+        )
+    ),
+    ("TW318", {"instance_count": 2, "environment": {"NCCL_SOCKET_IFNAME": "^lo,docker"}}, image(), 2),
+    ("TW318", {"environment": {"GLOO_SOCKET_IFNAME": "lo"}}, image(), 2),
+    # The toolkit sets it for these launchers.
+    ("TW318", dist({"torch_distributed": ON}, environment={"NCCL_SOCKET_IFNAME": "lo"}, instance_count=2), image(), 2),
+    ("TW319", {"hyperparameters": {"key": "AKIA", "name": "MASIAIOSFODNN7EXAMPLE"}}, image(), 2),
     ("TW315", dist({"torch_distributed": ON}), old("pytorch", "1.13.1"), 2),
     ("TW315", dist({"torch_distributed": ON}), image(version="1.12.1"), 2),
     ("TW315", grouped({}), old("pytorch", "1.10.0"), 2),

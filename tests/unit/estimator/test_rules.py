@@ -48,6 +48,8 @@ MANY_RANGES = {f"h{n}": {"min": 1, "max": 2} for n in range(31)}  # botocore's m
 
 FEW = {"layers": {"min": 1, "max": 3}, "optimizer": {"values": ["sgd", "adam"]}}
 MIXED_RANGES = {**{f"h{n}": {"min": 1, "max": 2} for n in range(20)}, **{f"f{n}": {"values": [1]} for n in range(11)}}
+PAIR = {"instance_count": 2}
+KEY_ID = "ASIAIOSFODNN7EXAMPLE"
 ISOLATED = {"network_isolation": True}
 IN_S3 = {"model_dir": "s3://bucket/models"}
 PLAN_EAST = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/plan-1"
@@ -381,6 +383,17 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         )
         for path in ("/opt/ml/checkpoints/tb", "/tmp/logs", "/usr/local/nvidia", "/opt/ml/output/tensorboard2")
     ),
+    *(
+        ("TW318", "environment.CUDA_VISIBLE_DEVICES", dist(how, environment={"CUDA_VISIBLE_DEVICES": seen}), image(), 2)
+        for how, seen in (
+            *(({"torch_distributed": ON}, "0"), ({"torch_distributed": ON}, ""), ({"torch_distributed": ON}, "-1")),
+            *(({"mpi": {**MPI, "processes_per_host": 4}}, "0,1,2"), ({"mpi": MPI}, "0,1,2,3,4,5,6,8")),
+        )
+    ),
+    ("TW318", "environment.GLOO_SOCKET_IFNAME", {**PAIR, "environment": {"GLOO_SOCKET_IFNAME": "lo"}}, image(), 2),
+    ("TW318", "environment.NCCL_SOCKET_IFNAME", {**PAIR, "environment": {"NCCL_SOCKET_IFNAME": "=lo"}}, image(), 2),
+    ("TW319", "hyperparameters.id", {"hyperparameters": {"id": KEY_ID}}, image(), 2),
+    ("TW319", "environment.AWS_ACCESS_KEY_ID", {"environment": {"AWS_ACCESS_KEY_ID": KEY_ID}}, image(), 2),
     ("TW315", "distribution.torch_distributed", dist({"torch_distributed": ON}), old("pytorch", "1.12.1"), 2),
     ("TW315", "instance_groups", grouped({}), old("pytorch", "1.9.1"), 2),
     ("TW315", "instance_groups", grouped({}), old("tensorflow", "2.5.3"), 2),
@@ -438,6 +451,8 @@ SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
     ("TW314", {"metrics": {"loss": "loss: ([0-9.]+"}}, image(), "error"),
     ("TW314", {"metrics": {"loss": "loss: [0-9.]+"}}, image(), "warning"),
     ("TW314", {"metrics": {"loss": "loss: (.*?)"}}, image(), "error"),
+    ("TW319", {"hyperparameters": {"id": KEY_ID}}, image(), "error"),
+    ("TW319", {"environment": {"AWS_ACCESS_KEY_ID": KEY_ID}}, image(), "warning"),
     ("TW316", {**ISOLATED, "hyperparameters": IN_S3}, TENSORFLOW, "error"),
     # A script for PyTorch may never open it.
     ("TW316", {**ISOLATED, "hyperparameters": IN_S3}, image(), "warning"),

@@ -1,0 +1,88 @@
+"""Variables that hide GPUs from processes or hosts from each other, and access keys of AWS among the values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.estimator.subject import Subject
+from trainwright.sagemaker.toolkit import TOOLKIT
+
+HIDDEN = Rule(
+    code="TW318",
+    severity="error",
+    title="a variable that hides GPUs from processes, or hosts from each other",
+    source="NVIDIA's CUDA programming guide, CUDA_VISIBLE_DEVICES: others than those listed, and all behind an invalid "
+    f"index, are not visible; {TOOLKIT}, torch_distributed.py and mpi.py: a process for each GPU all the same, and "
+    "NCCL_SOCKET_IFNAME is set; NVIDIA's NCCL guide, NCCL_SOCKET_IFNAME",
+    remedy="Remove it; the launcher gives every process its GPU, and the service names the interface.",
+)
+CREDENTIALS = Rule(
+    code="TW319",
+    severity="error",
+    title="an access key of AWS in a hyperparameter (a warning: in a variable)",
+    source="AWS's API reference, CreateTrainingJob: no access IDs, secrets or tokens in these fields, which "
+    "DescribeTrainingJob returns; if it finds them in hyperparameters, the service rejects the job; AWS STS, "
+    "GetAccessKeyInfo: such keys begin with AKIA or ASIA",
+    remedy="Give the job's role what the script needs; keep other secrets in AWS Secrets Manager. Revoke this key.",
+)
+RULES = (HIDDEN, CREDENTIALS)
+_KEY = re.compile(r"(?:AKIA|ASIA)[A-Z0-9]{16}")
+_INDEX = re.compile(r"-?[0-9]{1,9}")
+# Launchers that start a process for each GPU, and set NCCL_SOCKET_IFNAME themselves.
+_FOR_EACH_GPU = ("torchrun", "mpi", "smddp", "xla")
+_LOOPBACK = ("lo", "=lo")
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    yield from _devices(subject)
+    yield from _interfaces(subject)
+    job = subject.job
+    for name in (each for each, value in job.hyperparameters.items() if _is_key(value)):
+        yield CREDENTIALS.finding(f"{name} is an access key", path=f"hyperparameters.{name}")
+    for name in (each for each, value in job.environment.items() if _is_key(value)):
+        yield CREDENTIALS.finding(f"{name} is an access key", path=f"environment.{name}", severity="warning")
+
+
+def _is_key(value: object) -> bool:
+    return isinstance(value, str) and _KEY.fullmatch(value) is not None
+
+
+def _devices(subject: Subject) -> Iterator[Finding]:
+    given, gpus, each = subject.job.environment.get("CUDA_VISIBLE_DEVICES"), subject.gpus, subject.processes_per_host
+    if given is None or not gpus or each is None or subject.launcher not in _FOR_EACH_GPU:
+        return
+    count = visible(given, gpus)
+    if count is not None and count < each:
+        yield HIDDEN.finding(
+            f"{each} processes per host, but CUDA_VISIBLE_DEVICES={given} shows {count} of {gpus} GPUs",
+            path="environment.CUDA_VISIBLE_DEVICES",
+        )
+
+
+def visible(given: str, gpus: int) -> int | None:
+    """Return how many GPUs a value of CUDA_VISIBLE_DEVICES shows; None: it names some by anything but their index.
+
+    Args:
+        given: the value, such as 0,1.
+        gpus: the GPUs of the host.
+    """
+    count = 0
+    for entry in given.split(",") if given.strip() else ():
+        if not _INDEX.fullmatch(entry.strip()):
+            return None
+        if not 0 <= int(entry) < gpus:
+            break
+        count += 1
+    return count
+
+
+def _interfaces(subject: Subject) -> Iterator[Finding]:
+    if subject.hosts < 2:
+        return
+    for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
+        given = subject.job.environment.get(name)
+        if given in _LOOPBACK and (name.startswith("GLOO") or subject.launcher not in _FOR_EACH_GPU):
+            yield HIDDEN.finding(f"{name}={given}: {subject.hosts} hosts cannot meet there", path=f"environment.{name}")
