@@ -35,7 +35,8 @@ EXCLUDED = Rule(
     title="options that the service does not take together",
     source="AWS's developer guide, managed warm pools, considerations: neither spot nor heterogeneous clusters; "
     f"{API}, Channel: CompressionType and RecordWrapperType are for Pipe input mode; InstancePlacementConfig: only for "
-    "UltraServers; botocore's model, ReservedCapacityInstanceType: the types of training plans",
+    "UltraServers; botocore's model, ReservedCapacityInstanceType: the types of training plans; "
+    "aws/sagemaker-python-sdk #6089: either all channels have instance groups or none",
     remedy="Remove one of them.",
 )
 NOT_IN_SDK3 = Rule(
@@ -77,6 +78,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             if given:
                 yield EXCLUDED.finding(f"keep_alive with {what}: a warm pool cannot have it", path="keep_alive")
     yield from _streamed(subject)
+    yield from _grouped(subject)
     yield from _placed(subject)
     yield from _planned(subject)
     if (job.role or "").endswith("/"):
@@ -87,6 +89,27 @@ def check(subject: Subject) -> Iterator[Finding]:
         for what, value in (("debugger", job.debugger), ("profiler", job.profiler)):
             if value is not None:
                 yield NOT_IN_SDK3.finding(f"SDK 3 has no {what}", path=what)
+
+
+def _grouped(subject: Subject) -> Iterator[Finding]:
+    """Check that all channels in S3 have instance groups, or none; file systems cannot have any."""
+    having: dict[bool, list[str]] = {True: [], False: []}
+    for name, given in subject.job.inputs.items():
+        try:
+            made = channel(name, given)
+        except RequestError:
+            continue  # reported by TW270
+        if isinstance(made, Channel):
+            having[bool(made.instance_groups)].append(name)
+    # The code of an isolated job is a channel too, to which SDK 2 gives no groups.
+    if having[True] and subject.sdk == 2 and subject.job.network_isolation and subject.job.entry_point:
+        having[False].append("code")
+    if having[True] and having[False]:
+        yield EXCLUDED.finding(
+            f"{' and '.join(having[True])} with instance_groups, {' and '.join(having[False])} without",
+            path="inputs",
+            remedy="Give every channel instance_groups, or none; an isolated job none.",
+        )
 
 
 def _placed(subject: Subject) -> Iterator[Finding]:

@@ -44,10 +44,21 @@ NO_SUCH_IMAGE = Rule(
     source="sagemaker 2.257.7, image_uri_config: accounts by region, Python versions by version of the framework",
     remedy="Use what the message names; AWS lists its images in aws/deep-learning-containers, available_images.md.",
 )
-RULES = (BUCKET, ELSEWHERE, NOT_OFFERED, NO_SUCH_IMAGE)
+OF_ANOTHER_KIND = Rule(
+    code="TW320",
+    severity="error",
+    title="a name or an id of something else in place of a subnet, a security group or a file system",
+    source="AWS's API reference, VpcConfig: security groups in the form sg-xxxxxxxx; Amazon VPC user guide: ids of "
+    "subnets begin with subnet-; botocore's models of FSx and EFS, FileSystemId",
+    remedy="Use the id that the console shows: subnet-..., sg-..., fs-....",
+)
+RULES = (BUCKET, ELSEWHERE, NOT_OFFERED, NO_SUCH_IMAGE, OF_ANOTHER_KIND)
 _STRICT = re.compile(r"(?!.*\.\.)(?![0-9]+(?:\.[0-9]+){3}$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ONCE = re.compile(r"[A-Za-z0-9._-]{3,255}")  # in us-east-1, before March 2018
 _REGION = re.compile(r"[a-z]{2,5}(-[a-z]+)+-[0-9]{1,2}")
+# Key of the job file: how its ids look. Their lengths are checked with the service's limits.
+_IDS = {"subnets": re.compile(r"subnet-[0-9a-z]+"), "security_group_ids": re.compile(r"sg-[0-9a-z]+")}
+_FILE_SYSTEM = re.compile(r"fs-[0-9a-f]+")
 _ARN = re.compile(r"arn:(?P<partition>[a-z-]+):(?P<service>[a-z-]+):(?P<region>[a-z0-9-]*):[0-9]*:.*")
 # botocore's endpoints.json: the regions of every partition other than aws, by how their names begin.
 _PARTITIONS = {
@@ -75,6 +86,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     region = region_of(subject)
     yield from _buckets(subject, region)
     yield from _region(subject)
+    yield from _ids(subject)
     if region:
         yield from _elsewhere(subject, region)
         yield from _offered(subject, region)
@@ -113,6 +125,19 @@ def _buckets(subject: Subject, region: str | None) -> Iterator[Finding]:
             continue
         if not (_ONCE if region in (None, "us-east-1") else _STRICT).fullmatch(bucket):
             yield BUCKET.finding(f"{bucket!r} cannot be the name of a bucket", path=path)
+
+
+def _ids(subject: Subject) -> Iterator[Finding]:
+    for key, form in _IDS.items():
+        for each in getattr(subject.job, key):
+            if not form.fullmatch(each):
+                yield OF_ANOTHER_KIND.finding(
+                    f"{each!r} is not in the form {form.pattern.partition('[')[0]}...", path=key
+                )
+    for name, given in subject.job.inputs.items():
+        system = given.get("file_system_id") if isinstance(given, dict) else None
+        if isinstance(system, str) and not _FILE_SYSTEM.fullmatch(system):
+            yield OF_ANOTHER_KIND.finding(f"{system!r} is not in the form fs-...", path=f"inputs.{name}")
 
 
 def _region(subject: Subject) -> Iterator[Finding]:

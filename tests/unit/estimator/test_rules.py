@@ -50,6 +50,8 @@ FEW = {"layers": {"min": 1, "max": 3}, "optimizer": {"values": ["sgd", "adam"]}}
 MIXED_RANGES = {**{f"h{n}": {"min": 1, "max": 2} for n in range(20)}, **{f"f{n}": {"values": [1]} for n in range(11)}}
 PAIR = {"instance_count": 2}
 KEY_ID = "ASIAIOSFODNN7EXAMPLE"
+FSX_NAME = "fs-0123456789abcdef0.fsx.us-west-2.amazonaws.com"
+ON_GPU = {"s3_data": "s3://bucket/a", "instance_groups": ["gpu"]}
 ISOLATED = {"network_isolation": True}
 IN_S3 = {"model_dir": "s3://bucket/models"}
 PLAN_EAST = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/plan-1"
@@ -394,6 +396,12 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW318", "environment.NCCL_SOCKET_IFNAME", {**PAIR, "environment": {"NCCL_SOCKET_IFNAME": "=lo"}}, image(), 2),
     ("TW319", "hyperparameters.id", {"hyperparameters": {"id": KEY_ID}}, image(), 2),
     ("TW319", "environment.AWS_ACCESS_KEY_ID", {"environment": {"AWS_ACCESS_KEY_ID": KEY_ID}}, image(), 2),
+    ("TW320", "subnets", {"subnets": ["vpc-12345678"], "security_group_ids": ["sg-1"]}, image(), 2),
+    ("TW320", "security_group_ids", {"subnets": ["subnet-1"], "security_group_ids": ["default"]}, image(), 2),
+    ("TW320", "inputs.train", {"inputs": {"train": {**FSX, "file_system_id": "mt-0123456789abcdef0"}}}, image(), 2),
+    ("TW320", "inputs.train", {"inputs": {"train": {**FSX, "file_system_id": FSX_NAME}}}, image(), 2),
+    ("TW295", "inputs", {**grouped({}), "inputs": {"a": ON_GPU, "b": "s3://bucket/b"}}, image(), 2),
+    ("TW295", "inputs", {**grouped({}), **ISOLATED, "inputs": {"a": ON_GPU}}, image(), 2),
     ("TW315", "distribution.torch_distributed", dist({"torch_distributed": ON}), old("pytorch", "1.12.1"), 2),
     ("TW315", "instance_groups", grouped({}), old("pytorch", "1.9.1"), 2),
     ("TW315", "instance_groups", grouped({}), old("tensorflow", "2.5.3"), 2),
