@@ -314,6 +314,8 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
                 r"loss=(-?[0-9]+?)",
                 r"(loss|acc)=([0-9]+)",
                 r"loss=(\p{N}+)",
+                r"(train)_loss=([0-9.]+)",
+                r"(?:\(loss):([0-9]+)",
             ),
         )
     ),
@@ -329,7 +331,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
         ("TW318", dist(how, environment={"CUDA_VISIBLE_DEVICES": seen}), image(), 2)
         for how, seen in (
             *(({"torch_distributed": ON}, "7,6,5,4,3,2,1,0"), ({"torch_distributed": ON}, "GPU-8932f937")),
-            *(({"mpi": {**MPI, "processes_per_host": 2}}, "0, 1"), ({}, "0")),
+            *(({"mpi": {**MPI, "processes_per_host": 2}}, "0, 1"), ({}, "0"), ({}, "")),
         )
     ),
     ("TW318", {"instance_count": 2, "environment": {"NCCL_SOCKET_IFNAME": "^lo,docker"}}, image(), 2),
@@ -340,6 +342,7 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW320", {"inputs": {"train": FSX}}, image(), 2),
     ("TW295", {**grouped({}), "inputs": {"a": ON_GPU, "b": ON_GPU, "c": FSX}}, image(), 2),
     ("TW295", {**grouped({}), "inputs": {"a": "s3://bucket/a", "b": "s3://bucket/b"}}, image(), 2),
+    ("TW295", {**grouped({}), "network_isolation": True, "inputs": {"a": ON_GPU}}, image(), 3),
     ("TW295", {**grouped({}), **BAKED_IN, "network_isolation": True, "inputs": {"a": ON_GPU}}, image(), 2),
     ("TW319", {"hyperparameters": {"key": "AKIA", "name": "MASIAIOSFODNN7EXAMPLE"}}, image(), 2),
     ("TW315", dist({"torch_distributed": ON}), old("pytorch", "1.13.1"), 2),

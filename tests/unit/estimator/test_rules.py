@@ -389,7 +389,11 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
         ("TW318", "environment.CUDA_VISIBLE_DEVICES", dist(how, environment={"CUDA_VISIBLE_DEVICES": seen}), image(), 2)
         for how, seen in (
             *(({"torch_distributed": ON}, "0"), ({"torch_distributed": ON}, ""), ({"torch_distributed": ON}, "-1")),
-            *(({"mpi": {**MPI, "processes_per_host": 4}}, "0,1,2"), ({"mpi": MPI}, "0,1,2,3,4,5,6,8")),
+            *(
+                ({"mpi": {**MPI, "processes_per_host": 4}}, "0,1,2"),
+                ({"mpi": MPI}, "0,1,2,3,4,5,6,8"),
+                ({"mpi": {**MPI, "processes_per_host": 2}}, "0,-1,1"),
+            ),
         )
     ),
     ("TW318", "environment.GLOO_SOCKET_IFNAME", {**PAIR, "environment": {"GLOO_SOCKET_IFNAME": "lo"}}, image(), 2),
