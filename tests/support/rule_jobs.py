@@ -107,6 +107,9 @@ def source_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "src").mkdir()
     (made / "src" / "train.py").touch()
     (made / "src" / "run.sh").touch()
+    (made / "more").mkdir()
+    (made / "more" / "train.py").touch()
+    (made / "more" / "requirements.txt").write_text("torch\n")
     return made
 
 

@@ -94,7 +94,8 @@ PROCESSOR = Rule(
 NO_GPU_CODE = Rule(
     code="TW249",
     severity="warning",
-    title="an image without CUDA on GPU instances (an error: with smdistributed), or one with CUDA on others",
+    title="an image without CUDA on GPU instances (an error: with smdistributed, or torchrun without requirements.txt); "
+    "one with CUDA on others",
     source=LABELS,
     remedy="Use a line of the other kind: ./invoke list.",
 )
@@ -164,7 +165,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     if subject.image.components is not None:
         yield from _components(subject, subject.image, where)
     yield from _code(subject, subject.image)
-    on_gpus = subject.launcher == "smddp" or bool(subject.smp_parameters)
+    on_gpus = subject.launcher == "smddp" or bool(subject.smp_parameters) or _torchrun_alone(subject)
     for path, kind, _ in subject.instances:
         yield from _hardware(subject.image, kind, path, on_gpus=on_gpus)
 
@@ -281,8 +282,17 @@ def _code(subject: Subject, image: ImageFacts) -> Iterator[Finding]:
         )
 
 
+def _torchrun_alone(subject: Subject) -> bool:
+    """Whether torchrun starts a script to which no requirements.txt brings another PyTorch."""
+    source = subject.job.source_dir
+    if subject.launcher != "torchrun" or source is None:
+        return False
+    folder = subject.folder / source  # an address in S3 is not a folder
+    return folder.is_dir() and not (folder / "requirements.txt").exists()
+
+
 def _hardware(image: ImageFacts, kind: Instance, path: str, *, on_gpus: bool) -> Iterator[Finding]:
-    """Check one instance type; ``on_gpus``: a library that runs on GPUs alone starts the job."""
+    """Check one instance type; ``on_gpus``: what starts the job does so for GPUs alone."""
     if (kind.architecture == "arm64") != (image.platform == ARM64):
         there = f"{kind.name} has {'an ARM' if kind.architecture == 'arm64' else 'an x86-64'} processor"
         yield PROCESSOR.finding(f"{there}, but the image is for {image.platform}", path=path)

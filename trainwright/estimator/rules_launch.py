@@ -43,8 +43,10 @@ QUOTED = Rule(
 NP = Rule(
     code="TW234",
     severity="warning",
-    title="custom_mpi_options sets the number of processes, which the toolkit already counts",
-    source="Open MPI 4.1.4, tried: the last -np wins, but the toolkit keeps using its own number",
+    title="custom_mpi_options sets the number of processes, which the toolkit already counts (an error: to more)",
+    source="Open MPI 4.1.4, tried: the last -np wins, but the toolkit keeps using its own number; "
+    f"{TOOLKIT}, mpi.py: each host has processes_per_host slots; open-mpi/ompi #6020: mpirun stops: too few "
+    "slots",
     remedy="Use processes_per_host instead of -np.",
 )
 NO_EFA = Rule(
@@ -96,7 +98,8 @@ MCA_DEFAULTS = (
 )
 MCA_MORE = (*MCA_DEFAULTS, "plm_rsh_num_concurrent")
 _MCA_FLAGS = ("-mca", "--mca", "-gmca", "--gmca")
-_COUNTS = ("-np", "--np", "-n", "--n", "-c", "-npernode", "--npernode", "-N")
+_OF_ALL = ("-np", "--np", "-n", "--n", "-c")
+_COUNTS = (*_OF_ALL, "-npernode", "--npernode", "-N")
 _OPTIONS = (
     "mpi.custom_mpi_options",
     "smdistributed.dataparallel.custom_mpi_options",
@@ -125,7 +128,9 @@ def check(subject: Subject) -> Iterator[Finding]:
         if isinstance(text, str) and text:
             options[f"distribution.{path}"] = text.split()
             more = subject.sdk == 3 or not path.startswith("mpi")
-            yield from _words(text, f"distribution.{path}", subject.sdk, MCA_MORE if more else MCA_DEFAULTS)
+            yield from _words(
+                text, f"distribution.{path}", subject.sdk, MCA_MORE if more else MCA_DEFAULTS, subject.world
+            )
     yield from _efa(subject, options)
 
 
@@ -157,7 +162,7 @@ def _counts(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _words(text: str, path: str, sdk: int, defaults: tuple[str, ...]) -> Iterator[Finding]:
+def _words(text: str, path: str, sdk: int, defaults: tuple[str, ...], slots: int | None) -> Iterator[Finding]:
     words = text.split()
     if sdk == 2 and ('"' in text or "'" in text):
         yield QUOTED.finding("it contains quotes", path=path)
@@ -167,9 +172,15 @@ def _words(text: str, path: str, sdk: int, defaults: tuple[str, ...]) -> Iterato
             yield REPEATED.finding(f"the toolkit already passes {key}", path=path, remedy=f"Remove --mca {key} …")
         elif keys.count(key) > 1:
             yield REPEATED.finding(f"{key} is given {keys.count(key)} times", path=path, remedy="Keep one of them.")
-    for word in words:
+    for n, word in enumerate(words):
         if word in _COUNTS:
-            yield NP.finding(f"the options contain {word}", path=path)
+            given = words[n + 1] if n + 1 < len(words) else ""
+            more = word in _OF_ALL and given.isdecimal() and slots is not None and int(given[:9]) > slots
+            yield NP.finding(
+                f"the options contain {word} {given}{f', but there are {slots} slots' if more else ''}",
+                path=path,
+                severity="error" if more and "oversubscribe" not in text.lower() else "warning",
+            )
 
 
 def _efa(subject: Subject, options: Mapping[str, list[str]]) -> Iterator[Finding]:

@@ -52,7 +52,14 @@ OF_ANOTHER_KIND = Rule(
     "subnets begin with subnet-; botocore's models of FSx and EFS, FileSystemId",
     remedy="Use the id that the console shows: subnet-..., sg-..., fs-....",
 )
-RULES = (BUCKET, ELSEWHERE, NOT_OFFERED, NO_SUCH_IMAGE, OF_ANOTHER_KIND)
+BY_HTTPS = Rule(
+    code="TW322",
+    severity="error",
+    title="an output address that begins with https, from which SDK 2 cannot take the bucket for the code",
+    source="sagemaker 2.257.7, estimator.py, _stage_user_code_in_s3; fw_utils.py, parse_s3_url: ValueError",
+    remedy="Write it as s3://bucket/prefix.",
+)
+RULES = (BUCKET, ELSEWHERE, NOT_OFFERED, NO_SUCH_IMAGE, OF_ANOTHER_KIND, BY_HTTPS)
 _STRICT = re.compile(r"(?!.*\.\.)(?![0-9]+(?:\.[0-9]+){3}$)[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _ONCE = re.compile(r"[A-Za-z0-9._-]{3,255}")  # in us-east-1, before March 2018
 _REGION = re.compile(r"[a-z]{2,5}(-[a-z]+)+-[0-9]{1,2}")
@@ -87,6 +94,10 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _buckets(subject, region)
     yield from _region(subject)
     yield from _ids(subject)
+    job = subject.job
+    uploads = job.entry_point and not (job.source_dir or "").startswith("s3://")
+    if uploads and subject.sdk == 2 and (job.output or "").startswith("https://"):
+        yield BY_HTTPS.finding(f"{job.output} is not an s3:// address", path="output")
     if region:
         yield from _elsewhere(subject, region)
         yield from _offered(subject, region)

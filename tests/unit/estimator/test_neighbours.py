@@ -55,6 +55,7 @@ THIRTEEN = without("smdistributed-modelparallel", **{"smdistributed-modelparalle
 PLAN = "arn:aws:sagemaker:us-west-2:123456789012:training-plan/plan-1"
 PLANNED = [{**GROUPS[0], "instance_type": P4}, GROUPS[1]]
 ON_GPU = {"s3_data": "s3://bucket/a", "instance_groups": ["gpu"]}
+HTTPS = "https://bucket.s3.us-west-2.amazonaws.com/models"
 BAKED_IN = {"entry_point": None, "source_dir": None}
 MIRRORED_AND_MPI = {"multi_worker_mirrored_strategy": ON, "mpi": {"enabled": False}}
 PS_AND_MPI = {"parameter_server": ON, "mpi": MPI}
@@ -338,6 +339,12 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW318", {"environment": {"GLOO_SOCKET_IFNAME": "lo"}}, image(), 2),
     # The toolkit sets it for these launchers.
     ("TW318", dist({"torch_distributed": ON}, environment={"NCCL_SOCKET_IFNAME": "lo"}, instance_count=2), image(), 2),
+    ("TW321", {"hyperparameters": {"n-epochs": 3}}, image(), 2),
+    ("TW321", {**BAKED_IN, "hyperparameters": {"--epochs": 3}}, BAKED, 2),
+    ("TW322", {"output": "s3://bucket/models"}, image(), 2),
+    ("TW322", {"output": HTTPS, "source_dir": "s3://bucket/code.tar.gz"}, image(), 2),
+    ("TW322", {**BAKED_IN, "output": HTTPS}, BAKED, 2),
+    ("TW322", {"output": HTTPS}, image(), 3),
     ("TW320", {"subnets": ["subnet-1"], "security_group_ids": ["sg-1", "sg-0123456789abcdef0"]}, image(), 2),
     ("TW320", {"inputs": {"train": FSX}}, image(), 2),
     ("TW295", {**grouped({}), "inputs": {"a": ON_GPU, "b": ON_GPU, "c": FSX}}, image(), 2),

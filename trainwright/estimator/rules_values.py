@@ -1,4 +1,4 @@
-"""Variables that hide GPUs from processes or hosts from each other, and access keys of AWS among the values."""
+"""Values that take something away: variables that hide GPUs or hosts, keys of AWS, names that no script reads."""
 
 from __future__ import annotations
 
@@ -27,7 +27,14 @@ CREDENTIALS = Rule(
     "GetAccessKeyInfo: such keys begin with AKIA or ASIA",
     remedy="Give the job's role what the script needs; keep other secrets in AWS Secrets Manager. Revoke this key.",
 )
-RULES = (HIDDEN, CREDENTIALS)
+DASHES = Rule(
+    code="TW321",
+    severity="error",
+    title="a hyperparameter whose name begins with a dash",
+    source=f"{TOOLKIT}, mapping.py: the script gets --NAME VALUE, with two dashes before the name as it is",
+    remedy="Remove the dashes: epochs, not --epochs.",
+)
+RULES = (HIDDEN, CREDENTIALS, DASHES)
 _KEY = re.compile(r"(?:AKIA|ASIA)[A-Z0-9]{16}")
 _INDEX = re.compile(r"-?[0-9]{1,9}")
 # Launchers that start a process for each GPU, and set NCCL_SOCKET_IFNAME themselves.
@@ -40,6 +47,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _devices(subject)
     yield from _interfaces(subject)
     job = subject.job
+    for name in job.hyperparameters if job.entry_point else ():
+        if name.startswith("-"):
+            yield DASHES.finding(f"the script gets --{name}", path=f"hyperparameters.{name}")
     for name in (each for each, value in job.hyperparameters.items() if _is_key(value)):
         yield CREDENTIALS.finding(f"{name} is an access key", path=f"hyperparameters.{name}")
     for name in (each for each, value in job.environment.items() if _is_key(value)):
