@@ -94,8 +94,8 @@ PROCESSOR = Rule(
 NO_GPU_CODE = Rule(
     code="TW249",
     severity="warning",
-    title="an image without CUDA on GPU instances (an error: with smdistributed, or torchrun without requirements.txt); "
-    "one with CUDA on others",
+    title="an image without CUDA on GPU instances (an error: with smdistributed or torchrun and no requirements.txt) "
+    "or one with CUDA on others",
     source=LABELS,
     remedy="Use a line of the other kind: ./invoke list.",
 )
