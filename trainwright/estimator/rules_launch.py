@@ -49,6 +49,14 @@ NP = Rule(
     "slots",
     remedy="Use processes_per_host instead of -np.",
 )
+NOT_EXPORTED = Rule(
+    code="TW324",
+    severity="error",
+    title="-x in custom_mpi_options without a variable, or with a word behind it, which mpirun takes for the program",
+    source="mpirun(1) of Open MPI 4.1: -x takes one name or one NAME=VALUE; the first word that is no option's is the "
+    "program",
+    remedy="Write -x NAME=VALUE, or -x NAME for a variable that has its value already.",
+)
 NO_EFA = Rule(
     code="TW235",
     severity="error",
@@ -84,7 +92,7 @@ FORK_SAFE = Rule(
     source=f"{GUIDE}; {RUNNERS}: only the data parallel library's runner sets it",
     remedy='custom_mpi_options: "-x RDMAV_FORK_SAFE=1"',
 )
-RULES = (TOO_MANY, TOO_FEW, REPEATED, QUOTED, NP, NO_EFA, FORGOTTEN, NO_RDMA, TCP, FORK_SAFE)
+RULES = (TOO_MANY, TOO_FEW, REPEATED, QUOTED, NP, NOT_EXPORTED, NO_EFA, FORGOTTEN, NO_RDMA, TCP, FORK_SAFE)
 
 # What the toolkit passes with -mca itself; the data parallel library's runner and SDK 3's MPI driver pass one more.
 MCA_DEFAULTS = (
@@ -164,7 +172,8 @@ def _counts(subject: Subject) -> Iterator[Finding]:
 
 def _words(text: str, path: str, sdk: int, defaults: tuple[str, ...], slots: int | None) -> Iterator[Finding]:
     words = text.split()
-    if sdk == 2 and ('"' in text or "'" in text):
+    quoted = '"' in text or "'" in text
+    if sdk == 2 and quoted:
         yield QUOTED.finding("it contains quotes", path=path)
     keys = mca_keys(words)
     for key in dict.fromkeys(keys):
@@ -173,6 +182,10 @@ def _words(text: str, path: str, sdk: int, defaults: tuple[str, ...], slots: int
         elif keys.count(key) > 1:
             yield REPEATED.finding(f"{key} is given {keys.count(key)} times", path=path, remedy="Keep one of them.")
     for n, word in enumerate(words):
+        name, behind = (*words[n + 1 : n + 3], "-", "-")[:2]
+        if word == "-x" and not quoted and (name.startswith("-") or not behind.startswith("-")):
+            shown = " ".join(words[n : n + 3])
+            yield NOT_EXPORTED.finding(f"{shown!r} does not name one variable", path=path)
         if word in _COUNTS:
             given = words[n + 1] if n + 1 < len(words) else ""
             more = word in _OF_ALL and given.isdecimal() and slots is not None and int(given[:9]) > slots

@@ -26,7 +26,15 @@ RESERVED = Rule(
     "/usr/local/nvidia; AWS's developer guide, TensorBoard in SageMaker: its example has /opt/ml/output/tensorboard",
     remedy="Use /opt/ml/output/tensorboard, or a folder of your own such as /tensorboard.",
 )
-RULES = (ISOLATED, RESERVED)
+RELATIVE = Rule(
+    code="TW323",
+    severity="error",
+    title="a local path that is not a path in the container",
+    source="AWS's developer guide, checkpoints and TensorBoard: folders such as /opt/ml/checkpoints; moby, volume/mounts: a "
+    "mount's place in a container must be an absolute path",
+    remedy="Begin it with a slash, such as /opt/ml/checkpoints.",
+)
+RULES = (ISOLATED, RESERVED, RELATIVE)
 _RESERVED = ("/opt/ml", "/tmp", "/usr/local/nvidia")  # noqa: S108 - nothing is written
 _TENSORBOARD = "/opt/ml/output/tensorboard"
 _REMOTE = ("s3://", "http://", "https://", "git+")
@@ -39,6 +47,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     job = subject.job
     if job.network_isolation:
         yield from _isolated(subject)
+    for key, kept_in in (("checkpoint", job.checkpoint), ("tensorboard", job.tensorboard), ("debugger", job.debugger)):
+        if kept_in and kept_in.local_path and not kept_in.local_path.startswith("/"):
+            yield RELATIVE.finding(f"{kept_in.local_path!r} does not begin with /", path=f"{key}.local_path")
     if job.tensorboard and job.tensorboard.local_path:
         path = PurePosixPath(job.tensorboard.local_path)
         kept = next((each for each in _RESERVED if path.is_relative_to(each)), None)

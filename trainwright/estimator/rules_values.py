@@ -34,7 +34,16 @@ DASHES = Rule(
     source=f"{TOOLKIT}, mapping.py: the script gets --NAME VALUE, with two dashes before the name as it is",
     remedy="Remove the dashes: epochs, not --epochs.",
 )
-RULES = (HIDDEN, CREDENTIALS, DASHES)
+UNEXPANDED = Rule(
+    code="TW325",
+    severity="error",
+    title="a PATH that refers to a variable (a warning: another list of folders)",
+    source="AWS's API reference, CreateTrainingJob: the variables are set in the container, where no shell reads them; "
+    "aws/sagemaker-python-sdk #222: the container does not start if PATH lacks the folder of its program",
+    remedy="Write the folders out, or set the variable in the image or the script.",
+)
+RULES = (HIDDEN, CREDENTIALS, DASHES, UNEXPANDED)
+_VARIABLE = re.compile(r"[$][{]?[A-Za-z_]")
 _KEY = re.compile(r"(?:AKIA|ASIA)[A-Z0-9]{16}")
 _INDEX = re.compile(r"-?[0-9]{1,9}")
 # Launchers that start a process for each GPU, and set NCCL_SOCKET_IFNAME themselves.
@@ -47,9 +56,18 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _devices(subject)
     yield from _interfaces(subject)
     job = subject.job
-    for name in job.hyperparameters if job.entry_point else ():
-        if name.startswith("-"):
-            yield DASHES.finding(f"the script gets --{name}", path=f"hyperparameters.{name}")
+    ranges = job.tuner.ranges if job.tuner else ()
+    for key, names in (("hyperparameters", job.hyperparameters), ("tuner.ranges", ranges)):
+        for name in names if job.entry_point else ():
+            if name.startswith("-"):
+                yield DASHES.finding(f"the script gets --{name}", path=f"{key}.{name}")
+    for name, value in job.environment.items():
+        if name.endswith("PATH") and _VARIABLE.search(value):
+            yield UNEXPANDED.finding(
+                f"{name} is {value} as it is written",
+                path=f"environment.{name}",
+                severity="error" if name == "PATH" else "warning",
+            )
     for name in (each for each, value in job.hyperparameters.items() if _is_key(value)):
         yield CREDENTIALS.finding(f"{name} is an access key", path=f"hyperparameters.{name}")
     for name in (each for each, value in job.environment.items() if _is_key(value)):

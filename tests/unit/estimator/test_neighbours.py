@@ -339,6 +339,12 @@ NEIGHBOURS: list[tuple[str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW318", {"environment": {"GLOO_SOCKET_IFNAME": "lo"}}, image(), 2),
     # The toolkit sets it for these launchers.
     ("TW318", dist({"torch_distributed": ON}, environment={"NCCL_SOCKET_IFNAME": "lo"}, instance_count=2), image(), 2),
+    ("TW323", {"checkpoint": {"s3_uri": "s3://b/c"}, "tensorboard": {"s3_uri": "s3://b/t"}}, image(), 2),
+    ("TW323", {"checkpoint": {"s3_uri": "s3://b/c", "local_path": "/ckpt"}}, image(), 2),
+    ("TW324", dist(mpi("-x A -x B=c --tag-output -x D")), image(), 2),
+    ("TW324", dist(mpi("-x 'A=b c' -x D")), image(), 3),
+    ("TW324", dist(mpi("--NCCL_DEBUG INFO -verbose")), image(), 2),
+    ("TW325", {"environment": {"PATH": "/opt/bin:/usr/bin", "HINT": "$PATH", "COST_PATH": "/us$5"}}, image(), 2),
     ("TW321", {"hyperparameters": {"n-epochs": 3}}, image(), 2),
     ("TW321", {**BAKED_IN, "hyperparameters": {"--epochs": 3}}, BAKED, 2),
     ("TW322", {"output": "s3://bucket/models"}, image(), 2),

@@ -400,6 +400,23 @@ CASES: list[tuple[str, str, dict[str, Any], ImageFacts | None, int]] = [
     ("TW318", "environment.NCCL_SOCKET_IFNAME", {**PAIR, "environment": {"NCCL_SOCKET_IFNAME": "=lo"}}, image(), 2),
     ("TW319", "hyperparameters.id", {"hyperparameters": {"id": KEY_ID}}, image(), 2),
     ("TW319", "environment.AWS_ACCESS_KEY_ID", {"environment": {"AWS_ACCESS_KEY_ID": KEY_ID}}, image(), 2),
+    ("TW323", "checkpoint.local_path", {"checkpoint": {"s3_uri": "s3://b/c", "local_path": "s3://b/c"}}, image(), 2),
+    ("TW323", "tensorboard.local_path", {"tensorboard": {"s3_uri": "s3://b/t", "local_path": "logs"}}, image(), 2),
+    ("TW323", "debugger.local_path", {"debugger": {"s3_uri": "s3://b/d", "local_path": "tensors"}}, image(), 2),
+    *(
+        (
+            "TW324",
+            "distribution.mpi.custom_mpi_options",
+            dist({"mpi": {**MPI, "custom_mpi_options": options}}),
+            image(),
+            2,
+        )
+        for options in ("-x NCCL_DEBUG INFO", "-verbose -x", "-x -verbose", "-x A=b c -x D")
+    ),
+    ("TW325", "environment.PATH", {"environment": {"PATH": "/opt/bin:$PATH"}}, image(), 2),
+    ("TW325", "environment.PATH", {"environment": {"PATH": "${HOME}/bin:/usr/bin"}}, image(), 2),
+    ("TW325", "environment.PYTHONPATH", {"environment": {"PYTHONPATH": "/src:$PYTHONPATH"}}, image(), 2),
+    ("TW321", "tuner.ranges.--lr", tuned(ranges={"--lr": {"min": 0.1, "max": 0.2}}), image(), 2),
     ("TW321", "hyperparameters.--epochs", {"hyperparameters": {"--epochs": 3}}, image(), 2),
     ("TW322", "output", {"output": "https://bucket.s3.us-west-2.amazonaws.com/models"}, image(), 2),
     ("TW320", "subnets", {"subnets": ["vpc-12345678"], "security_group_ids": ["sg-1"]}, image(), 2),
@@ -474,6 +491,8 @@ SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
     ("TW314", {"metrics": {"loss": "loss: [0-9.]+"}}, image(), "warning"),
     ("TW314", {"metrics": {"loss": "loss: (.*?)"}}, image(), "error"),
     ("TW319", {"hyperparameters": {"id": KEY_ID}}, image(), "error"),
+    ("TW325", {"environment": {"PATH": "/opt/bin:$PATH"}}, image(), "error"),
+    ("TW325", {"environment": {"PYTHONPATH": "/src:$PYTHONPATH"}}, image(), "warning"),
     ("TW319", {"environment": {"AWS_ACCESS_KEY_ID": KEY_ID}}, image(), "warning"),
     ("TW316", {**ISOLATED, "hyperparameters": IN_S3}, TENSORFLOW, "error"),
     # A script for PyTorch may never open it.
