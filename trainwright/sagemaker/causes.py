@@ -59,8 +59,9 @@ def reports_of(number: int) -> tuple[str, ...]:
     ``multiprocessing`` and ``subprocess`` give its name. What they say of signals that they send is not a report.
     """
     name = signal.Signals(number).name
+    codes = rf"(?:{128 + number}|-{number})"
     return (
-        rf"(?i)\bexit(?:s|ed)?(?: with)?(?: return)?[ _]?(?:code|status)\s*[:=]?\s*(?:{128 + number}|-{number})\b",
+        rf"(?i)\bexit(?:s|ed)?(?: with)?(?: return| status)?[ _]?(?:code|status)\s*[:=]?\s*{codes}\b",
         rf"(?i)\bsignal {number} \(",
         rf"Signal: [\w ]+ \({number}\)",
         rf"terminated with signal {name}\b",

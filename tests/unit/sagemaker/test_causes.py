@@ -23,6 +23,7 @@ REPORTS = [
     "mpirun noticed that process rank 3 with PID 0 on node algo-1 exited on signal {number} ({said}).",
     "[algo-1:00077] Signal: {said} ({number})",
     "Process 4711 exits with return code = -{number}",
+    "Process 0 exit with status code {shell}.",
     "Exception: process 0 terminated with signal {name}",
     "subprocess.CalledProcessError: Command '['python']' died with <Signals.{name}: {number}>.",
 ]
