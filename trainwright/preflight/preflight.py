@@ -41,6 +41,7 @@ from trainwright.preflight import (
     suppressions,
     tensorflow,
     trainer_arguments,
+    unalike,
     unused,
     wrapping,
     xla,
@@ -54,7 +55,7 @@ from trainwright.sagemaker.job import Job, load_job
 FAMILIES = (
     *(smp, xla, distributed, devices, collectives, amp, loop, saving, hotloop, environment, data, huggingface),
     *(tensorflow, strategies, sagemaker_paths, arguments, wrapping, lockstep, schedule, trainer_arguments, sharded),
-    *(unused, lightning, averaging),
+    *(unused, lightning, averaging, unalike),
 )
 RULES: tuple[Rule, ...] = (
     *reader.RULES,

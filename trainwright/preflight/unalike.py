@@ -1,0 +1,154 @@
+"""What every process must have alike: the same split of the data, and the same parameters in training."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from trainwright.core.findings import Finding, Rule
+from trainwright.preflight.data import SEEDS
+from trainwright.preflight.events import Event
+from trainwright.preflight.known import DDP
+from trainwright.preflight.script_facts import ScriptFacts
+from trainwright.preflight.syntax import at
+
+SPLIT = Rule(
+    code="TW436",
+    severity="warning",
+    title="each process splits the data by its own chance, so that some of them train on what others validate on",
+    source="PyTorch's documentation of random_split: a fixed generator makes the split reproducible; "
+    "scikit-learn's and datasets' of train_test_split: random_state and seed, which are None",
+    remedy="random_split(…, generator=torch.Generator().manual_seed(0)), train_test_split(…, random_state=0) or seed=0; "
+    "or seed every process alike before it.",
+)
+FROZEN = Rule(
+    code="TW437",
+    severity="error",
+    title="parameters are frozen or freed after DistributedDataParallel has taken the model",
+    source="PyTorch's documentation of DistributedDataParallel: it registers the parameters that require a gradient "
+    "when it is made; to change requires_grad afterwards is not supported",
+    remedy="Set requires_grad on the model itself, then wrap it.",
+)
+RULES = (SPLIT, FROZEN)
+# What sets the chance, as its last part or in its name.
+_SEEDED = "seed_all|set_.*seed|seed_every|init_seed|^seed$|deterministic|reproducib"
+# Lightning calls it in one process of each host, and nothing that it makes is kept.
+_ONCE = ("prepare_data",)
+
+
+def check(code: ScriptFacts) -> Iterator[Finding]:
+    """Check the rules of this family."""
+    if code.incomplete or not code.several:
+        return
+    yield from _split(code)
+    yield from _frozen(code)
+
+
+def _split(code: ScriptFacts) -> Iterator[Finding]:
+    """Report a random split without a seed where nothing in the script seeds the processes alike."""
+    if not code.cooperates or code.mentions(*SEEDS) or code.mentions_like(_SEEDED):
+        return
+    for event in code.ran("random_split", "train_test_split"):
+        if event.by_rank is not None or any(function.name in _ONCE for function in event.stack):
+            continue
+        if not event.name.startswith(("torch.", "sklearn.", "datasets.")) or _fixed(event):
+            continue
+        yield at(SPLIT, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` without a seed")
+        return
+
+
+def _fixed(event: Event) -> bool:
+    """Return whether the arguments decide how a split comes out, or might."""
+    if "**" in event.keywords:
+        return True
+    given = [event.arg(name) for name in ("generator", "random_state", "seed")]
+    given.append(event.arg("generator", 2) if event.last == "random_split" else None)
+    if any(value is not None and not value.may_be(None) for value in given):
+        return True
+    shuffle = event.arg("shuffle")
+    return shuffle is not None and not shuffle.may_be(True)
+
+
+def _frozen(code: ScriptFacts) -> Iterator[Finding]:
+    """Report parameters of a wrapped model whose ``requires_grad`` is set though the model is trained as it was taken.
+
+    One whole model that is frozen is a teacher. A loop that frees and freezes in turn, as for GANs, has other means.
+    """
+    wraps = [e for e in code.wrapped_events if DDP.search(e.name) and not e.detached]
+    changes = [
+        (event, change, wrap, whole)
+        for event in code.ran("parameters", "named_parameters", "requires_grad_", live=True)
+        for change in ([event.node] if event.last == "requires_grad_" else _changed(event))
+        for wrap, whole in _taken(event, wraps)
+    ]
+    turns = any(event.loops and _set_to(change) is not True for event, change, _, _ in changes)
+    for event, change, wrap, whole in changes:
+        if (whole and not _chosen(change, event)) or (event.loops and turns):
+            continue
+        unused = wrap.arg("find_unused_parameters")
+        if unused is not None and not unused.may_be(False) and _set_to(change) is False:
+            continue  # it asks in every step which parameters have a gradient
+        what = f"`{ast.unparse(change)[:50]}` after `{ast.unparse(wrap.node)[:40]}` in line {wrap.line}"
+        yield at(FROZEN, (event.module, change), what)
+        return
+
+
+def _taken(event: Event, wraps: list[Event]) -> Iterator[tuple[Event, bool]]:
+    """Yield the wrapper that has the model of a call, if it is the last one, and whether the call is for all of it."""
+    for wrap in wraps[-1:] if all(wrap.order < event.order for wrap in wraps) else ():
+        model = wrap.args[0] if wrap.args else wrap.arg("module")
+        inner, whole = event.receiver, True
+        while inner is not None:
+            if inner is wrap.result or (model is not None and inner is model):
+                yield wrap, whole
+                break
+            inner, whole = inner.of, False
+
+
+def _changed(event: Event) -> list[ast.AST]:
+    """Return where a loop over these parameters sets ``requires_grad`` of one."""
+    found: list[ast.AST] = []
+    for node in event.module.nodes:
+        if not isinstance(node, ast.For) or not any(each is event.node for each in ast.walk(node.iter)):
+            continue
+        names = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+        for each in (inner for statement in node.body for inner in ast.walk(statement)):
+            if isinstance(each, ast.Assign):
+                targets = [t for t in each.targets if isinstance(t, ast.Attribute) and t.attr == "requires_grad"]
+                if any(isinstance(t.value, ast.Name) and t.value.id in names for t in targets):
+                    found.append(each)
+            elif isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+                owner = each.func.value
+                if each.func.attr == "requires_grad_" and isinstance(owner, ast.Name) and owner.id in names:
+                    found.append(each)
+    return found
+
+
+def _value(change: ast.AST) -> ast.expr | None:
+    """Return what ``requires_grad`` is set to; None where a call takes the default, True."""
+    if isinstance(change, ast.Assign):
+        return change.value
+    assert isinstance(change, ast.Call)
+    return next(iter((*change.args, *(each.value for each in change.keywords))), None)
+
+
+def _chosen(change: ast.AST, event: Event) -> bool:
+    """Return whether only some parameters of those in the loop are changed, or each to what its name says."""
+    for loop in event.module.nodes:
+        if not isinstance(loop, ast.For) or not any(each is event.node for each in ast.walk(loop.iter)):
+            continue
+        names = {each.id for each in ast.walk(loop.target) if isinstance(each, ast.Name)}
+        value = _value(change)
+        if value is not None and any(isinstance(e, ast.Name) and e.id in names for e in ast.walk(value)):
+            return True
+        if any(isinstance(n, ast.If) and any(each is change for each in ast.walk(n)) for n in ast.walk(loop)):
+            return True
+    return False
+
+
+def _set_to(change: ast.AST) -> object:
+    """Return the constant that ``requires_grad`` is set to; Ellipsis if it is not one."""
+    value = _value(change)
+    if value is None:
+        return True
+    return value.value if isinstance(value, ast.Constant) else ...
