@@ -2,10 +2,11 @@
 
 Written from GitHub's documents ("Workflow syntax for GitHub Actions", "Metadata syntax reference", "Contexts",
 "Evaluate expressions in workflows and actions"). What it does as the real one: a job starts after those that it needs,
-and if one of these failed or was skipped only with ``!cancelled()``; each row of a matrix is a job of its own; a step
-runs in a new shell, and after a failed one only those whose condition asks for it; ``env`` of the workflow, the job and
-the step; outputs of steps; files such as ``GITHUB_STEP_SUMMARY``. A composite action that the test names is run: its
-steps name their shell, see its inputs and no steps but its own, and its outputs are those of the step that uses it.
+and if one of these, or one before them, failed or was skipped only with ``!cancelled()``; it can ask how those ended
+(``needs.JOB.result``); each row of a matrix is a job of its own; a step runs in a new shell, and after a failed one
+only those whose condition asks for it; ``env`` of the workflow, the job and the step; outputs of steps; files such as
+``GITHUB_STEP_SUMMARY``. A composite action that the test names is run: its steps name their shell, see its inputs and
+no steps but its own, and its outputs are those of the step that uses it.
 Expressions are those of properties, ``!``, ``==``, ``!=``, ``&&`` and ``||``. What it does not know: other actions (a
 step is noted and not run), services. The shell is the one that the workflow or the step names, without ``sudo``.
 """
@@ -84,9 +85,13 @@ def run_workflow(
         The rows of each job that ran, by the job's id.
     """
     ran: dict[str, list[RanJob]] = {}
+    chain: dict[str, set[str]] = {}
     for name, job in workflow["jobs"].items():  # each after those that it needs, as ours are written
         needs = [job["needs"]] if isinstance(job.get("needs"), str) else job.get("needs", [])
-        good = all(each.outcome == "success" for other in needs for each in ran[other])
+        results = {other: _result(ran[other]) for other in needs}
+        # Unless a condition says otherwise, one that failed or was skipped ends the whole chain after it.
+        chain[name] = set(needs).union(*(chain[other] for other in needs))
+        good = all(_result(ran[other]) == "success" for other in chain[name])
         rows = job["strategy"]["matrix"]["include"] if "strategy" in job else [{}]
         ran[name] = []
         for index, row in enumerate(rows):
@@ -95,6 +100,7 @@ def run_workflow(
                 "matrix": row,
                 "github": dict(GITHUB),
                 "strategy": {"job-index": str(index)},
+                "needs": {other: {"result": result} for other, result in results.items()},
                 "steps": {},
             }
             if not _applies(job.get("if"), contexts, good):
@@ -108,6 +114,12 @@ def run_workflow(
             shown = _text(job.get("name", name), contexts)
             ran[name].append(RanJob(shown, outcome, tuple(runner.steps), runner.summary, "".join(runner.log)))
     return ran
+
+
+def _result(rows: Sequence[RanJob]) -> str:
+    """What a job that needs these rows of a matrix is told."""
+    outcomes = {row.outcome for row in rows}
+    return next((each for each in ("failure", "skipped") if each in outcomes), "success")
 
 
 GITHUB = {

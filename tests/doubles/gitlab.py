@@ -7,8 +7,9 @@ needs a job that does not exist is refused unless the need is ``optional``; vari
 of the file, and ``$NAME`` in a variable's value is expanded, ``$$`` is a dollar; a job starts when those that it
 needs have ended well, or may fail; ``before_script`` and ``script`` run in one bash that ends with the first failure,
 ``after_script`` in another, whose failure changes nothing; tokens are in their variables; artifacts are the files
-that match, ``always`` also of a failed job. What it does not know: ``image`` and ``services`` (the runner is a
-shell), stages, matrices, ``retry``.
+that match, ``always`` also of a failed job; a job of the stage ``.post`` that needs none comes after all others, if
+none of them failed that may not. What it does not know: ``image`` and ``services`` (the runner is a shell), other
+stages, matrices, ``retry``.
 """
 
 from __future__ import annotations
@@ -116,6 +117,8 @@ def run_pipeline(
         before = len(ran)
         for name, job in jobs.items():
             needs = [need["job"] for need in job.get("needs", ()) if need["job"] in jobs]
+            if job.get("stage") == ".post" and "needs" not in job:
+                needs = [other for other in jobs if jobs[other].get("stage") != ".post"]
             if name in ran or any(each not in ran for each in needs):
                 continue
             ready = all(ran[each].outcome == "success" or ran[each].allowed for each in needs)

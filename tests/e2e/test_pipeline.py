@@ -321,7 +321,7 @@ def test_the_job_of_gitlab_builds_proves_and_pushes(source, aws, repository, doc
     name = f"trainwright-test/pipeline-gitlab:{os.getpid()}"
     shutil.rmtree(source / "reports", ignore_errors=True)
     try:
-        (job,) = run_pipeline(
+        job, last = run_pipeline(
             source,
             document,
             started_by="web",
@@ -333,6 +333,11 @@ def test_the_job_of_gitlab_builds_proves_and_pushes(source, aws, repository, doc
         left = docker("image", "ls", "--quiet", name, check=False)
         docker("rmi", name, check=False)
     assert job.outcome == "success", job.log[-4000:]
+    # The last job found the image and moved the tags of its line, which the first had left.
+    assert last.outcome == "success", last.log[-4000:]
+    pushed_tags = json.loads((source / "reports" / "push.json").read_text())["images"][0]["tags"]
+    assert [tag["kind"] for tag in pushed_tags] == ["immutable"]
+    assert {"pytorch-2.13.0-cpu", "pytorch-2.13-cpu"} < set(tags(aws, repository))
     (digest,) = set(tags(aws, repository).values())
     assert f"pushed {aws.host()}/{repository}@{digest}" in job.log
     assert job.junit == ("reports/rehearse.xml", "reports/smoke.xml")

@@ -106,6 +106,11 @@ def test_a_dry_run_says_what_the_push_then_does(aws, images, push, words):
 
     older, newer = images
     refused(push(older, more=("--dry-run",)), "repository")
+    # A job of a batch: its fixed tag and its own ones alone; the last job moves the others.
+    left = ("--create", "--leave-tags", "--tag", "own")
+    assert [tag for tag, _ in states(ahead(older, *left))] == [tag for tag, _ in states(one(push(older, more=left)))]
+    assert len(tags_of(aws, words)) == 2 and "own" in tags_of(aws, words)
+    aws.client("ecr").delete_repository(repositoryName=words[1], force=True)
     first = ahead(older, "--create", "--tag", "nightly")
     assert (first["exists"], first["there"]) == (False, False)
     assert not [

@@ -82,7 +82,7 @@ def push(aws, words, state, monkeypatch) -> Push:
         given = iter([*words, *more])
         for flag in given:
             name = flag.removeprefix("--").replace("-", "_")
-            if name in ("create", "json", "unproven", "dry_run", "soci"):
+            if name in ("create", "json", "unproven", "dry_run", "soci", "leave_tags"):
                 flags[name] = True
             elif isinstance(flags.get(name), list):
                 flags[name].append(next(given))

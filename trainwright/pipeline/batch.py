@@ -1,7 +1,8 @@
-"""The build graph of a CodeBuild batch: a job per image, and before them a job per group of shared stages.
+"""The build graph of a CodeBuild batch: a job per image, before them one per group of shared stages, and a last one.
 
 An image's job depends only on the job of its innermost group (:mod:`trainwright.pipeline.sharing`), which depends on
 the job of the group around it. So a common stage is built once, and the others read it from the registry cache.
+The last job depends on those of all images, which push without moving a tag, and moves the tags of all of them.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ MOST = 100  # builds of one batch (CodeBuild user guide, "Quotas"; MaximumBuilds
 # Said in every job: what a job says of its environment replaces the project's, and the default is false (CodeBuild user
 # guide, "Batch build buildspec reference").
 _ENGINE = {"privileged-mode": True}
+LAST = "moving_tags"
 
 
 def batch(
@@ -34,6 +36,7 @@ def batch(
     groups: Sequence[Group],
     *,
     stages_file: str,
+    tags_file: str,
     phases_file: str | None = None,
     gpu_folder: str = "",
 ) -> dict[str, Any]:
@@ -43,6 +46,7 @@ def batch(
         images: the images to build, in order.
         groups: their groups.
         stages_file: the buildspec of shared stages, relative to the root of the source.
+        tags_file: that of the last job.
         phases_file: the buildspec of an image, if it is not the one that contains the batch.
         gpu_folder: the buildspecs of smoke tests on a GPU, relative to the root of the source; empty if no image is
             tested on one.
@@ -50,6 +54,7 @@ def batch(
     by_name = {image.name: image for image in images}
     nodes = [_shared_node(group, by_name[group.images[0]], stages_file) for group in groups]
     nodes += [_image_node(image, group_of(image.name, groups), phases_file, gpu_folder) for image in images]
+    nodes.append(_last_node(images, tags_file))
     # A line that can no longer be built does not stop the others.
     return {"batch": {"fast-fail": False, "build-graph": nodes}}
 
@@ -73,12 +78,17 @@ def split(
             needed.add(group.name)
             group = by_name.get(group.parent) if group.parent else None
         chosen, shared = parts[-1]
-        if chosen and len(chosen) + 1 + len(shared | needed) > most:
+        if chosen and jobs_of(len(chosen) + 1, len(shared | needed)) > most:
             parts.append(([], set()))
             chosen, shared = parts[-1]
         chosen.append(image)
         shared |= needed
     return [(chosen, list(_within(groups, shared, {image.name for image in chosen}))) for chosen, shared in parts]
+
+
+def jobs_of(images: int, groups: int) -> int:
+    """How many jobs a batch has: one for each image and group, and the last."""
+    return images + groups + 1
 
 
 def _within(groups: Sequence[Group], wanted: set[str], images: set[str]) -> Iterator[Group]:
@@ -135,7 +145,9 @@ def _shared_node(group: Group, first: ChosenImage, stages_file: str) -> dict[str
 
 
 def _image_node(image: ChosenImage, group: Group | None, phases_file: str | None, gpu_folder: str) -> dict[str, Any]:
-    variables = {**request_variables(image), **rehearsal(image.plan), **({"SHARED": group.name} if group else {})}
+    variables = {**request_variables(image), **rehearsal(image.plan), "LEAVE_TAGS": "yes"}
+    if group:
+        variables["SHARED"] = group.name
     if gpu_folder and (path := gpu_smoke.path_of(image, gpu_folder)):
         variables["GPU_SMOKE"] = path
     return {
@@ -144,3 +156,17 @@ def _image_node(image: ChosenImage, group: Group | None, phases_file: str | None
         **({"depend-on": [group.name]} if group else {}),
         "env": {**_ENGINE, "variables": variables},
     }
+
+
+def _last_node(images: Sequence[ChosenImage], tags_file: str) -> dict[str, Any]:
+    return {
+        "identifier": LAST,
+        "buildspec": tags_file,
+        "depend-on": [identifier(image.name) for image in images],
+        "env": {"privileged-mode": False, "variables": {"LINES": lines(images)}},
+    }
+
+
+def lines(images: Sequence[ChosenImage]) -> str:
+    """Images as the last job of a pipeline names them."""
+    return ",".join(image.name for image in images)

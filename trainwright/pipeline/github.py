@@ -1,4 +1,4 @@
-"""A workflow of GitHub Actions: a job for each image, without a stored key.
+"""A workflow of GitHub Actions: a job for each image, and one that moves their tags, without a stored key.
 
 The commands are those of the buildspec (``templates/pipeline/shell.j2``); GitHub runs each in a shell of its own.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from trainwright.pipeline.batch import lines
 from trainwright.pipeline.images import ChosenImage
 from trainwright.pipeline.matrix import image_rows, levels
 from trainwright.pipeline.sharing import Group
@@ -40,6 +41,7 @@ def workflow(images: Sequence[ChosenImage], groups: Sequence[Group], *, command:
         "catalog": catalog,
         "actions": {name: f"{name}@{commit} # {tag}" for name, (commit, tag) in ACTIONS.items()},
         "levels": [{**asdict(level), "matrix": dump(list(level.rows)).rstrip()} for level in levels(images, groups)],
+        "lines": lines(images),
         "images": dump(image_rows(images, groups, most=MOST_JOBS)).rstrip(),
     }
     return render("github.yml.j2", values)

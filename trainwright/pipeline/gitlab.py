@@ -1,4 +1,4 @@
-"""A pipeline of GitLab CI/CD: a job for each image, without a stored key.
+"""A pipeline of GitLab CI/CD: a job for each image, and one that moves their tags, without a stored key.
 
 The commands are those of the buildspec (``templates/pipeline/shell.j2``). A job is named like its image or its group of
 shared stages, and says which job it needs, as a batch of CodeBuild does; so no limit of a matrix applies. Nothing is at
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from trainwright.pipeline.batch import lines
 from trainwright.pipeline.images import ChosenImage
 from trainwright.pipeline.matrix import image_rows, levels
 from trainwright.pipeline.sharing import Group
@@ -34,6 +35,7 @@ def pipeline_file(images: Sequence[ChosenImage], groups: Sequence[Group], *, com
         "catalog": literal(catalog),
         "started": " || ".join(f'$CI_PIPELINE_SOURCE == "{source}"' for source in STARTED_BY),
         "groups": bool(groups),
+        "lines": lines(images),
         "jobs": "\n".join(dump({name: job}) for name, job in jobs).rstrip(),
     }
     return render("gitlab.yml.j2", values)
@@ -57,7 +59,7 @@ def _stages(images: Sequence[ChosenImage], groups: Sequence[Group]) -> list[tupl
 
 
 def _images(images: Sequence[ChosenImage], groups: Sequence[Group]) -> list[tuple[str, dict[str, Any]]]:
-    """The jobs of images. Of two pipelines, one at a time has the job of an image: both would move its tags."""
+    """The jobs of images. Of two pipelines, one at a time has the job of an image: both would push a next revision."""
     rows = image_rows(images, groups, most=len(images))
     return [
         (

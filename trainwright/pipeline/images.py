@@ -41,13 +41,14 @@ def line_name(framework: str, version: str, cuda: str, kind: str) -> str:
     return f"{framework}-{version.partition('+')[0]}-{cuda_tag(cuda)}-{kind}"
 
 
-def choose(words: str | None, catalog: Catalog, site: Site) -> list[ChosenImage]:
+def choose(words: str | None, catalog: Catalog, site: Site, **more: str | None) -> list[ChosenImage]:
     """The images that the words of ``--images`` name, each once, in the order of the catalog.
 
     Args:
         words: separated by commas; ``None`` for the supported lines.
         catalog: the catalog.
         site: base images and region; ``Site()`` for a file that others use.
+        more: further words of each request, such as ``with_``.
 
     Raises:
         RequestError: a word matches no line; the message has the nearest valid ones.
@@ -62,7 +63,7 @@ def choose(words: str | None, catalog: Catalog, site: Site) -> list[ChosenImage]
         names = {name for word in asked for name in _named(word, lines, catalog)}
     else:
         names = {n for n in _taken(catalog, lines.values()) if n in lines and lines[n].status == "supported"}
-    return [_chosen(name, line, catalog, site) for name, line in lines.items() if name in names]
+    return [_chosen(name, line, catalog, site, more) for name, line in lines.items() if name in names]
 
 
 def lines_to_prove(words: str | None, catalog: Catalog) -> list[ChosenImage]:
@@ -87,9 +88,9 @@ def lines_to_prove(words: str | None, catalog: Catalog) -> list[ChosenImage]:
     ]
 
 
-def _chosen(name: str, line: ImageLine, catalog: Catalog, site: Site) -> ChosenImage:
+def _chosen(name: str, line: ImageLine, catalog: Catalog, site: Site, more: Mapping[str, str | None]) -> ChosenImage:
     version = line.version.partition("+")[0]
-    request = make_request(framework=line.framework, cuda=line.cuda, version=version, base=line.base.kind)
+    request = make_request(framework=line.framework, cuda=line.cuda, version=version, base=line.base.kind, **more)
     return ChosenImage(name, request, resolve(request, catalog, site.base_image, region=site.aws.region))
 
 

@@ -13,7 +13,7 @@ from trainwright.core.owned import check_replaceable, claim, write_atomically
 from trainwright.core.records import Document
 from trainwright.core.say import Say
 from trainwright.pipeline import buildspec, github, gitlab, gpu_smoke, kubernetes
-from trainwright.pipeline.batch import MOST, REHEARSALS, batch, proof_batch, split
+from trainwright.pipeline.batch import MOST, REHEARSALS, batch, jobs_of, proof_batch, split
 from trainwright.pipeline.images import ChosenImage, choose, lines_to_prove
 from trainwright.pipeline.sharing import Group, SharedImage, groups
 from trainwright.pipeline.text import dump
@@ -31,6 +31,7 @@ OUTPUTS = {
 PHASES_FILE = OUTPUTS["buildspec"]
 MARK = "# Made by `./invoke pipeline"  # the first line of every file that is written
 STAGES_FILE = "buildspec-stages.yml"
+TAGS_FILE = "buildspec-tags.yml"
 NIGHTLY_FILE = "buildspec-nightly.yml"
 PROOFS_FILE = "buildspec-proofs.yml"
 GPU_FOLDER = "gpu-smoke"
@@ -239,9 +240,10 @@ def contents(
 ) -> dict[str, str]:
     """Name and content of the files of a format.
 
-    Beside the buildspec of images are that of shared stages and the nightly one, which asks what of ``words`` is stale.
+    Beside the buildspec of images are that of shared stages, that of the last job, and the nightly one, which asks what
+    of ``words`` is stale.
     """
-    stages_file = str(Path(target).with_name(STAGES_FILE))
+    stages_file, tags_file = (str(Path(target).with_name(name)) for name in (STAGES_FILE, TAGS_FILE))
     # Kubernetes gives GPUs to a Job of its own.
     gpu_folder = str(Path(target).with_name(GPU_FOLDER)) if gpus and kind != "kubernetes" else ""
     tests = gpu_smoke.files(images, folder=gpu_folder, gpus=gpus, command=command) if gpu_folder else {}
@@ -249,7 +251,8 @@ def contents(
         parts, path, texts = split(images, shared), Path(target), {}
         phases_file = str(path.with_name(PHASES_FILE))
         for number, (some, theirs) in enumerate(parts, 1):
-            graph = batch(some, theirs, stages_file=stages_file, phases_file=phases_file, gpu_folder=gpu_folder)
+            own = {"stages_file": stages_file, "tags_file": tags_file, "phases_file": phases_file}
+            graph = batch(some, theirs, **own, gpu_folder=gpu_folder)
             of = f" Part {number} of {len(parts)}: a batch has at most {MOST} jobs." if len(parts) > 1 else ""
             text = f"# Made by `{command}`; docs/pipeline.md says what it does.{of}\n{dump({'version': 0.2, **graph})}"
             name = str(path.with_stem(f"{path.stem}-{number}")) if len(parts) > 1 else target
@@ -263,16 +266,17 @@ def contents(
     if kind == "kubernetes":
         return kubernetes.files(images, shared, folder=target, command=command, catalog=catalog_folder, gpus=gpus)
     values = {"command": command, "catalog": catalog_folder, "first": FIRST}
-    if len(images) + len(shared) > MOST:
+    if jobs_of(len(images), len(shared)) > MOST:
         raise RequestError(
-            f"--images: {len(images)} images and {len(shared)} groups of shared stages; a batch of CodeBuild has "
-            f"at most {MOST} jobs",
+            f"--images: {len(images)} images, {len(shared)} groups of shared stages and the job that moves the tags; a "
+            f"batch of CodeBuild has at most {MOST} jobs",
             remedy=f"{command.replace('--format buildspec', '--format batch')} writes several batches.",
         )
-    graph = batch(images, shared, stages_file=stages_file, gpu_folder=gpu_folder)
+    graph = batch(images, shared, stages_file=stages_file, tags_file=tags_file, gpu_folder=gpu_folder)
     return tests | {
         target: buildspec.render("buildspec.yml.j2", {**values, "batch": dump(graph)}),
         stages_file: buildspec.render("stages.yml.j2", values),
+        tags_file: buildspec.render("tags.yml.j2", values),
         str(Path(target).with_name(NIGHTLY_FILE)): buildspec.render("nightly.yml.j2", {**values, "words": words}),
     }
 

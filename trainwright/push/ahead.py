@@ -127,7 +127,7 @@ class _Look:
         for tag in dict.fromkeys(self.options.tags):
             now = Move(tag, "made") if described is None else _own(ecr, registry, digest, tag)
             yield PushedTag(tag=tag, kind="own", state=now.state, says=now.says)
-        for tag in self.tags.moving:
+        for tag in () if self.options.leave_tags else self.tags.moving:
             if described is None:
                 now = Move(tag, "made")
             elif may_move(described, tag) or (self.options.create and described["imageTagMutability"] == _EXTENDED):

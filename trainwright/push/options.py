@@ -40,6 +40,10 @@ class PushOptions(Words):
     tags: tuple[str, ...] = Field(
         default=(), alias="tag", description="an additional tag of your own (may be repeated)"
     )
+    leave_tags: bool = Field(
+        default=False,
+        description="leave the moving tags where they are; ./invoke tags advance moves those of several images at once",
+    )
     revision: int = Field(default=1, description="distinguishes builds of one plan on one day", metavar="N")
     next_revision: bool = Field(
         default=False,

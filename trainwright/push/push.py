@@ -352,7 +352,7 @@ def _move_tags(run: _Run, arrival: _Arrival) -> PushedImage:
         moves += [*(set_own(ecr, shelf.registry, manifest, each) for each in own)]
         moves += [
             move(ecr, shelf.registry, manifest, parcel.published, moving)
-            for moving in parcel.tags.moving
+            for moving in (() if run.options.leave_tags else parcel.tags.moving)
             if may_move(shelf.description, moving)
         ]
         replicas = await_replicas(ecr, manifest.digest, say=run.say) if run.options.wait_for_replicas else ()

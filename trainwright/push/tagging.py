@@ -25,8 +25,8 @@ from trainwright.push.tag_log import (
 from trainwright.push.tags import PREFIX, check_tag
 from trainwright.site.site import Site
 
-Done = Literal["made", "moved", "there already"]
-Action = Literal["list", "move", "hold", "release", "rollback"]
+Done = Literal["made", "moved", "there already", "kept"]
+Action = Literal["list", "advance", "move", "hold", "release", "rollback"]
 ACTIONS: tuple[str, ...] = get_args(Action)
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _DECISION = re.compile(r"\.[0-9]+\.[0-9a-f]{8}$")  # ends the tag of a decision
@@ -47,7 +47,8 @@ class TagRow(Document):
     """A tag in one repository.
 
     ``digest`` is what it points to now, ``belongs`` where its log says it does (they differ only after a push that was
-    killed); ``state`` is what this command did. ``history`` has the newest decision last.
+    killed); ``state`` is what this command did, ``kept`` if the tag points to a newer image or is held. ``history`` has
+    the newest decision last.
     """
 
     tag: str
@@ -76,7 +77,7 @@ def manage_tags(
     """Show the moving tags of a repository, or decide about some of them.
 
     Args:
-        action: one of :data:`ACTIONS`.
+        action: one of :data:`ACTIONS`, except ``advance``, which :mod:`trainwright.fresh.advance` does.
         tags: of the repository; for ``list``, none means all that have a log.
         target: the repository and its regions.
         site: proxies and certificate authorities.
@@ -95,7 +96,7 @@ def manage_tags(
         registry = Registry(ecr, site)
         for tag in dict.fromkeys(tags) or logged_tags(ecr):
             log = TagLog(ecr, registry, tag)
-            rows.append(_row(log, None if action == "list" else _decide(log, action, to, reason)))
+            rows.append(row(log, None if action == "list" else _decide(log, action, to, reason)))
     return TagsDocument(schema="trainwright/tags/1", tags=tuple(rows))
 
 
@@ -108,13 +109,13 @@ def check_action(action: str, tags: Sequence[str], to: str) -> None:
     if action not in ACTIONS:
         hint = did_you_mean(action, ACTIONS) if action else f"One of {', '.join(ACTIONS)}"
         raise RequestError(f"tags {action}: no such action. {hint}".replace("  ", " "), remedy=_EXAMPLE.format("hold"))
-    if action != "list" and not tags:
+    if action not in ("list", "advance") and not tags:
         raise RequestError(f"tags {action}: the tag is missing", remedy=_EXAMPLE.format(action))
     if action == "move" and not to:
         raise RequestError("tags move: --to is missing", remedy=_EXAMPLE.format("move") + " --to sha256:…")
     if to and action not in ("move", "hold"):
         raise RequestError(f"tags {action}: --to is for move and hold", remedy=_EXAMPLE.format(action))
-    for tag in tags:
+    for tag in () if action == "advance" else tags:
         check_tag(tag)
         if tag.startswith(PREFIX):
             raise RequestError(f"{tag}: the log of a tag", remedy=_EXAMPLE.format(action))
@@ -178,7 +179,8 @@ def logged_tags(ecr: Ecr) -> list[str]:
     return sorted(name for log in found if log is not None and (name := tag_of_log(log)))
 
 
-def _row(log: TagLog, state: Done | None) -> TagRow:
+def row(log: TagLog, state: Done | None) -> TagRow:
+    """A tag, after a command that left it in this state (``None`` if it only looked)."""
     place, current = log.ecr.place, log.ecr.manifest(tag=log.tag)
     decisions = log.read()
     now = standing(alive(log, decisions, current))

@@ -23,7 +23,7 @@ one filter per CUDA version lets them move in a repository with immutable tags.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from trainwright.catalog.catalog import Catalog
@@ -41,7 +41,7 @@ SOCI = "soci"  # ends the immutable tag of an image with a SOCI index
 UNTESTED = "untested"  # ends the immutable tag of an image that did not pass its smoke tests
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _PLAN_DIGITS = 12
-_IMMUTABLE = re.compile(rf".+-([0-9]{{8}})(?:\.([0-9]+))?-([0-9a-f]{{{_PLAN_DIGITS}}})(?:-{UNTESTED})?(?:-{SOCI})?")
+_IMMUTABLE = re.compile(rf".+-([0-9]{{8}})(?:\.([0-9]+))?-([0-9a-f]{{{_PLAN_DIGITS}}})(-{UNTESTED})?(?:-{SOCI})?")
 
 
 class Tags(Record):
@@ -116,6 +116,19 @@ def wildcard_of(plan: Plan) -> str:
 def is_immutable(tag: str) -> bool:
     """Whether a tag has the form of an immutable one."""
     return _IMMUTABLE.fullmatch(tag) is not None
+
+
+def of_plan(tags: Iterable[str], plan: Plan) -> list[str]:
+    """The immutable tags of a plan's tested images among some tags, the newest first.
+
+    That of an image with a SOCI index precedes that of the image alone.
+    """
+    found = [
+        ((match[1], int(match[2] or 1), tag.endswith(f"-{SOCI}")), tag)
+        for tag in tags
+        if (match := _IMMUTABLE.fullmatch(tag)) and match[3] == plan.id[:_PLAN_DIGITS] and not match[4]
+    ]
+    return [tag for _, tag in sorted(found, reverse=True)]
 
 
 def soci_tag(immutable: str) -> str:

@@ -16,13 +16,16 @@ from hypothesis import strategies as st
 
 from tests.doubles.codebuild import Job, run_batch, run_build
 from tests.support.in_process import call
+from tests.support.pipeline_source import made_source
 from trainwright.catalog.catalog import load_catalog
+from trainwright.cli.parser import check_command_line, with_flags
 from trainwright.core.errors import RequestError
 from trainwright.pipeline.batch import identifier, split
 from trainwright.pipeline.buildspec import check, order_of, parse, schema
 from trainwright.pipeline.images import choose
 from trainwright.pipeline.pipeline import default_files, pipeline, shared_groups
 from trainwright.site.site import Site
+from trainwright.verbs.namespace import namespace
 
 ROOT = Path(__file__).resolve().parents[3]
 VALIDATOR = jsonschema.Draft202012Validator(schema())
@@ -153,9 +156,9 @@ def test_every_step_of_the_proof_comes_before_the_push(document):
 def test_every_variable_that_a_command_reads_is_known(document):
     import re
 
-    stages = yaml.safe_load((ROOT / "buildspec-stages.yml").read_text())
-    for spec in (document, stages):
-        text = "\n".join(c for phase in spec["phases"].values() for c in phase["commands"])
+    others = [yaml.safe_load((ROOT / f"buildspec-{name}.yml").read_text()) for name in ("stages", "tags")]
+    for spec in (document, *others):
+        text = "\n".join(c for phase in spec["phases"].values() for c in phase.get("commands", ()))
         read = set(re.findall(r"\$\{?([A-Z][A-Z_]+)", text))
         made = set(re.findall(r"(?:export |[ ])([A-Z_]+)=", text))
         assert {n for n in read if not n.startswith("CODEBUILD_")} <= set(spec["env"]["variables"]) | made
@@ -165,22 +168,23 @@ def test_a_batch_can_run_and_every_job_is_told_what_to_build(document):
     jobs: list[Job] = []
     ended = run_batch(ROOT, lambda job: not jobs.append(job))
     assert set(ended.values()) == {"succeeded"}
-    known = set(document["env"]["variables"])
     for job in jobs:
-        assert (ROOT / job.buildspec).is_file()
+        known = set(yaml.safe_load((ROOT / job.buildspec).read_text())["env"]["variables"])
+        assert set(job.variables) <= known
+    assert jobs.pop().buildspec == "buildspec-tags.yml"
+    for job in jobs:
         assert {"FRAMEWORK", "CUDA", "VERSION", "BASE"} <= set(job.variables)
-        stages = yaml.safe_load((ROOT / job.buildspec).read_text())["env"]["variables"]
-        assert set(job.variables) <= (known if job.buildspec == "buildspec.yml" else set(stages))
         assert (ROOT / job.variables.get("SOURCE_DIR", "examples/ddp") / "train.py").is_file()
 
 
 def test_shared_stages_come_first_and_once():
-    graph = made("pytorch-*-debian", "batch")["batch"]["build-graph"]
+    *graph, last = made("pytorch-*-debian", "batch")["batch"]["build-graph"]
     shared = [node for node in graph if node.get("buildspec") == "buildspec-stages.yml"]
     images = [node for node in graph if node not in shared]
     assert len(images) == len(choose("pytorch-*-debian", load_catalog(), Site()))
     # Each job starts a container engine of its own.
     assert all(node["env"]["privileged-mode"] is True for node in graph)
+    assert last["env"]["privileged-mode"] is False
     # One for each release of Debian that several images have.
     assert len(shared) == 2
     names = {node["identifier"]: node["env"]["variables"]["SHARED"] for node in shared}
@@ -191,6 +195,63 @@ def test_shared_stages_come_first_and_once():
         assert node["env"]["variables"]["SHARED"] == names[first]
     assert {node["depend-on"][0] for node in sharing} == set(names)
     assert all("metis" in node["env"]["variables"]["STAGES"].split(",") for node in shared)
+
+
+def test_the_last_job_moves_the_tags_when_every_image_is_there_and_not_before(tmp_path):
+    words = "pytorch:cu130,pytorch:cpu,tensorflow:cpu"
+    document = made(words, "batch")
+    *images, last = document["batch"]["build-graph"]
+    names = [image.name for image in choose(words, load_catalog(), Site())]
+    assert last["depend-on"] == [node["identifier"] for node in images] == [identifier(name) for name in names]
+    assert last["env"]["variables"] == {"LINES": ",".join(names)}
+    assert [node["env"]["variables"]["LEAVE_TAGS"] for node in images] == ["yes"] * 3
+    (tmp_path / "out.yml").write_text(yaml.safe_dump(document))
+    for failing in ("", *last["depend-on"]):
+        ended = run_batch(tmp_path, lambda job, failing=failing: job.identifier != failing, "out.yml")
+        assert ended[last["identifier"]] == ("skipped" if failing else "succeeded")
+
+
+@pytest.mark.parametrize(
+    ("variables", "leaves"),
+    [
+        ({}, False),
+        ({"LEAVE_TAGS": "yes"}, True),
+        ({"LEAVE_TAGS": "yes", "EACH": "yes"}, False),
+        ({"EACH": "yes"}, False),
+    ],
+)
+def test_a_job_of_a_batch_leaves_the_moving_tags_to_the_last_one(tmp_path, variables, leaves):
+    """A single build moves those of its image, and so does each job of a batch that is told to."""
+    source = made_source(tmp_path / "source")
+    (source / "reports").mkdir()
+    shutil.copy(ROOT / "buildspec.yml", source)
+    path = {"PATH": f"{source}/bin:{os.environ['PATH']}", "CALLED": str(source / "called")}
+    built = run_build(source, environment={**path, **variables, "TAG": "x"}, phases=("post_build",), timeout=30)
+    assert built.succeeded, built.log
+    (called,) = [line for line in (source / "called").read_text().splitlines() if line.startswith("invoke push")]
+    assert ("--leave-tags" in called.split()) == leaves
+    check_command_line(with_flags(called.split()[1:], namespace.to_contexts()), namespace.to_contexts())
+
+
+@pytest.mark.parametrize(
+    ("variables", "flags"),
+    [
+        ({}, "--repository-prefix trainwright"),
+        ({"REPOSITORY": "team/images"}, "--repository team/images"),
+        ({"WITH": "compiler", "WITHOUT": "metis"}, "--repository-prefix trainwright --with compiler --without metis"),
+    ],
+)
+def test_the_last_job_asks_the_registry_alone(tmp_path, variables, flags):
+    source = made_source(tmp_path / "source")
+    shutil.copy(ROOT / "buildspec-tags.yml", source)
+    environment = {"PATH": f"{source}/bin:/usr/bin:/bin", "CALLED": str(source / "called"), "LINES": "a,b", **variables}
+    built = run_build(source, "buildspec-tags.yml", environment=environment, timeout=30)
+    assert built.succeeded, built.log
+    called = (source / "called").read_text().splitlines()
+    assert called == [f"invoke tags advance a,b {flags}"], "no engine, and no tool of AWS"
+    check_command_line(with_flags(called[0].split()[1:], namespace.to_contexts()), namespace.to_contexts())
+    failed = run_build(source, "buildspec-tags.yml", environment={**environment, "FAILING": "tags"}, timeout=30)
+    assert not failed.succeeded
 
 
 def test_a_group_within_a_group_depends_on_it():
@@ -231,7 +292,10 @@ def test_the_verb_writes_and_checks(tmp_path, run):
     written = run("--json")
     assert written.returncode == 0, written.stderr
     document = json.loads(written.stdout)
-    assert document["files"] == ["buildspec.yml", "buildspec-stages.yml", "buildspec-nightly.yml"]
+    assert document["files"] == [
+        "buildspec.yml",
+        *(f"buildspec-{name}.yml" for name in ("stages", "tags", "nightly")),
+    ]
     assert (tmp_path / "buildspec.yml").read_text() == (ROOT / "buildspec.yml").read_text()
     assert run("--check").returncode == 0
     with (tmp_path / "buildspec-stages.yml").open("a") as file:
@@ -265,7 +329,9 @@ def test_a_catalog_of_ones_own_is_named_in_the_buildspec(tmp_path, run):
     assert done.returncode == 0, done.stderr
     spec = yaml.safe_load((tmp_path / "buildspec.yml").read_text())
     assert spec["env"]["variables"]["TRAINWRIGHT_CATALOG"] == "mine"
-    assert [node["identifier"] for node in spec["batch"]["build-graph"]] == ["pytorch_2_13_0_cpu_debian"]
+    assert [node["identifier"] for node in spec["batch"]["build-graph"]] == ["pytorch_2_13_0_cpu_debian", "moving_tags"]
+    last = yaml.safe_load((tmp_path / "buildspec-tags.yml").read_text())
+    assert last["env"]["variables"]["TRAINWRIGHT_CATALOG"] == "mine"
 
 
 def test_the_document_has_its_schema(run):
@@ -356,9 +422,13 @@ def test_a_batch_stays_within_its_limit_and_every_image_is_in_one(tmp_path, monk
     assert document["files"] == [f"buildspec-batch-{number}.yml" for number in range(1, len(document["files"]) + 1)]
     seen = []
     for name in document["files"]:
-        nodes = parse((tmp_path / name).read_text(), name)["batch"]["build-graph"]  # what a job depends on is there
-        assert len(nodes) <= 6
-        seen += [node["identifier"] for node in nodes if "STAGES" not in node["env"]["variables"]]
+        graph = parse((tmp_path / name).read_text(), name)["batch"]  # what a job depends on is there
+        *nodes, last = graph["build-graph"]
+        assert len(nodes) + 1 <= 6
+        own = [node["identifier"] for node in nodes if "STAGES" not in node["env"]["variables"]]
+        assert last["depend-on"] == own, "each batch moves the tags of its images"
+        assert [identifier(name) for name in last["env"]["variables"]["LINES"].split(",")] == own
+        seen += own
     assert sorted(seen) == sorted(identifier(image["name"]) for image in document["images"])
     done = call("pipeline", "--images", "pytorch-*-debian", cwd=tmp_path)
     assert done.returncode == 2
@@ -373,6 +443,6 @@ def test_the_shipped_catalog_fits_into_batches():
     parts = split(images, shared)
     assert [image.name for some, _ in parts for image in some] == [image.name for image in images]
     for some, theirs in parts:
-        assert len(some) + len(theirs) <= 100
+        assert len(some) + len(theirs) + 1 <= 100
         names = {group.name for group in theirs}
         assert all(group.parent is None or group.parent in names for group in theirs)

@@ -89,8 +89,9 @@ def test_a_run_builds_proves_and_pushes_without_a_key(source, one):
         "invoke rehearse --image trainwright/candidate:pipeline --source-dir examples/ddp --entry-point train.py "
         "--hosts 2 --distribution torch_distributed --junit reports/rehearse.xml",
         "invoke push --image trainwright/candidate:pipeline --repository trainwright/pytorch --tag nightly-4711-0 "
-        "--next-revision --progress plain --json",
+        "--leave-tags --next-revision --progress plain --json",
         "invoke report trainwright/candidate:pipeline --format markdown",
+        "invoke tags advance pytorch-2.13.0-cpu-debian --repository-prefix trainwright",
     ]
     assert job.summary == f"Pushed `{URI}`\n\n| a report |\n"
     taken = [step.inputs for step in job.steps if step.name.startswith("aws-actions/configure-aws-credentials@")]
@@ -100,12 +101,13 @@ def test_a_run_builds_proves_and_pushes_without_a_key(source, one):
     assert "secrets." not in text and "access-key" not in text
     assert one["permissions"] == {}
     assert one["jobs"]["image"]["permissions"] == {"contents": "read", "id-token": "write"}
+    assert one["jobs"]["tags"]["permissions"] == one["jobs"]["image"]["permissions"]
 
 
 def test_every_command_is_one_that_the_program_takes(source, two):
     _, called = ran(source, two, CACHE="host/cache")
     words = [line.split()[1:] for line in called if line.startswith("invoke ")]
-    assert {"build", "report", "push"} <= {each[0] for each in words}
+    assert {"build", "report", "push", "tags"} <= {each[0] for each in words}
     for each in words:
         check_command_line(with_flags(each, namespace.to_contexts()), namespace.to_contexts())
 
@@ -136,6 +138,7 @@ def test_shared_stages_come_first_where_there_is_a_cache(source, two):
     jobs, called = ran(source, two)
     assert [job.outcome for job in jobs["stages-1"]] == ["skipped"]
     assert [job.outcome for job in jobs["image"]] == ["success", "success"]
+    assert [job.outcome for job in jobs["tags"]] == ["success"], "without a cache as well"
     assert not [line for line in called if "--stages" in line or "--cache" in line]
     jobs, called = ran(source, two, CACHE="host/cache")
     (stages,) = jobs["stages-1"]
@@ -145,6 +148,19 @@ def test_shared_stages_come_first_where_there_is_a_cache(source, two):
     assert all(line.endswith(f"--cache host/cache --cache host/cache:{shared}") for line in builds[1:])
     assert len(builds) == 3
     assert two["jobs"]["stages-1"]["continue-on-error"] is True
+
+
+def test_the_tags_move_when_every_image_is_there_and_not_before(source, two):
+    _, called = ran(source, two, REPOSITORY="team/images")
+    names = [row["NAME"] for row in two["jobs"]["image"]["strategy"]["matrix"]["include"]]
+    assert called[-1] == f"invoke tags advance {','.join(names)} --repository team/images"
+    assert [" --leave-tags " in line for line in called if line.startswith("invoke push")] == [True, True]
+    door = (source / "invoke").read_text()
+    (source / "invoke").write_text(door + f'case "$*" in "push "*) [ "$NAME" != {names[1]} ] ;; esac\n')
+    jobs, called = ran(source, two)
+    assert [job.outcome for job in jobs["image"]] == ["success", "failure"]
+    assert [job.outcome for job in jobs["tags"]] == ["skipped"]
+    assert not [line for line in called if line.startswith("invoke tags")]
 
 
 def test_a_group_within_a_group_is_of_the_next_level():

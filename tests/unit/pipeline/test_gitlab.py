@@ -37,6 +37,7 @@ SCHEMA = json.loads(
 # What never says that the script of a job failed, or that it took too long ("retry:when").
 OF_THE_RUNNER = {"runner_system_failure", "api_failure", "scheduler_failure", "data_integrity_failure"}
 ROLE = {"AWS_ROLE_ARN": "arn:aws:iam::123456789012:role/images", "AWS_REGION": "eu-west-1"}
+LAST = "moving-tags"
 CPU, FIRST, SECOND = "pytorch-2.13.0-cpu-debian", "pytorch-2.13.0-cu130-debian", "pytorch-2.15.0-cu132-debian"
 
 
@@ -89,7 +90,7 @@ def shared_of(document: dict[str, Any]) -> list[str]:
 
 def test_a_pipeline_builds_proves_and_pushes_without_a_key(source, one):
     jobs, called = ran(source, one, **ROLE, TAG="nightly")
-    assert list(jobs) == [CPU]
+    assert list(jobs) == [CPU, LAST]
     job = jobs[CPU]
     assert job.outcome == "success", job.log
     request = "--framework pytorch --cuda cpu --version 2.13.0 --base debian"
@@ -105,8 +106,9 @@ def test_a_pipeline_builds_proves_and_pushes_without_a_key(source, one):
         f"invoke rehearse --image {image} --source-dir examples/ddp --entry-point train.py "
         "--hosts 2 --distribution torch_distributed --junit reports/rehearse.xml",
         f"invoke push --image {image} --repository trainwright/pytorch --tag nightly-4711 "
-        "--next-revision --progress plain --json",
+        "--leave-tags --next-revision --progress plain --json",
         f"docker image rm --force {image}",
+        f"invoke tags advance {CPU} --repository-prefix trainwright",
     ]
     assert f"pushed {URI}\n" in job.log
     # A token of the job instead of a key.
@@ -134,7 +136,7 @@ def test_aws_finds_the_token_the_role_and_the_region(source, one):
 def test_every_command_is_one_that_the_program_takes(source, two):
     _, called = ran(source, two, CACHE="host/cache")
     words = [line.split()[1:] for line in called if line.startswith("invoke ")]
-    assert {"build", "push", "smoke", "rehearse"} <= {each[0] for each in words}
+    assert {"build", "push", "smoke", "rehearse", "tags"} <= {each[0] for each in words}
     for each in words:
         check_command_line(with_flags(each, namespace.to_contexts()), namespace.to_contexts())
 
@@ -186,7 +188,7 @@ def test_a_schedule_installs_packages_of_the_day_anew(source, one):
 
 def test_shared_stages_come_first_where_there_is_a_cache(source, two):
     jobs, called = ran(source, two)
-    assert list(jobs) == [FIRST, SECOND]
+    assert list(jobs) == [FIRST, SECOND, LAST]
     assert {job.outcome for job in jobs.values()} == {"success"}
     assert not [line for line in called if "--stages" in line or "--cache" in line]
     jobs, called = ran(source, two, CACHE="host/cache")
@@ -225,8 +227,29 @@ def test_a_builder_that_is_there_is_used_again(source, two):
     assert [line for line in called if "buildx create" in line] == [create] * 3
 
 
+def test_the_tags_move_when_every_image_is_there_and_not_before(source, two):
+    jobs, called = ran(source, two, REPOSITORY="team/images", CACHE="host/cache")
+    assert list(jobs)[-1] == LAST and jobs[LAST].outcome == "success", jobs[LAST].log
+    assert called[-1] == f"invoke tags advance {FIRST},{SECOND} --repository team/images"
+    assert [" --leave-tags " in line for line in called if line.startswith("invoke push")] == [True, True]
+    assert not list(source.parent.rglob("aws-token*")), "its token is gone as well"
+    door = (source / "invoke").read_text()
+    (source / "invoke").write_text(door + f'case "$*" in "push "*) [ "$CI_JOB_NAME" != {SECOND} ] ;; esac\n')
+    jobs, called = ran(source, two, CACHE="host/cache")
+    assert [jobs[name].outcome for name in (FIRST, SECOND, LAST)] == ["success", "failed", "skipped"]
+    assert not [line for line in called if line.startswith("invoke tags")]
+
+
+def test_stages_that_fail_hold_no_tag_back(source, two):
+    door = (source / "invoke").read_text()
+    (source / "invoke").write_text(door + 'case "$*" in *--stages*) false ;; esac\n')
+    jobs, _ = ran(source, two, CACHE="host/cache")
+    assert jobs[shared_of(two)[0]].outcome == "failed"
+    assert jobs[LAST].outcome == "success"
+
+
 def test_only_failures_of_the_runner_are_retried(two):
-    for name in [*shared_of(two), FIRST, SECOND]:
+    for name in [*shared_of(two), FIRST, SECOND, LAST]:
         retry = merged(two, name)["retry"]
         assert set(retry["when"]) <= OF_THE_RUNNER
         assert retry["max"] == 2
@@ -235,8 +258,8 @@ def test_only_failures_of_the_runner_are_retried(two):
 def test_two_pipelines_build_one_image_one_after_the_other(source, two):
     jobs, _ = ran(source, two, CACHE="host/cache")
     groups = {name: job.group for name, job in jobs.items() if job.group}
-    assert set(groups) == {FIRST, SECOND}
-    assert len(set(groups.values())) == 2, "different images do not wait for each other"
+    assert set(groups) == {FIRST, SECOND, LAST}
+    assert len(set(groups.values())) == 3, "different images do not wait for each other"
     # GitLab: letters, digits, -, _, /, $, {, }, . and spaces; no / at an end.
     assert all(re.fullmatch(r"[\w.-][\w./ -]*[\w.-]", group) for group in groups.values())
     # A job that may be pushing is not cancelled for a newer pipeline.
@@ -249,9 +272,10 @@ def test_many_images_keep_to_the_schema_and_their_order(source):
     groups = shared_groups(images, CATALOG)
     document = validated(pipeline_file(images, groups, command="x", catalog=""))
     jobs, _ = ran_without_commands(source, document)
-    assert set(jobs) == {image.name for image in images} | {group.name for group in groups}
+    assert set(jobs) == {image.name for image in images} | {group.name for group in groups} | {LAST}
     assert {job.outcome for job in jobs.values()} == {"success"}
     order = list(jobs)
+    assert order[-1] == LAST and "needs" not in document[LAST], "GitLab takes 50 needs of a job"
     for image in images:
         for need in document[image.name]["needs"]:
             assert order.index(need["job"]) < order.index(image.name)
@@ -265,6 +289,7 @@ def ran_without_commands(source: Path, document: dict[str, Any]) -> tuple[dict[s
     quiet = {".trainwright": {**document[".trainwright"], "before_script": []}}
     for name in (".trainwright-image", ".trainwright-stages"):
         quiet[name] = {**document[name], "script": ["true"], "after_script": []}
+    quiet[LAST] = {**document[LAST], "before_script": [], "script": ["true"]}
     return ran(source, {**document, **quiet}, CACHE="host/cache")
 
 
@@ -279,7 +304,7 @@ def test_the_commands_are_those_of_the_buildspec(one):
 
 
 def test_the_scripts_are_shell(two):
-    for name in [*shared_of(two), FIRST]:
+    for name in [*shared_of(two), FIRST, LAST]:
         job = merged(two, name)
         for part in ("before_script", "script", "after_script"):
             for command in job.get(part, ()):
@@ -288,8 +313,7 @@ def test_the_scripts_are_shell(two):
 
 
 def test_every_variable_that_a_command_reads_is_known(two):
-    job, stages = merged(two, FIRST), merged(two, shared_of(two)[0])
-    for each in (job, stages):
+    for each in (merged(two, name) for name in (FIRST, shared_of(two)[0], LAST)):
         text = "\n".join([*each["before_script"], *each["script"], *each.get("after_script", ())])
         read = set(re.findall(r"\$\{?([A-Z][A-Z_]+)", text))
         set_there = set(re.findall(r"(?:^|[ ])([A-Z_]+)=", text, re.MULTILINE))
@@ -333,7 +357,13 @@ def test_a_pipeline_of_ones_own_is_not_replaced(source):
     assert (source / FILE).read_text() == "build: {script: [make]}\n"
     # It can include ours, which has nothing but jobs at the top level.
     call("pipeline", "--format", "gitlab", "--images", "pytorch:cpu", "--output", "ci/images.yml", cwd=source)
-    assert set(yaml.safe_load((source / "ci/images.yml").read_text())) == {".trainwright", ".trainwright-image", CPU}
+    ours = yaml.safe_load((source / "ci/images.yml").read_text())
+    assert set(ours) == {
+        ".trainwright",
+        ".trainwright-image",
+        CPU,
+        LAST,
+    }
 
 
 def test_the_stand_in_refuses_what_gitlab_refuses(source):

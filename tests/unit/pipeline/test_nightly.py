@@ -56,7 +56,7 @@ def test_what_is_stale_is_built_and_nothing_else(tmp_path: Path) -> None:
         "aws codebuild start-build-batch --project-name trainwright "
         f"--source-version {git(tmp_path, 'rev-parse', 'HEAD')} "
         "--buildspec-override file://buildspec-stale.yml --environment-variables-override name=TAG,value=nightly "
-        "name=REFRESH,value=2"
+        "name=EACH,value=yes name=REFRESH,value=2"
     )
     assert build.exported == {"STALE": names, "BATCH_ID": BATCH}
 

@@ -20,7 +20,7 @@ from trainwright.plan.resolve import resolve
 from trainwright.push import tags
 from trainwright.push.references import check_repository, find_target, parse_host, registry_host
 from trainwright.push.repository import load_policy
-from trainwright.push.tags import LENGTH, Tags, check_tag, is_immutable, order, soci_tag
+from trainwright.push.tags import LENGTH, Tags, check_tag, is_immutable, of_plan, order, soci_tag
 from trainwright.sagemaker.dlc import load_dlc
 from trainwright.site.site import Aws
 
@@ -219,6 +219,16 @@ def test_words_of_the_command_line_and_of_the_site():
 def test_words_that_do_not_fit(repository, regions, account, site):
     with pytest.raises(RequestError):
         find_target(repository, regions, account, site)
+
+
+def test_the_tags_of_a_plan_are_found_the_newest_first(plan):
+    first = tags_of(plan, DAY).immutable
+    tenth, second = (tags_of(plan, DAY, revision=number).immutable for number in (10, 2))
+    later = tags_of(plan, DAY + timedelta(days=1)).immutable
+    other = resolve(make_request(framework="pytorch", cuda="cu124", version="2.6.0", with_="compiler"), CATALOG)
+    none = [tags_of(plan, DAY).moving[0], tags_of(plan, DAY, untested=True).immutable, tags_of(other, DAY).immutable]
+    found = of_plan([first, second, soci_tag(second), later, *none, tenth, "nightly-1"], plan)
+    assert found == [later, tenth, soci_tag(second), second, first]
 
 
 def test_the_tag_of_a_soci_index_is_an_immutable_one_and_fits():
