@@ -17,6 +17,7 @@ from tests.doubles.codebuild import run_build
 from tests.support.documents import validated
 from tests.support.in_process import call
 from tests.support.registry_images import index_of, push_proven
+from tests.support.signing_keys import write_pair
 from trainwright.catalog.catalog import load_catalog
 from trainwright.pipeline.images import ChosenImage, choose
 from trainwright.push.ecr import Ecr, ImageManifest
@@ -121,6 +122,19 @@ def test_an_image_of_another_plan_is_not_the_one_that_is_meant(shelf, prefix):
     advance(TORCH, "--repository-prefix", prefix, "--with", "compiler")
     assert set(moving(shelf, more).values()) == {there.digest}
     assert set(moving(shelf, plain).values()) == {None}
+
+
+def test_a_signature_that_the_site_demands_counts_as_well(aws, shelf, prefix, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    private, public = write_pair(tmp_path)
+    (tmp_path / "trainwright.toml").write_text(f'[signing]\ntrusted = ["{public}"]\n')
+    image = line(TORCH)
+    there = arrive(shelf, image)
+    assert "no valid signature" in advance(TORCH, "--repository-prefix", prefix, code=7)["message"]
+    place = PushPlace(aws.account, aws.regions[0], f"{prefix}/pytorch")
+    assert call("sign", place.digested(there.digest), "--key", str(private)).returncode == 0
+    advance(TORCH, "--repository-prefix", prefix)
+    assert set(moving(shelf, image).values()) == {there.digest}
 
 
 def test_a_tag_that_is_further_stays_there(shelf, prefix):
