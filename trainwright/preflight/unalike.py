@@ -18,8 +18,8 @@ SPLIT = Rule(
     title="each process splits the data by its own chance, so that some of them train on what others validate on",
     source="PyTorch's documentation of random_split: a fixed generator makes the split reproducible; "
     "scikit-learn's and datasets' of train_test_split: random_state and seed, which are None",
-    remedy="random_split(…, generator=torch.Generator().manual_seed(0)), train_test_split(…, random_state=0) or seed=0; "
-    "or seed every process alike before it.",
+    remedy="random_split(…, generator=torch.Generator().manual_seed(0)), train_test_split(…, random_state=0) or "
+    "seed=0; or seed every process alike before it.",
 )
 FROZEN = Rule(
     code="TW437",
