@@ -23,9 +23,10 @@ DEADLOCK = Rule(
 ONE_UPDATE = Rule(
     code="TW169",
     severity="error",
-    title="only some processes update their weights",
-    source="PyTorch's documentation of DistributedDataParallel: each process runs its own optimizer",
-    remedy="Call optimizer.step() in every process, outside of the condition on the rank.",
+    title="only some processes update their weights or their learning rates",
+    source="PyTorch's documentation of DistributedDataParallel: each process runs its own optimizer "
+    "with the same gradients, so they stay alike only at the same learning rate",
+    remedy="Call optimizer.step() and scheduler.step() in every process, outside of the condition on the rank.",
 )
 RULES = (DEADLOCK, ONE_UPDATE)
 _HVD_CALLBACKS = ("BroadcastGlobalVariablesCallback", "BroadcastGlobalVariablesHook", "MetricAverageCallback")
@@ -40,8 +41,9 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
     reported: set[tuple[str, int]] = set()
     for event in code.ran("step", live=True):
         guard = event.by_rank
-        updates = event.receiver is not None and event.receiver.tags & {"optimizer", "scaler"} and event.loops
-        if guard is not None and updates and not _answered(code, event, guard):
+        updates = event.receiver is not None and bool(event.receiver.tags & {"optimizer", "scaler"})
+        updates = updates or any(".lr_scheduler." in made for made in _made(event))
+        if guard is not None and event.loops and updates and not _answered(code, event, guard):
             reported.add((event.module.name, event.line))
             says = condition(guard)
             yield at(ONE_UPDATE, (event.module, event.node), f"`{ast.unparse(event.node)[:50]}` only where {says}")
@@ -83,6 +85,8 @@ def collective(event: Event) -> str:
         return f"{event.last}, a step of the model parallel library"
     if event.last == "backward" and "wrapped-out" in receiver:
         return "backward of a model whose gradients are reduced in it"
+    if "fsdp-out" in event.result.tags:
+        return f"{ast.unparse(event.node.func)}(…), which gathers the weights that FSDP shards,"
     if event.last == "state_dict" and "fsdp" in receiver:
         return "state_dict of a model that FSDP shards"
     if event.last == "state_dict" and "smp" in receiver and event.under("one"):
@@ -100,6 +104,10 @@ def collective(event: Event) -> str:
     ):
         return f"trainer.{event.last}"
     return ""
+
+
+def _made(event: Event) -> frozenset[str]:
+    return event.receiver.made if event.receiver is not None else frozenset()
 
 
 def _hf_trainer(made: str) -> bool:

@@ -204,7 +204,7 @@ _NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"^_?(is|am|on|if)?_?local_(main|master|primary|zero)|is_local_(rank|main|master|process)", "zero:local"),
         (
             r"^_?(is|am|on|if)_?(the_)?(global_|world_)?(main|master|primary|root|chief|lead|first|rank_?(0|zero))"
-            r"(_?(process|rank|node|proc|ordinal|worker|zero))?$|rank_?zero$|is_world_process_zero|^should_save$|^rank_?0$",
+            r"(_?(process|rank|node|proc|ordinal|worker|zero))?$|rank_?zero$|is_(?:world_process|global)_zero|^should_save$|^rank_?0$",
             "zero:rank",
         ),
         (r"^_?(args_)?local_?rank$|local_process_index|^get_local_rank$|^local_ordinal$", "local_rank"),

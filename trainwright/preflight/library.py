@@ -70,7 +70,8 @@ def output_tags(model: Value, args: list[Value]) -> Marks:
         # A loss, or the next part of the model.
         return given | {"wrapped-out"} if wrapped else given
     known = {"known-out"} if model.made else NONE
-    return frozenset({"out", "on-device"}) | ({"wrapped-out"} if wrapped else known)
+    sharded = {"fsdp-out"} if "fsdp" in wrapped else NONE
+    return frozenset({"out", "on-device"}) | ({"wrapped-out"} if wrapped else known) | sharded
 
 
 def flow(event: Event) -> Marks:

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from trainwright.core.findings import Finding, Rule, Severity
+from trainwright.preflight.collectives import DEADLOCK, condition
 from trainwright.preflight.huggingface import PLAIN_BACKWARD
 from trainwright.preflight.reader import Module
 from trainwright.preflight.script_facts import ScriptFacts
@@ -46,6 +47,7 @@ def check(code: ScriptFacts) -> Iterator[Finding]:
                         yield from _returned(module, step)
                         yield from _stepped(module, step)
     yield from _fabric(code)
+    yield from _reduced_by_one(code)
 
 
 def _is_lightning(module: Module, node: ast.ClassDef) -> bool:
@@ -115,4 +117,16 @@ def _fabric(code: ScriptFacts) -> Iterator[Finding]:
         if wrapped and event.receiver is not None and event.loops:
             what = f"`{ast.unparse(event.node)[:50]}` instead of fabric.backward(loss)"
             yield at(PLAIN_BACKWARD, (event.module, event.node), what, severity=severity)
+            return
+
+
+def _reduced_by_one(code: ScriptFacts) -> Iterator[Finding]:
+    """Report ``self.log(…, sync_dist=True)`` in some processes: it reduces the value over all of them."""
+    if not code.several:
+        return
+    for event in code.ran("log", "log_dict"):
+        synced = event.arg("sync_dist")
+        if synced is not None and synced.single() is True and (guard := event.by_rank) is not None:
+            what = f"{event.last}(…, sync_dist=True) runs only where {condition(guard)}"
+            yield at(DEADLOCK, (event.module, event.node), what)
             return

@@ -168,7 +168,8 @@ CASES: list[tuple[str, bool, str, dict[str, Any] | None]] = [
     ("TW128", False, ranked(GET, f"{DDP}from work import get_model_state_dict\n"), ONE),
     ("TW128", False, ranked("dist.barrier()"), {"instance_type": "ml.g5.xlarge"}),
     ("TW169", True, updates("optimizer.step()"), ONE),
-    ("TW169", False, updates("scheduler.step()"), ONE),
+    ("TW169", True, updates("scheduler.step()"), ONE),
+    ("TW169", False, updates("scheduler.get_last_lr()"), ONE),
     # --- Trainer
     ("TW157", True, arguments("fp16=True, bf16=True"), ONE),
     ("TW157", False, arguments("fp16=True, bf16=False"), ONE),

@@ -1,4 +1,4 @@
-"""Splits of the data that differ between processes, and parameters that DistributedDataParallel does not know."""
+"""What processes have to do alike: splits of the data, frozen parameters, forwards of shards, reduced values."""
 
 from __future__ import annotations
 
@@ -124,3 +124,41 @@ def test_layers_that_are_freed_later_are_not_averaged():
 @pytest.mark.parametrize("way", KNOWN_WAYS.values(), ids=KNOWN_WAYS)
 def test_ways_that_public_scripts_have_are_right(way):
     assert "TW437" not in codes(BEFORE + AFTER + way + LOOP, JOB)
+
+
+SHARDED = DDP.replace(
+    "model = DDP(model)", "from torch.distributed.fsdp import FullyShardedDataParallel as FSDP\nMODEL"
+)
+WHOLE = "net = torch.nn.Linear(2, 2)\nmodel = FSDP(net)"
+SAMPLE = "def sample(of):\n    with torch.no_grad():\n        print(of(data).mean())\n"
+
+
+def test_the_forward_of_a_sharded_model_is_made_by_all():
+    """PyTorch's documentation of FullyShardedDataParallel: each forward gathers the weights from all ranks."""
+    text = SHARDED.replace("MODEL", WHOLE) + SAMPLE + LOOP
+    one, every = "if dist.get_rank() == 0:\n    sample(model)\n", "sample(model)\n"
+    (found,) = [f for f in findings(text + one, JOB) if f.code == "TW128"]
+    assert found.message == "of(…), which gathers the weights that FSDP shards, runs only where `dist.get_rank() == 0`"
+    assert "TW128" not in codes(text + every, JOB)
+    assert "TW128" not in codes(text + one.replace("sample(model)", "sample(teacher)"), JOB)
+    assert "TW128" not in codes(text.replace("FSDP(net)", "DDP(net)") + one, JOB)
+
+
+LOGS = """
+import lightning as L
+class Net(L.LightningModule):
+    def training_step(self, batch, index):
+        loss = self.net(batch)
+        if self.trainer.is_global_zero:
+            self.log("loss", loss, sync_dist=True)
+        return loss
+L.Trainer(devices=8, strategy="ddp").fit(Net(), loader)
+"""
+
+
+def test_a_value_that_lightning_reduces_is_logged_by_all():
+    """Lightning's documentation of log: sync_dist reduces the value over the devices."""
+    (found,) = [f for f in findings(LOGS, JOB) if f.code == "TW128"]
+    assert found.message == "log(…, sync_dist=True) runs only where `self.trainer.is_global_zero`"
+    assert "TW128" not in codes(LOGS.replace(", sync_dist=True", ", rank_zero_only=True"), JOB)
+    assert "TW128" not in codes(LOGS.replace("self.trainer.is_global_zero", "index % 10 == 0"), JOB)
