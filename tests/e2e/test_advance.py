@@ -169,6 +169,12 @@ def test_tags_point_to_the_index_of_an_image_that_has_one(shelf, prefix):
     assert set(moving(shelf, image).values()) == {index.digest}
 
 
+def test_a_repository_that_is_not_there_has_none_of_the_images(shelf, prefix):
+    arrive(shelf, line(TORCH))
+    refused = advance(TORCH, "--repository", f"{prefix}/none", code=7)
+    assert f"{prefix}/none" in refused["message"] and "--create" not in refused["remedy"]
+
+
 DOOR = f"""#!/bin/sh
 exec {sys.executable} {ROOT / "tasks.py"} "$@"
 """

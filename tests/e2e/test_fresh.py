@@ -18,6 +18,7 @@ from trainwright.pipeline.images import choose
 from trainwright.push.ecr import Ecr
 from trainwright.push.references import PushPlace
 from trainwright.push.registry import Registry
+from trainwright.push.tags import tags_of
 from trainwright.site.site import Site
 
 DEV, PROD, WEST = "730000000001", "730000000002", "us-west-2"
@@ -101,3 +102,15 @@ def test_the_newest_image_of_a_line_in_a_repository(place, address, tmp_path):
     assert [reason["cause"] for reason in stale["lines"][0]["reasons"]] == ["vulnerability"]
     (other,) = validated(call("fresh", "pytorch-2.13.0-cpu-debian", *words[2:]).stdout)["lines"]
     assert [reason["cause"] for reason in other["reasons"]] == ["never"]
+
+
+def test_the_tenth_image_of_a_day_is_newer_than_the_second(place, address, tmp_path):
+    (tmp_path / "trainwright.toml").write_text(f'aws = {{account = "{DEV}", region = "{WEST}"}}\n')
+    (image,) = choose(NAME, load_catalog(), Site())
+    ecr, day = Ecr(place, Site()), datetime(2026, 11, 3, tzinfo=UTC)
+    older, newer = (ecr.manifest(tag=tags_of(image.plan, built, load_catalog()).immutable) for built in DAYS)
+    assert older is not None and newer is not None
+    for revision, manifest in ((2, older), (10, newer)):
+        ecr.put_tag(manifest, tags_of(image.plan, day, load_catalog(), revision=revision).immutable)
+    done = call("fresh", NAME, "--repository", place.repository, "--offline", "--json")
+    assert validated(done.stdout)["lines"][0]["image"] == address

@@ -16,7 +16,7 @@ from trainwright.push.attest import attested
 from trainwright.push.ecr import Ecr
 from trainwright.push.references import PushPlace
 from trainwright.push.registry import Registry
-from trainwright.push.tags import is_immutable, tags_of
+from trainwright.push.tags import newest_first, tags_of
 from trainwright.site.site import Site
 
 _SAME = ("framework", "version", "cuda", "python", "flavour", "unproven")
@@ -58,12 +58,13 @@ def in_registry(
     """
     ecr = Ecr(place, site)
     registry = Registry(ecr, site, say=say)
-    tags = {} if ecr.repository() is None else {tag: digest for tag, digest in ecr.tags().items() if is_immutable(tag)}
+    tags = {} if ecr.repository() is None else ecr.tags()
+    ordered = newest_first(tags)
     found = {}
     for image in images:
-        # The day and the digits of the plan, which the tags of a line differ in, are as long in each.
+        # The tags of a line differ in what follows: the day, its revision, and the digits of the plan.
         head = tags_of(image.plan, datetime.now(UTC), catalog).immutable.rsplit("-", 2)[0] + "-"
-        for digest in dict.fromkeys(tags[tag] for tag in sorted(tags, reverse=True) if tag.startswith(head)):
+        for digest in dict.fromkeys(tags[tag] for tag in ordered if tag.startswith(head)):
             manifest = ecr.manifest(digest=digest)
             if manifest is None:
                 continue

@@ -142,6 +142,13 @@ def render_question(base: Base, starts: Mapping[str, str]) -> str:
 class _Compiled(jinja2.FileSystemBytecodeCache):
     """Compiled templates of earlier runs: compiling takes longer than all else that ``render`` does."""
 
+    def load_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        """Take a compiled template; one that is damaged is compiled again."""
+        try:
+            super().load_bytecode(bucket)
+        except Exception:  # a damaged pickle may raise anything
+            bucket.reset()
+
     def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
         """Keep a compiled template; where nothing can be written it is compiled again next time."""
         with suppress(OSError):

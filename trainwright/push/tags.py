@@ -41,7 +41,7 @@ SOCI = "soci"  # ends the immutable tag of an image with a SOCI index
 UNTESTED = "untested"  # ends the immutable tag of an image that did not pass its smoke tests
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 _PLAN_DIGITS = 12
-_IMMUTABLE = re.compile(rf".+-([0-9]{{8}})(?:\.([0-9]+))?-([0-9a-f]{{{_PLAN_DIGITS}}})(-{UNTESTED})?(?:-{SOCI})?")
+_IMMUTABLE = re.compile(rf".+-([0-9]{{8}})(?:\.([0-9]+))?-([0-9a-f]{{{_PLAN_DIGITS}}})(?:-{UNTESTED})?(?:-{SOCI})?")
 
 
 class Tags(Record):
@@ -118,17 +118,17 @@ def is_immutable(tag: str) -> bool:
     return _IMMUTABLE.fullmatch(tag) is not None
 
 
-def of_plan(tags: Iterable[str], plan: Plan) -> list[str]:
-    """The immutable tags of a plan's tested images among some tags, the newest first.
+def newest_first(tags: Iterable[str]) -> list[str]:
+    """The immutable tags among some tags, by day and revision; the one with a SOCI index before that of its image."""
+    found = [(match, tag) for tag in tags if (match := _IMMUTABLE.fullmatch(tag))]
+    found.sort(key=lambda each: (each[0][1], int(each[0][2] or 1), each[1].endswith(f"-{SOCI}")), reverse=True)
+    return [tag for _, tag in found]
 
-    That of an image with a SOCI index precedes that of the image alone.
-    """
-    found = [
-        ((match[1], int(match[2] or 1), tag.endswith(f"-{SOCI}")), tag)
-        for tag in tags
-        if (match := _IMMUTABLE.fullmatch(tag)) and match[3] == plan.id[:_PLAN_DIGITS] and not match[4]
-    ]
-    return [tag for _, tag in sorted(found, reverse=True)]
+
+def of_plan(tags: Iterable[str], plan: Plan) -> list[str]:
+    """The immutable tags of a plan's tested images among some tags, the newest first."""
+    own = f"-{plan.id[:_PLAN_DIGITS]}"
+    return [tag for tag in newest_first(tags) if tag.removesuffix(f"-{SOCI}").endswith(own)]
 
 
 def soci_tag(immutable: str) -> str:
