@@ -33,6 +33,9 @@ OWN = {
     "subnets": ["subnet-1"],
     "security_group_ids": ["sg-1"],
 }
+KEY_ID = "ASIAIOSFODNN7EXAMPLE"
+ISOLATED = {"network_isolation": True}
+IN_S3 = {"model_dir": "s3://bucket/models"}
 
 
 def image(**changes: Any) -> ImageFacts:

@@ -53,8 +53,7 @@ NOT_EXPORTED = Rule(
     code="TW324",
     severity="error",
     title="-x in custom_mpi_options without a variable, or with a word behind it, which mpirun takes for the program",
-    source="mpirun(1) of Open MPI 4.1: -x takes one name or one NAME=VALUE; the first word that is no option's is the "
-    "program",
+    source="Open MPI 4.1.4, tried: -x takes one word, and mpirun stops: unable to find the specified executable file",
     remedy="Write -x NAME=VALUE, or -x NAME for a variable that has its value already.",
 )
 NO_EFA = Rule(

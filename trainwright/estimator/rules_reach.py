@@ -30,8 +30,8 @@ RELATIVE = Rule(
     code="TW323",
     severity="error",
     title="a local path that is not a path in the container",
-    source="AWS's guides for checkpoints and TensorBoard: folders such as /opt/ml/checkpoints; moby, volume/mounts: "
-    "a mount's place in a container must be an absolute path",
+    source="AWS's guides for checkpoints and TensorBoard: folders such as /opt/ml/checkpoints; Docker 20.10, tried: "
+    "invalid mount path, mount path must be absolute",
     remedy="Begin it with a slash, such as /opt/ml/checkpoints.",
 )
 RULES = (ISOLATED, RESERVED, RELATIVE)

@@ -23,8 +23,8 @@ CREDENTIALS = Rule(
     severity="error",
     title="an access key of AWS in a hyperparameter (a warning: in a variable)",
     source="AWS's API reference, CreateTrainingJob: no access IDs, secrets or tokens in these fields, which "
-    "DescribeTrainingJob returns; if it finds them in hyperparameters, the service rejects the job; AWS STS, "
-    "GetAccessKeyInfo: such keys begin with AKIA or ASIA",
+    "DescribeTrainingJob returns; in its text of 2023, the service rejects hyperparameters in which it finds them; AWS "
+    "STS, GetAccessKeyInfo: such keys begin with AKIA or ASIA",
     remedy="Give the job's role what the script needs; keep other secrets in AWS Secrets Manager. Revoke this key.",
 )
 DASHES = Rule(

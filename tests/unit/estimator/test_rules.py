@@ -14,6 +14,9 @@ from tests.support.rule_jobs import (
     DLC,
     FSX,
     GROUPS,
+    IN_S3,
+    ISOLATED,
+    KEY_ID,
     LABELS,
     MPI,
     ON,
@@ -21,7 +24,6 @@ from tests.support.rule_jobs import (
     P3,
     P4,
     REFERENCE,
-    SECOND,
     TENSORFLOW,
     dist,
     found,
@@ -33,14 +35,11 @@ from tests.support.rule_jobs import (
     source_folder,
     tensorflow,
     tuned,
-    wheel,
     without,
 )
 from tests.unit.estimator import test_cluster_rules, test_distribution_rules
-from trainwright.estimator.check import CODES, check
+from trainwright.estimator.check import CODES
 from trainwright.estimator.image import ImageFacts
-from trainwright.estimator.subject import Subject
-from trainwright.sagemaker.job import Job
 
 folder = pytest.fixture(scope="module")(source_folder)
 
@@ -49,11 +48,8 @@ MANY_RANGES = {f"h{n}": {"min": 1, "max": 2} for n in range(31)}  # botocore's m
 FEW = {"layers": {"min": 1, "max": 3}, "optimizer": {"values": ["sgd", "adam"]}}
 MIXED_RANGES = {**{f"h{n}": {"min": 1, "max": 2} for n in range(20)}, **{f"f{n}": {"values": [1]} for n in range(11)}}
 PAIR = {"instance_count": 2}
-KEY_ID = "ASIAIOSFODNN7EXAMPLE"
 FSX_NAME = "fs-0123456789abcdef0.fsx.us-west-2.amazonaws.com"
 ON_GPU = {"s3_data": "s3://bucket/a", "instance_groups": ["gpu"]}
-ISOLATED = {"network_isolation": True}
-IN_S3 = {"model_dir": "s3://bucket/models"}
 PLAN_EAST = "arn:aws:sagemaker:us-east-1:123456789012:training-plan/plan-1"
 KEY_EAST = "arn:aws:kms:us-east-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 
@@ -451,85 +447,3 @@ def test_a_rule_speaks_at_the_key(folder, code, path, changes, facts, sdk):
     findings = found(folder, changes, facts, sdk)
     assert (code, path) in {(each.code, each.path) for each in findings}, findings
     assert all(each.remedy and each.source for each in findings)
-
-
-# What is wrong for certain is an error; where a job may run all the same, a warning.
-SEVERITIES: list[tuple[str, dict[str, Any], ImageFacts | None, str]] = [
-    ("TW250", {"instance_type": P3}, image(cuda="13.0"), "error"),
-    ("TW250", {"instance_type": "ml.p2.xlarge"}, image(cuda="12.1"), "error"),
-    ("TW250", {"instance_type": "ml.p5.48xlarge"}, without(pytorch="1.13.1 (wheel)"), "error"),
-    ("TW250", {"instance_type": "ml.p6-b200.48xlarge"}, wheel("12.4"), "error"),
-    # CUDA 12.8 compiles for B200, whose code runs on B300.
-    ("TW250", {"instance_type": "ml.p6-b300.48xlarge"}, wheel("12.8"), "warning"),
-    # Code for A10G runs on L4.
-    ("TW250", {"instance_type": "ml.g6.xlarge"}, wheel("11.6"), "warning"),
-    # AWS compiles its own PyTorch with PTX (aws/deep-learning-containers #1273: a T4 trains with code for V100).
-    ("TW250", {"instance_type": "ml.p5.48xlarge"}, without(pytorch="1.12.1 (aws)"), "warning"),
-    # TensorFlow's wheels hold PTX of 8.0.
-    ("TW250", {"instance_type": "ml.p5.48xlarge"}, tensorflow("2.11.1"), "warning"),
-    ("TW213", {"instance_type": "ml.m5.xlarge", "distribution": smp(pipeline_parallel_degree=2)}, image(), "error"),
-    ("TW213", {"instance_type": "ml.m5.xlarge", "distribution": {"torch_distributed": ON}}, image(), "warning"),
-    ("TW224", dist(smp(pipeline_parallel_degree=2, microbatch=4)), image(), "error"),
-    ("TW224", dist(smp({"torch_distributed": ON}, hybrid_sharding_degree=2)), SECOND, "error"),
-    ("TW224", dist(smp({"torch_distributed": ON}, pipeline_parallel_degree=2)), SECOND, "error"),
-    ("TW224", dist(smp(pipeline_parallel_degree=2, memory_limit=1)), image(), "warning"),
-    ("TW249", dist({"smdistributed": {"dataparallel": ON}}), image(cuda="cpu"), "error"),
-    ("TW249", dist(smp(pipeline_parallel_degree=2)), image(cuda="cpu"), "error"),
-    ("TW249", dist({"torch_distributed": ON}), image(cuda="cpu"), "error"),
-    # Packages for GPUs may come with requirements.txt.
-    ("TW249", dist({"torch_distributed": ON}, source_dir="s3://bucket/code.tar.gz"), image(cuda="cpu"), "warning"),
-    ("TW249", dist({"torch_distributed": ON}, source_dir="more"), image(cuda="cpu"), "warning"),
-    ("TW249", dist({"mpi": MPI}), image(cuda="cpu"), "warning"),
-    ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-np 17"}}), image(), "error"),
-    ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-np 16"}}), image(), "warning"),
-    ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-np 17 --oversubscribe"}}), image(), "warning"),
-    ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-npernode 17"}}), image(), "warning"),
-    ("TW234", dist({"mpi": {**MPI, "custom_mpi_options": "-x A=b -np"}}), image(), "warning"),
-    ("TW311", {"region": "us-west2", "image": "training:1"}, image(), "error"),
-    ("TW311", {"region": "us-west-3", "image": "training:1"}, image(), "warning"),
-    ("TW314", {"metrics": {"loss": "loss: ([0-9.]+"}}, image(), "error"),
-    ("TW314", {"metrics": {"loss": "loss: [0-9.]+"}}, image(), "warning"),
-    ("TW314", {"metrics": {"loss": "loss: (.*?)"}}, image(), "error"),
-    ("TW319", {"hyperparameters": {"id": KEY_ID}}, image(), "error"),
-    ("TW325", {"environment": {"PATH": "/opt/bin:$PATH"}}, image(), "error"),
-    ("TW325", {"environment": {"PYTHONPATH": "/src:$PYTHONPATH"}}, image(), "warning"),
-    ("TW319", {"environment": {"AWS_ACCESS_KEY_ID": KEY_ID}}, image(), "warning"),
-    ("TW316", {**ISOLATED, "hyperparameters": IN_S3}, TENSORFLOW, "error"),
-    # A script for PyTorch may never open it.
-    ("TW316", {**ISOLATED, "hyperparameters": IN_S3}, image(), "warning"),
-    ("TW316", {**ISOLATED, "hyperparameters": {"model_dir": "https://example.com/m"}}, TENSORFLOW, "warning"),
-    ("TW316", {**ISOLATED, "entry_point": None, "source_dir": None, "hyperparameters": IN_S3}, TENSORFLOW, "warning"),
-]
-
-
-@pytest.mark.parametrize(("code", "changes", "facts", "severity"), SEVERITIES)
-def test_how_certain_a_rule_is(folder, code, changes, facts, severity):
-    assert {each.severity for each in found(folder, changes, facts) if each.code == code} == {severity}
-
-
-@pytest.mark.parametrize(
-    "address", ["ghcr.io/team/training:1", "quay.io/team/training", "123.dkr.ecr.us-west-2.on.aws/x"]
-)
-def test_another_registry_is_an_error_even_in_a_job_that_is_only_checked(tmp_path, address):
-    job = Job(image=address, instance_type="ml.g5.2xlarge")
-    assert ("TW241", "error") in {
-        (each.code, each.severity) for each in check(Subject(job, image(), 2, tmp_path, False))
-    }
-
-
-def test_a_grid_with_a_range_has_one_finding_and_that_is_about_the_range(folder):
-    errors = [each for each in found(folder, tuned(strategy="Grid"), image()) if each.severity == "error"]
-    assert [(each.code, each.path) for each in errors] == [("TW216", "tuner.ranges.lr")]
-
-
-@pytest.mark.parametrize(
-    ("variables", "told"), [({}, True), ({"PIP_NO_INDEX": "1"}, False), ({"PIP_FIND_LINKS": "w"}, False)]
-)
-def test_requirements_in_an_isolated_job(tmp_path, variables, told):
-    """The toolkit runs pip install -r; it fails unless the image has all of it, or the folder has wheels."""
-    (tmp_path / "src").mkdir()
-    (tmp_path / "src" / "requirements.txt").write_text("peft\n")
-    for isolated in (True, False):
-        job = Job(image="training:1", source_dir="src", network_isolation=isolated, environment=variables)
-        found = [each for each in check(Subject(job, image(), 2, tmp_path, False)) if each.code == "TW316"]
-        assert [(each.path, each.severity) for each in found] == [("source_dir", "warning")] * (told and isolated)
