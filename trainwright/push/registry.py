@@ -31,6 +31,8 @@ from trainwright.site.web import FAILURES, LARGEST, content_length, open_url, re
 
 SECONDS = 60.0  # for each wait on the registry
 _PASSING = (408, 429)  # statuses below 500 after which a retry may help
+# A stored blob is missing for a moment while a second client stores it: Distribution writes its link in place.
+_UNSETTLED = "MANIFEST_BLOB_UNKNOWN"
 _PIECE = 1 << 20  # bytes of a blob in memory
 T = TypeVar("T")
 _EMPTY = b"{}"  # the content of OCI's empty descriptor
@@ -310,7 +312,8 @@ class Registry:
                 why, asked = _text(error), retry_after(error.headers.get("Retry-After"))
                 # A new token helps once; a second refusal is not about its age.
                 expired = error.code in (401, 403) and not renew
-                pause = patience.pause(asked) if expired or error.code >= 500 or error.code in _PASSING else None
+                passing = expired or error.code >= 500 or error.code in _PASSING or _UNSETTLED in why
+                pause = patience.pause(asked) if passing else None
             except FAILURES as error:
                 why, expired = reason(error), False
                 pause = None if _hopeless(error) else patience.pause()

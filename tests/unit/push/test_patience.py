@@ -68,8 +68,8 @@ class Repository:
 class Answers:
     """Answers of a registry, one after the other; the last one stays."""
 
-    def __init__(self, *answers: tuple[int, dict[str, str]]) -> None:
-        self.answers, self.asked = list(answers), 0
+    def __init__(self, *answers: tuple[int, dict[str, str]], text: bytes = b"{}") -> None:
+        self.answers, self.asked, self.text = list(answers), 0, text
 
     def __call__(self, url: str, *_: Any, **__: Any) -> Any:
         import io
@@ -82,7 +82,7 @@ class Answers:
         for name, value in headers.items():
             said[name] = value
         if status >= 400:
-            raise urllib.error.HTTPError(url, status, "refused", said, io.BytesIO(b"{}"))
+            raise urllib.error.HTTPError(url, status, "refused", said, io.BytesIO(self.text))
         return Answer(headers)
 
 
@@ -129,6 +129,31 @@ def test_a_registry_that_stays_busy_is_given_up_within_the_budget(monkeypatch):
     assert 60 < sum(pauses) <= BUDGET
     pauses, refused, _ = asked(monkeypatch, (429, {"Retry-After": "100000"}))
     assert refused is not None
+    assert pauses == []
+
+
+def test_a_blob_that_another_client_is_storing_is_waited_for(monkeypatch):
+    # What docker-registry 2.8.2 answered 361 of 9,000 times when six clients stored one blob and manifest together.
+    text = (
+        b'{"errors":[{"code":"DIGEST_INVALID","message":"provided digest did not match uploaded content"},'
+        b'{"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry","detail":"sha256:44136fa355b3678a1146ad'
+        b'16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"}]}'
+    )
+    pauses: list[float] = []
+    monkeypatch.setattr(registry, "open_url", Answers((400, {}), (201, {}), text=text))
+    client = Registry(Repository(), Site(), sleep=pauses.append)  # type: ignore[arg-type]
+    monkeypatch.setattr(client, "has_manifest", lambda _: False)
+    client.put_manifest(ImageManifest("sha256:1", "{}", registry.MANIFEST), "tag")
+    assert len(pauses) == 1
+
+
+def test_a_manifest_that_is_refused_is_not_sent_again(monkeypatch):
+    pauses: list[float] = []
+    monkeypatch.setattr(registry, "open_url", Answers((400, {}), text=b'{"errors":[{"code":"MANIFEST_INVALID"}]}'))
+    client = Registry(Repository(), Site(), sleep=pauses.append)  # type: ignore[arg-type]
+    monkeypatch.setattr(client, "has_manifest", lambda _: False)
+    with pytest.raises(RegistryRefused):
+        client.put_manifest(ImageManifest("sha256:1", "{}", registry.MANIFEST), "tag")
     assert pauses == []
 
 
