@@ -36,7 +36,7 @@ from trainwright.fleet.units import works  # noqa: E402
 from trainwright.pipeline.images import choose  # noqa: E402
 from trainwright.pipeline.sharing import SharedImage, groups  # noqa: E402
 from trainwright.plan.dockerfile import LAYER, OWN_STAGES, Stage, stages  # noqa: E402
-from trainwright.plan.render import render_dockerfile  # noqa: E402
+from trainwright.plan.rendered import render_dockerfile  # noqa: E402
 from trainwright.site.site import Site  # noqa: E402
 from trainwright.verbs.build_images import program  # noqa: E402
 

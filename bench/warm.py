@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from trainwright.catalog.catalog import load_catalog  # noqa: E402
 from trainwright.plan.of_line import plan_of  # noqa: E402
-from trainwright.plan.render import render_dockerfile  # noqa: E402
+from trainwright.plan.rendered import render_dockerfile  # noqa: E402
 
 
 def main() -> None:

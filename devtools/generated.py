@@ -45,7 +45,7 @@ from trainwright.pipeline.remote_record import RemoteBuildDocument
 from trainwright.plan.explain import ExplainDocument
 from trainwright.plan.plan_lock import PlanLock
 from trainwright.plan.project import ProjectFile
-from trainwright.plan.render import proof_stages
+from trainwright.plan.rendered import proof_stages
 from trainwright.plan.totals import PlanDocument
 from trainwright.preflight.explain import EXAMPLES, RuleDocument, rule_section
 from trainwright.preflight.preflight import RULES

@@ -17,7 +17,7 @@ from trainwright.catalog.image_line import Line
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.plan.dockerfile import instructions
 from trainwright.plan.extend import extended
-from trainwright.plan.render import proof_stages, render_dockerfile
+from trainwright.plan.rendered import proof_stages, render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

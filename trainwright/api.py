@@ -124,7 +124,7 @@ def render(
     """
     from trainwright.build.context import write_context
     from trainwright.core.owned import claim
-    from trainwright.plan.render import render_dockerfile
+    from trainwright.plan.rendered import render_dockerfile
     from trainwright.sources.fetch import fetch_base
 
     inputs = known(run(upto("gather"), _start(request, site, say)).inputs)

@@ -29,7 +29,7 @@ from trainwright.engine.engine import connect, find_client
 from trainwright.pipeline.bake import target_name, write_bake
 from trainwright.pipeline.sharing import SharedImage, groups
 from trainwright.plan.plan import PLAN_LABEL, Expectation, Plan
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import load_site

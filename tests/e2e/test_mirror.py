@@ -31,7 +31,7 @@ from trainwright.lock.apt_packages import ask_apt
 from trainwright.lock.make import make_lock, start_of
 from trainwright.plan.plan import Plan
 from trainwright.plan.plan_lock import PlanLock, find_lock, lock_path, save_lock
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site, load_site

@@ -11,7 +11,7 @@ from trainwright.core.owned import claim, fill
 from trainwright.core.say import Say
 from trainwright.plan.identity import tool_files
 from trainwright.plan.plan import PlannedSource
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.prove.in_build import proof_files
 from trainwright.sources.apt_repository import context_files, preferences
 from trainwright.sources.inputs import Input, Inputs

@@ -309,6 +309,8 @@ class ComponentFolder(Record, dict=True):
 
 def fill(text: str, values: Mapping[str, str]) -> str:
     """``text`` with ``{name}`` replaced for every value; other braces stay."""
+    if "{" not in text:
+        return text
     for key, value in values.items():
         text = text.replace("{" + key + "}", value)
     return text

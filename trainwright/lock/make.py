@@ -17,7 +17,7 @@ from trainwright.lock.apt_packages import Answer, Start, ask_apt
 from trainwright.lock.wheels import resolve_lock
 from trainwright.plan.plan import Plan, PlannedSource
 from trainwright.plan.plan_lock import LockedBase, LockedPython, PlanLock, completed
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.site.apt_sources import DEBIAN_SUITES
 from trainwright.site.site import Site
 from trainwright.site.uv_settings import index_settings, insecure_hosts, insecure_words

@@ -222,7 +222,7 @@ def default_files(catalog: Catalog) -> dict[str, str]:
 
 def shared_groups(images: Sequence[ChosenImage], catalog: Catalog) -> list[Group]:
     """What images of a pipeline share."""
-    from trainwright.plan.render import render_dockerfile
+    from trainwright.plan.rendered import render_dockerfile
 
     return groups([SharedImage(image.name, image.plan, render_dockerfile(image.plan, catalog)) for image in images])
 

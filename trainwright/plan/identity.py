@@ -25,7 +25,7 @@ from trainwright.catalog.platforms import AMD64
 from trainwright.catalog.tools import lock_path, tools_file, tools_lock
 from trainwright.core.errors import RequestError
 from trainwright.core.owned import write_atomically
-from trainwright.core.paths import cache_dir
+from trainwright.core.paths import cache_dir, templates_dir
 from trainwright.core.paths import tool_files as program_files
 from trainwright.plan.plan import Plan
 from trainwright.user.files import NOT_IDENTITY
@@ -55,7 +55,7 @@ def identify(plan: Plan, catalog: Catalog) -> str:
         name = str(plan.base.image).rpartition("/")[2]
         plan = plan.replace(base=plan.base.replace(image=name))
     carried = _carried(plan)
-    files = _bytes_of([*_sources_of_render(plan, catalog), *map(str, program_files())])
+    files = render_files(plan, catalog)
     key = hashlib.sha256(msgspec.json.encode([_seen(plan), carried, files], enc_hook=os.fspath)).hexdigest()
     if known := _cached(key):
         return known
@@ -70,6 +70,11 @@ def identify(plan: Plan, catalog: Catalog) -> str:
     with suppress(OSError, RequestError):  # a plan does not need a writable folder
         write_atomically(_place(key), found)
     return found
+
+
+def render_files(plan: Plan, catalog: Catalog) -> str:
+    """A digest of the files that decide how a plan is rendered: templates, the code of this package, the tools."""
+    return _bytes_of(_sources_of_render(plan, catalog))
 
 
 def _carried(plan: Plan) -> dict[str, Any]:
@@ -104,21 +109,29 @@ def _seen(plan: Plan) -> list[Any]:
 
 
 def _sources_of_render(plan: Plan, catalog: Catalog) -> Iterable[str]:
-    """The files that decide how a plan is rendered: templates, the code of this package, the tools."""
     for folder in catalog.template_folders():
         yield from sorted(_named_so(str(folder), ".j2", deeper=True))
-    yield from sorted(_named_so(str(Path(__file__).parent), ".py"))
+    yield from sorted(_named_so(os.path.dirname(__file__), ".py"))  # noqa: PTH120 - each plan asks
+    yield from sorted(_named_so(str(templates_dir() / "tools"), "", deeper=True))
     yield from (str(tools_file()), str(lock_path(plan.python, plan.platform)))
 
 
 def _named_so(folder: str, ending: str, *, deeper: bool = False) -> Iterator[str]:
     """The files of a folder, and of the folders in it, whose names end so. Each plan asks; Path.glob takes longer."""
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.name.endswith(ending):
-                yield entry.path
-            elif deeper and entry.is_dir():
-                yield from _named_so(entry.path, ending)
+    with suppress(OSError):
+        files, folders = _entries(folder, ending, os.stat(folder).st_mtime_ns)  # noqa: PTH116
+        yield from files
+        for each in folders if deeper else ():
+            yield from _named_so(each, ending)
+
+
+@functools.lru_cache(maxsize=512)
+def _entries(folder: str, ending: str, changed: int) -> tuple[tuple[str, ...], tuple[str, ...]]:  # noqa: ARG001
+    """The files of a folder whose names end so, and the folders in it; read once until something comes or goes."""
+    with os.scandir(folder) as found:
+        entries = [(entry.path, entry.is_dir()) for entry in found]
+    files = tuple(path for path, is_folder in entries if not is_folder and path.endswith(ending))
+    return files, tuple(path for path, is_folder in entries if is_folder)
 
 
 def _bytes_of(files: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""From a plan to a Dockerfile and its build context."""
+"""The Dockerfile of a plan from its components' templates."""
 
 from __future__ import annotations
 
@@ -35,28 +35,6 @@ MACROS = ("stages", "layer", "imports", "residue", "on_base", "interpreter", "in
 INTO_LAYER = "/opt/tools/into-layer "
 # The value `sdists` of a component that builds its source packages in its own stage.
 OWN_STAGE = "own"
-
-
-def render_dockerfile(plan: Plan, catalog: Catalog) -> str:
-    """The Dockerfile of a plan: readable, and buildable with a plain ``docker build`` in its context.
-
-    Such a build leaves out the stages of the image's proof.
-
-    Args:
-        plan: the resolved record; nothing else decides what is in the file.
-        catalog: has the components' templates.
-
-    Raises:
-        RequestError: the plan has no lock; a template is missing, broken or names something that does not exist.
-    """
-    if plan.unlocked:
-        raise RequestError(f"plan {plan.id[:12]} has no lock, so its Dockerfile would install no Python packages")
-    return render(plan, catalog) + proof_stages()
-
-
-def proof_stages() -> str:
-    """The end of every Dockerfile, the same for all: the stages of the proof. No plan's id depends on them."""
-    return (templates_dir() / "proof" / "Dockerfile").read_text()
 
 
 def render(plan: Plan, catalog: Catalog) -> str:

@@ -46,7 +46,7 @@ def render(flags: RenderFlags) -> None:
         return
     from trainwright.build.context import write_context
     from trainwright.core.owned import claim
-    from trainwright.plan.render import render_dockerfile
+    from trainwright.plan.rendered import render_dockerfile
     from trainwright.sources.fetch import fetch_base
     from trainwright.verbs.documents import RenderDocument
 

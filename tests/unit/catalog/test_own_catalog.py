@@ -13,7 +13,7 @@ from tests.support.in_process import call
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import images_dir, templates_dir
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.prove.smoke import collect

@@ -21,7 +21,7 @@ from trainwright.core import paths
 from trainwright.core.errors import RequestError
 from trainwright.core.hashes import KnownHashes
 from trainwright.plan.plan_lock import PlanLock
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request, parse_cuda
 from trainwright.plan.resolve import resolve
 from trainwright.push import history

@@ -17,7 +17,7 @@ from trainwright.catalog.catalog import load_catalog
 from trainwright.core.data_files import read_yaml
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import images_dir
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -15,7 +15,7 @@ from trainwright.core.errors import RequestError
 from trainwright.pipeline.images import choose
 from trainwright.pipeline.pipeline import shared_groups
 from trainwright.pipeline.sharing import SharedImage, group_of, groups, stage_keys
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site

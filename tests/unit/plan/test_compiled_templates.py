@@ -42,7 +42,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def rendered() -> str:
     """As a process does that has just started."""
     render._loaded.cache_clear()
-    return render.render_dockerfile(PLAN, CATALOG)
+    return render.render(PLAN, CATALOG)
 
 
 def test_a_second_process_compiles_nothing(cache, compiled):

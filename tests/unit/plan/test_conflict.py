@@ -22,7 +22,7 @@ from trainwright.core.paths import images_dir, templates_dir
 from trainwright.plan.conflict import smallest
 from trainwright.plan.fit import Objection
 from trainwright.plan.plan import Plan
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

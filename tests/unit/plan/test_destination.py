@@ -9,7 +9,7 @@ from trainwright.core.errors import Conflict, RequestError
 from trainwright.plan.dockerfile import instructions, steps
 from trainwright.plan.plan import FOR_LABEL, Plan
 from trainwright.plan.project import Project, project_text
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -14,7 +14,7 @@ from trainwright.core.errors import Conflict, RequestError
 from trainwright.core.paths import templates_dir
 from trainwright.plan.extend import registry_reference
 from trainwright.plan.plan import Plan
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

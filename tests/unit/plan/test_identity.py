@@ -26,7 +26,7 @@ from trainwright.plan import render
 from trainwright.plan.dockerfile import instructions
 from trainwright.plan.identity import tool_files
 from trainwright.plan.plan import PLAN_LABEL, Plan
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -11,7 +11,7 @@ from trainwright.catalog.catalog import BASE, load_catalog
 from trainwright.core.errors import RequestError
 from trainwright.plan.licences import check_public
 from trainwright.plan.plan import Plan
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -31,7 +31,7 @@ from trainwright.plan.plan_lock import (
     save_lock,
     unlocked,
 )
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site

@@ -19,7 +19,7 @@ from trainwright.estimator.subject import Subject
 from trainwright.lock.refresh import stale
 from trainwright.plan.dockerfile import instructions
 from trainwright.plan.plan import PLATFORM_LABEL, Plan
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.sagemaker.job import Job

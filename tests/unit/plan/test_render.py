@@ -14,7 +14,7 @@ from trainwright.core.errors import RequestError
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.plan.dockerfile import stages, steps, with_collector
 from trainwright.plan.render import render as render_image
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -236,7 +236,7 @@ def test_a_component_can_be_added_without_touching_python(copied):
     line.write_text(
         line.read_text().replace("components:\n", "components:\n  hello: {provider: debian, version: '2.10'}\n")
     )
-    from trainwright.plan.render import render_dockerfile
+    from trainwright.plan.rendered import render_dockerfile
 
     catalog = load_catalog(copied / "images", copied / "templates")
     plan = plan_of(catalog, cuda="cpu")

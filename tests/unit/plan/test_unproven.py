@@ -9,7 +9,7 @@ from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.lock import unproven, wheels
 from trainwright.plan.draft import make_draft
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -13,7 +13,7 @@ from trainwright.core.errors import Conflict, RequestError
 from trainwright.lock.apt_packages import questions
 from trainwright.plan import identity
 from trainwright.plan.dockerfile import instructions, steps
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site

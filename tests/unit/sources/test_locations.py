@@ -19,7 +19,7 @@ from trainwright.core.paths import images_dir, templates_dir
 from trainwright.core.records import parse_record
 from trainwright.plan.dockerfile import steps
 from trainwright.plan.plan import Plan, PlannedSource
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.site.site import Site

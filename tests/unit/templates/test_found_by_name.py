@@ -7,7 +7,7 @@ import pytest
 from trainwright.catalog.catalog import load_catalog
 from trainwright.plan.dockerfile import stages
 from trainwright.plan.plan import Plan
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -21,7 +21,7 @@ from trainwright.catalog.component import BuildTarget
 from trainwright.core.errors import Conflict
 from trainwright.core.paths import images_dir, templates_dir
 from trainwright.plan.dockerfile import stages, steps
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -11,7 +11,7 @@ import pytest
 from trainwright.catalog.catalog import load_catalog
 from trainwright.core.errors import Conflict
 from trainwright.core.paths import templates_dir
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -13,7 +13,7 @@ from trainwright.catalog.catalog import Catalog, load_catalog
 from trainwright.catalog.wheel_lock import Lock, LockedPackage
 from trainwright.core.errors import Conflict, RequestError
 from trainwright.plan.plan import Plan
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 

@@ -16,7 +16,7 @@ from trainwright.catalog.image_line import Line, version_key
 from trainwright.catalog.wheel_lock import Lock
 from trainwright.core.paths import templates_dir
 from trainwright.plan.dockerfile import stages
-from trainwright.plan.render import render_dockerfile
+from trainwright.plan.rendered import render_dockerfile
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 
