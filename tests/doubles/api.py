@@ -86,16 +86,18 @@ class Api:
             return None
         if operation == "GetAuthorizationToken":
             return self._authorization(asked, registry.region)
-        if operation == "PutImage":
-            return self._put_image(asked, registry)
         if operation == "DescribeImageReplicationStatus":
             named = {"repositoryName": asked["repositoryName"], "imageId": asked["imageId"]}
             made = self.images.copies.get((registry.host, asked["repositoryName"], asked["imageId"]["imageDigest"]), [])
             return {**named, "replicationStatuses": self.copies.pop(0) if self.copies else made}
-        if operation == "PutLifecyclePolicy":
-            return self._put_lifecycle_policy(asked, registry)
-        if operation == "ListImageReferrers":
-            return self._referrers(asked, registry)
+        ours = {
+            "PutImage": self._put_image,
+            "PutAccountSetting": self._put_account_setting,
+            "PutLifecyclePolicy": self._put_lifecycle_policy,
+            "ListImageReferrers": self._referrers,
+        }
+        if operation in ours:
+            return ours[operation](asked, registry)
         if operation in ("DescribeImages", "BatchDeleteImage", "BatchGetImage"):
             repository = self.images.repository(registry.account, registry.region, asked["repositoryName"])
             if operation == "BatchDeleteImage":
@@ -124,6 +126,12 @@ class Api:
             endpoint = f"https://{Registry(account, region).host}"
             entries.append({"authorizationToken": token, "expiresAt": end, "proxyEndpoint": endpoint})
         return {"authorizationData": entries}
+
+    def _put_account_setting(self, asked: dict[str, Any], registry: Registry) -> dict[str, Any] | None:
+        if asked["name"] != "BLOB_MOUNTING":
+            return None
+        (self.images.mounting.add if asked["value"] == "ENABLED" else self.images.mounting.discard)(registry.host)
+        return {"name": asked["name"], "value": asked["value"]}
 
     def _put_image(self, asked: dict[str, Any], registry: Registry) -> dict[str, Any]:
         manifest = asked["imageManifest"]

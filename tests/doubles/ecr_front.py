@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from tests.doubles.bodies import PIECE, Answered, Body, Cut
 from tests.doubles.certificates import Certificates
@@ -203,8 +203,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _blob(self, registry: Registry, name: str, rest: str) -> None:
         query = urlsplit(self.path).query
         if self.command == "POST" and "mount=" in query:
-            query = ""  # blobs of other repositories are not lent: the client uploads
+            query = self._mount(registry, parse_qs(query))
         self._pass_on(registry, name, f"blobs/{rest}" + (f"?{query}" if query else ""))
+
+    def _mount(self, registry: Registry, asked: dict[str, list[str]]) -> str:
+        """The query of a mount, where ECR makes one; empty where the client has to upload.
+
+        User guide, "Blob mounting": the account turned it on, and both repositories are of one registry.
+        """
+        digest, source = asked["mount"][0], asked.get("from", [""])[0]
+        lent = registry.host in self.backing.images.mounting and source
+        return f"mount={digest}&from={quote(f'{registry.account}/{registry.region}/{source}', safe='')}" if lent else ""
 
     def _put_manifest(self, registry: Registry, repository: Any, reference: str) -> None:
         content = self.body.whole(LARGEST_MANIFEST)

@@ -36,6 +36,8 @@ class Images:
         self.pushed: Callable[[Any, Any, str | None], None] = lambda *_: None
         # Host, repository and digest -> how far their copies are, as DescribeImageReplicationStatus says it.
         self.copies: dict[tuple[str, str, str], list[dict[str, str]]] = {}
+        # The hosts of registries whose account setting BLOB_MOUNTING is ENABLED; as in ECR none is at first.
+        self.mounting: set[str] = set()
 
     def repository(self, account: str, region: str, name: str) -> Any:
         """moto's record of a repository.

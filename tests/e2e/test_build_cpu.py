@@ -196,25 +196,34 @@ def test_packages_and_code_of_the_user(built, program, docker, tmp_path):
     (source / "sub").mkdir(parents=True)
     (source / "train.py").write_text("import os, tqdm\nopen(os.environ['SM_MODEL_DIR'] + '/done', 'w').write('yes')\n")
     (source / "sub" / "helper.py").write_text("")
-    words = ["--with-requirements", str(tmp_path / "requirements.txt"), "--code", str(source)]
-    done = program("build", *CPU_LINE, *words, "--entry-point", "train.py", "--json")
-    tag = f"{built['tags'][0]}-user"
+    user = [
+        "--with-requirements",
+        str(tmp_path / "requirements.txt"),
+        "--code",
+        str(source),
+        "--entry-point",
+        "train.py",
+    ]
+    done = program("build", *CPU_LINE, *user, "--json")
     try:
         assert done.code == 0, done.err[-4000:]
         document = done.json
-        assert document["tags"][0] == tag
+        assert document["tags"][0] == f"{built['tags'][0]}-user"
         for select in ("contract/", "user/"):
-            smoked = program("smoke", "--image", tag, "--select", select, "--json")
+            # By its id: a test beside this one may build another image of the line with parts of a user.
+            smoked = program("smoke", "--image", document["image_id"], "--select", select, "--json")
             assert smoked.code == 0, smoked.err[-4000:]
             assert smoked.json["passed"]
         assert "tqdm" in document["probe"]["distributions"]
         rows = {row["name"]: row for row in document["components"]}
         assert rows["pytorch"]["cached"]
-        listing = docker("run", "--rm", "--network", "none", "--entrypoint", "find", tag, "/opt/ml/code", "-type", "f")
+        words = ["--network", "none", "--entrypoint", "find", document["image_id"], "/opt/ml/code", "-type", "f"]
+        listing = docker("run", "--rm", *words)
         assert sorted(listing.split()) == ["/opt/ml/code/sub/helper.py", "/opt/ml/code/train.py"]
-        assert program("build", *CPU_LINE, *words, "--entry-point", "train.py", "--json").json["cached"]
+        assert program("build", *CPU_LINE, *user, "--json").json["cached"]
     finally:
-        docker("rmi", tag, *(done.json["tags"] if done.code == 0 else ()), check=False)
+        if done.code == 0:
+            docker("rmi", "--force", done.json["image_id"], check=False)
 
 
 def test_a_package_that_would_change_the_locked_set_is_refused(program, tmp_path):

@@ -20,7 +20,7 @@ from trainwright.catalog.catalog import load_catalog
 from trainwright.plan.request import make_request
 from trainwright.plan.resolve import resolve
 from trainwright.push import ecr, patience
-from trainwright.push.registry import moment
+from trainwright.push.published import moment
 from trainwright.push.tags import tags_of as tags_of_plan
 
 pytest_plugins = ["tests.support.push_fixtures"]

@@ -13,8 +13,9 @@ from tests.doubles.api import Api
 from trainwright.push import gc
 from trainwright.push.attest import IN_TOTO, PREDICATE, RECORD
 from trainwright.push.ecr import Ecr, ImageManifest
+from trainwright.push.published import Published
 from trainwright.push.references import PushPlace, PushTarget
-from trainwright.push.registry import MANIFEST, Published
+from trainwright.push.registry import MANIFEST
 from trainwright.site.site import Site
 
 ACCOUNT, REGION = "740000000001", "us-west-2"

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.doubles.images import Images, Refused
 from trainwright.push.ecr import ImageManifest, Referrer
-from trainwright.push.registry import Published
+from trainwright.push.published import Published
 
 KIND = "application/vnd.oci.image.manifest.v1+json"
 

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 
 from trainwright.core.errors import Failure
 from trainwright.push.ecr import Ecr
+from trainwright.push.published import labels_of
 from trainwright.push.references import PushPlace
-from trainwright.push.registry import Registry, labels_of
+from trainwright.push.registry import Registry
 from trainwright.site.site import Site
 
 _TRIES = 2  # an image that cannot be read is not a failure: its labels are unknown

@@ -18,8 +18,9 @@ from trainwright.push.attest import attested
 from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.moving import move
 from trainwright.push.proof import gate
+from trainwright.push.published import Published
 from trainwright.push.references import PushPlace
-from trainwright.push.registry import Published, Registry
+from trainwright.push.registry import Registry
 from trainwright.push.settings import may_move
 from trainwright.push.tag_log import TagLog
 from trainwright.push.tagging import TagRow, TagsDocument, row

@@ -14,9 +14,10 @@ from trainwright.push.documents import AheadDocument, AheadImage, PushedTag
 from trainwright.push.ecr import Ecr
 from trainwright.push.moving import Move, foresee
 from trainwright.push.proof import gate
+from trainwright.push.published import Published
 from trainwright.push.push import built_at, chosen, places_of
 from trainwright.push.refusals import clash
-from trainwright.push.registry import Published, Registry
+from trainwright.push.registry import Registry
 from trainwright.push.repository import load_policy
 from trainwright.push.settings import may_move, settle
 from trainwright.push.soci import standing_index

@@ -25,7 +25,8 @@ from trainwright.core.records import MisfitError, read_record
 from trainwright.plan.plan import LABEL, Plan
 from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.proof import smoke_lacks
-from trainwright.push.registry import Published, Registry
+from trainwright.push.published import Published
+from trainwright.push.registry import Registry
 from trainwright.push.sbom import MEDIA_TYPE as SBOM
 from trainwright.push.tags import PROOF_PREFIX
 from trainwright.soci.manifests import ORIGINAL

@@ -17,7 +17,8 @@ from typing import Literal
 
 from trainwright.core.errors import RegistryRefused
 from trainwright.push.ecr import Ecr, ImageManifest
-from trainwright.push.registry import Published, Registry
+from trainwright.push.published import Published
+from trainwright.push.registry import Registry
 from trainwright.push.tag_log import Decision, TagLog, TagStanding, What, held_text, hindrance, next_number, standing
 
 TagState = Literal["moved", "made", "there already", "kept"]

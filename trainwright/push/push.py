@@ -32,9 +32,10 @@ from trainwright.push.ecr import Ecr, ImageManifest, caller_account
 from trainwright.push.moving import Move, move, set_own
 from trainwright.push.options import PushOptions, check_options
 from trainwright.push.proof import gate, mark_unproven
+from trainwright.push.published import Published, moment
 from trainwright.push.references import PushPlace, PushTarget
 from trainwright.push.refusals import clash
-from trainwright.push.registry import Published, Registry, moment
+from trainwright.push.registry import Registry
 from trainwright.push.replicas import await_replicas
 from trainwright.push.repository import RepositoryPolicy, load_policy
 from trainwright.push.sbom import FILE as SBOM_FILE

@@ -13,18 +13,16 @@ import re
 import time
 import urllib.error
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote, urljoin, urlsplit
 
 from trainwright.core.errors import RegistryRefused
-from trainwright.core.records import Field, Record
 from trainwright.core.say import Say
-from trainwright.plan.plan import LABEL
 from trainwright.push.ecr import Ecr, ImageManifest
 from trainwright.push.patience import Patience, retry_after
-from trainwright.push.proof import BUILT_LABEL, UNPROVEN_LABEL
+from trainwright.push.published import Published, published_of
 from trainwright.push.refusals import read_refusal
 from trainwright.site.site import Site
 from trainwright.site.web import FAILURES, LARGEST, content_length, open_url, reason
@@ -38,16 +36,6 @@ T = TypeVar("T")
 _EMPTY = b"{}"  # the content of OCI's empty descriptor
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _EMPTY_TYPE = "application/vnd.oci.empty.v1+json"
-
-
-class Published(Record):
-    """The labels of an image in a registry. ``built`` is in UTC; ``plan`` is empty if Trainwright did not build it."""
-
-    built: datetime
-    plan: str
-    framework: str
-    version: str
-    unproven: bool = Field(description="pushed without a passed smoke run")
 
 
 class Registry:
@@ -106,19 +94,7 @@ class Registry:
     def published(self, manifest: ImageManifest) -> Published | None:
         """The labels of a manifest's image, of an index those of its image for x86-64; ``None`` if it has none."""
         data = self.configuration(self.single(manifest))
-        if data is None:
-            return None
-        try:
-            labels = labels_of(data)
-            return Published(
-                built=moment(labels.get(BUILT_LABEL) or data["created"]),
-                plan=labels.get(f"{LABEL}.plan", ""),
-                framework=labels.get(f"{LABEL}.framework", ""),
-                version=labels.get(f"{LABEL}.framework-version", ""),
-                unproven=UNPROVEN_LABEL in labels,
-            )
-        except (ValueError, KeyError, AttributeError):
-            return None
+        return None if data is None else published_of(data)
 
     def attach(
         self,
@@ -212,7 +188,7 @@ class Registry:
             moved: takes the bytes that are there so far, and how many have just been sent.
 
         Returns:
-            The bytes that were sent: 0 if the blob was there.
+            The bytes that were sent: 0 if the blob was there, or the registry took it from the other repository.
 
         Raises:
             RegistryRefused: one of the two refused, or the bytes are not those of the digest.
@@ -221,10 +197,17 @@ class Registry:
             moved(size, 0)
             return 0
 
+        # A repository of the same registry lends it, in ECR if the account has the setting BLOB_MOUNTING.
+        near = source._ecr.place.host == self._ecr.place.host
+        mount = f"?mount={digest}&from={quote(source._ecr.place.repository, safe='')}" if near else ""
+
         def attempt(renew: bool) -> int:
+            with self._open(f"blobs/uploads/{mount}", renew=renew, method="POST", data=b"") as begun:
+                if begun.status == HTTPStatus.CREATED:
+                    moved(size, 0)
+                    return 0
+                location = self._upload(dict(begun.headers))
             with source._open(f"blobs/{digest}", renew=renew, largest=size) as blob:
-                with self._open("blobs/uploads/", renew=renew, method="POST", data=b"") as begun:
-                    location = self._upload(dict(begun.headers))
                 kind = {"Content-Type": "application/octet-stream", "Content-Length": str(size)}
                 pieces = _pieces(blob, size, moved)
                 with self._open(location, renew=False, method="PATCH", data=pieces, headers=kind) as sent:
@@ -368,21 +351,6 @@ def _pieces(blob: http.client.HTTPResponse, size: int, moved: Callable[[int, int
         moved(size - left, len(piece))
     if left:
         raise http.client.IncompleteRead(b"", left)
-
-
-def labels_of(configuration: Mapping[str, Any]) -> Mapping[str, str]:
-    """The labels of an image's configuration."""
-    labels: Mapping[str, str] = (configuration.get("config") or {}).get("Labels") or {}
-    return labels
-
-
-def moment(text: str) -> datetime:
-    """Parse a time as engines and registries write it (RFC 3339, nanoseconds), in UTC.
-
-    Raises:
-        ValueError: the text is not a time.
-    """
-    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text)).astimezone(UTC)
 
 
 def _descriptor(content: bytes, media_type: str) -> dict[str, Any]:

@@ -23,7 +23,8 @@ from msgspec import Meta
 
 from trainwright.core.records import Field, MisfitError, Record, read_record
 from trainwright.push.ecr import Ecr, ImageManifest
-from trainwright.push.registry import MANIFEST, Published, Registry
+from trainwright.push.published import Published
+from trainwright.push.registry import MANIFEST, Registry
 from trainwright.push.tags import LENGTH, PREFIX, PROOF_PREFIX, order
 
 KIND = "application/vnd.trainwright.tag-log.v1+json"

@@ -21,8 +21,8 @@ from trainwright.plan.resolve import resolve
 from trainwright.push.attest import IN_TOTO, PREDICATE, RECORD, TEST_RESULT, Attestation, attested, statements
 from trainwright.push.ecr import ImageManifest
 from trainwright.push.promote import find_image, find_places
+from trainwright.push.published import Published
 from trainwright.push.references import PushPlace
-from trainwright.push.registry import Published
 from trainwright.user.files import UserFiles
 
 DAY = datetime(2026, 11, 1, tzinfo=UTC)

@@ -22,7 +22,7 @@ from trainwright.plan.resolve import resolve
 from trainwright.push.history import pushes, remember
 from trainwright.push.moving import hindrance
 from trainwright.push.proof import gate, smoke_lacks
-from trainwright.push.registry import Published, moment
+from trainwright.push.published import Published, moment
 from trainwright.push.sbom import make_sbom
 
 IMAGE = "sha256:" + "ab" * 32

@@ -13,7 +13,7 @@ import pytest
 from tests.support.tag_race import Killed, Repository, ended, image, orders, race
 from trainwright.core.errors import RegistryRefused
 from trainwright.push.moving import Move, decide, foresee, move, set_own
-from trainwright.push.registry import Published
+from trainwright.push.published import Published
 from trainwright.push.tag_log import Decision, TagLog, hindrance, standing
 
 TAG = "pytorch-2.6-cu124"

@@ -19,8 +19,8 @@ from trainwright.plan.resolve import resolve
 from trainwright.push import push
 from trainwright.push.ecr import ImageManifest
 from trainwright.push.options import PushOptions
+from trainwright.push.published import Published
 from trainwright.push.references import PushPlace
-from trainwright.push.registry import Published
 from trainwright.push.tags import tags_of
 
 DAY = datetime(2026, 11, 25, 3, tzinfo=UTC)
