@@ -52,16 +52,23 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 # What the profiler of triton opens, or a link to it: a library beside it, which its wheels have since 3.2, or one that
-# the loader finds. It needs no GPU to say its version.
+# the loader finds. Without a driver 13.1 and older say their version; cuptiGetVersion of 13.2 calls itself until the
+# stack is full, and that of 13.3 and newer returns 999 (wheels of nvidia-cuda-cupti 13.0.85 to 13.5.25, 2026-11-26).
 CUPTI = """
-import ctypes, importlib.metadata, pathlib, triton
-version = ctypes.c_uint32()
+import contextlib, ctypes, importlib.metadata, pathlib, triton
+version, driver, cupti = ctypes.c_uint32(), False, (0,)
+with contextlib.suppress(OSError):
+    driver = bool(ctypes.CDLL("libcuda.so.1"))
+with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+    cupti = tuple(map(int, importlib.metadata.version("nvidia-cuda-cupti").split(".")))
 own = sorted(pathlib.Path(triton.__file__).parent.glob("backends/nvidia/lib/cupti*/*.so*"))
 older = importlib.metadata.version("triton").split(".")[:2] in (["3", "0"], ["3", "1"])
 for path in [pathlib.Path("libcupti.so")] if older else own:
     library = ctypes.CDLL(str(path))
     if path.name.startswith("libcupti.so"):
-        assert library.cuptiGetVersion(ctypes.byref(version)) == 0 and version.value, path
+        ask = library.cuptiGetVersion
+        asks_driver = cupti >= (13, 2) and "triton" not in path.resolve().parts
+        assert asks_driver and not driver or ask(ctypes.byref(version)) == 0 and version.value, path
         print(path.name)
 """
 
