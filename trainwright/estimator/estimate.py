@@ -17,7 +17,7 @@ from trainwright.estimator import awscli, compare, manifest, program_sdk2, progr
 from trainwright.estimator.check import CODES, check
 from trainwright.estimator.create_training_job import launch_hyperparameters, make_request
 from trainwright.estimator.figures import Figures, figures
-from trainwright.estimator.image import ImageFacts, facts_of_image, facts_of_plan
+from trainwright.estimator.image import ImageFacts, facts_of_image, facts_of_plan, packages_of
 from trainwright.estimator.subject import CLUSTERS, SMP_PARAMETERS, Subject, part
 from trainwright.sagemaker.job import Job, PlanRequest, read_job
 
@@ -132,9 +132,11 @@ def estimate(
             remedy="Add --image <address in ECR>, or --framework pytorch --cuda cu124 to check against a plan.",
         )
     job = with_parameters(job, folder)
-    image = facts_of_plan(resolve_plan(job.plan)) if job.plan else look(str(job.image))
+    plan = resolve_plan(job.plan) if job.plan else None
+    image = facts_of_plan(plan) if plan else look(str(job.image))
     generates = form is not None and form != "hyperparameters" and not cluster
-    subject = Subject(job, image, version, folder, generates, cluster)
+    packages = packages_of(plan) if plan else None
+    subject = Subject(job, image, version, folder, generates, cluster, packages)
     jobs = compare.twins(subject) if compared else {"job": subject}
     found = [each for one in jobs.values() for each in check(one)]
     kept, silenced = silence.apply(job, dict.fromkeys(found), CODES)

@@ -99,6 +99,21 @@ def facts_of_plan(plan: Plan) -> ImageFacts:
     )
 
 
+def packages_of(plan: Plan) -> frozenset[str] | None:
+    """Normalized names of the Python packages in the image of a plan; None if not all are known.
+
+    AWS's images bring packages that no plan names.
+    """
+    from packaging.utils import canonicalize_name
+
+    if plan.base.kind == "dlc" or plan.unlocked:
+        return None
+    sources = [source for component in plan.components for source in component.sources]
+    named = [each.package.partition("==")[0] if each.package else str(each.file).partition("-")[0] for each in sources]
+    own = ["pip", "setuptools", "wheel", *(component.name for component in plan.components)]
+    return frozenset(str(canonicalize_name(name)) for name in (*named, *own))
+
+
 def _held(reference: str) -> tuple[dict[str, str] | None, str | None]:
     """The components in one of AWS's images by AWS's own Dockerfile, and which that is; None if neither is known."""
     found = contents_of(reference)

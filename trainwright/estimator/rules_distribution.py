@@ -11,7 +11,7 @@ from trainwright.core.errors import did_you_mean
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import MODEL_PARALLEL, Subject, enabled, part
 from trainwright.sagemaker.distribution import INNER, MEANT, STRATEGIES, Key
-from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT, TENSORFLOW_TOOLKIT
+from trainwright.sagemaker.toolkit import PYTORCH_TOOLKIT, TENSORFLOW_TOOLKIT, TOOLKIT
 
 SDK = "sagemaker 2.257.7, estimator.py and fw_utils.py"
 TRIED = f"tried with {SDK}: accepted without any effect"
@@ -81,9 +81,10 @@ TRAINIUM = Rule(
 PYTHON_ONLY = Rule(
     code="TW209",
     severity="error",
-    title="torchrun and xla_spawn only start Python files",
-    source=f"{SDK}; {PYTORCH_TOOLKIT}",
-    remedy="Use a .py file as entry_point.",
+    title="torchrun and xla_spawn only start Python files, and no packages (a source_dir with setup.py)",
+    source=f"{SDK}; {PYTORCH_TOOLKIT}; {TOOLKIT}, _entry_point_type.py: setup.py makes it a package; "
+    "torch_distributed.py and pytorch_xla.py: ClientError for packages",
+    remedy="Use a .py file as entry_point, and leave setup.py out of source_dir.",
 )
 P5 = Rule(
     code="TW210",
@@ -183,8 +184,18 @@ def check(subject: Subject) -> Iterator[Finding]:
     entry = subject.job.entry_point
     if subject.launcher in ("torchrun", "xla") and entry is not None and not entry.endswith(".py"):
         yield PYTHON_ONLY.finding(f"{entry} is not a .py file", path="entry_point")
+    elif subject.launcher in ("torchrun", "xla") and entry is not None and _package(subject):
+        yield PYTHON_ONLY.finding("source_dir has a setup.py, so the toolkit takes it for a package", path="source_dir")
     yield from _tensorflow(subject)
     yield from _old_container(subject)
+
+
+def _package(subject: Subject) -> bool:
+    """Whether the toolkit takes the code for a Python package; SDK 3's drivers and clusters do without it."""
+    source = subject.job.source_dir  # an address in S3 is not a folder
+    if source is None or subject.sdk == 3 or subject.cluster:
+        return False
+    return (subject.folder / source / "setup.py").is_file()
 
 
 def _old_container(subject: Subject) -> Iterator[Finding]:

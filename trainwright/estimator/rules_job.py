@@ -21,9 +21,9 @@ API = "CreateTrainingJob, AWS's API reference"
 ENTRY_NAME = Rule(
     code="TW260",
     severity="error",
-    title="an entry point that the toolkit rejects: absolute, outside source_dir, or with unsupported characters",
-    source=f"tried with {TOOLKIT} (strict names since 5.1.4) and sagemaker 2.257.7",
-    remedy="Use a path relative to source_dir, with only letters, digits and . _ + - /",
+    title="an entry point that the toolkit cannot start: a notebook, absolute, outside source_dir, or a bad name",
+    source=f"tried with {TOOLKIT} (strict names since 5.1.4; a shell gets what is not .py) and sagemaker 2.257.7",
+    remedy="Use a script by its path in source_dir, with only letters, digits and . _ + - /",
 )
 ENTRY_MISSING = Rule(
     code="TW261",
@@ -183,7 +183,7 @@ RULES = (
     SMDDP_TYPE,
     NOT_JSON,
 )
-_ENTRY = re.compile(r"[A-Za-z0-9_+./][A-Za-z0-9_+./-]*")
+_ENTRY = re.compile(r"(?!.*[.]ipynb$)[A-Za-z0-9_+./][A-Za-z0-9_+./-]*")
 _HYPERPARAMETER = re.compile(r"[A-Za-z0-9._+/-]+")
 
 
@@ -212,7 +212,7 @@ def _code(subject: Subject) -> Iterator[Finding]:
     # Without a source_dir only the file is uploaded, under its file name.
     name = entry if source is not None else PurePosixPath(entry).name
     if not _ENTRY.fullmatch(name) or name.startswith("/") or ".." in name.split("/"):
-        yield ENTRY_NAME.finding(f"the toolkit rejects {entry!r}", path="entry_point")
+        yield ENTRY_NAME.finding(f"the toolkit cannot start {entry!r}", path="entry_point")
         return
     if not local:
         if not str(source).endswith(".tar.gz"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from trainwright.core.errors import RequestError
@@ -17,8 +18,8 @@ DOCUMENTED = Rule(
     severity="error",
     title="a value outside a limit of the service",
     source="IAM user guide, ARNs: a role has a name; "
-    f"{API}: StoppingCondition (28 days); ResourceConfig and EBS (16 TiB for a volume); AWS General Reference, "
-    "tagging: the prefix aws: is reserved",
+    f"{API}: StoppingCondition (28 days); ResourceConfig and EBS (16 TiB for a volume); PlacementSpecification (1 "
+    "instance or more); AWS General Reference, tagging: the prefix aws: is reserved",
     remedy="Keep to the limit in the message.",
 )
 NO_VPC = Rule(
@@ -35,7 +36,8 @@ EXCLUDED = Rule(
     title="options that the service does not take together",
     source="AWS's developer guide, managed warm pools, considerations: neither spot nor heterogeneous clusters; "
     f"{API}, Channel: CompressionType and RecordWrapperType are for Pipe input mode; InstancePlacementConfig: only for "
-    "UltraServers; botocore's model, ReservedCapacityInstanceType: the types of training plans; "
+    "UltraServers; OutputDataConfig: no KMS key with S3 Express One Zone; "
+    "botocore's model, ReservedCapacityInstanceType: the types of training plans; "
     "aws/sagemaker-python-sdk #6089: either all channels have instance groups or none",
     remedy="Remove one of them.",
 )
@@ -60,6 +62,7 @@ _LOCAL = ("g5", "g6", "g7e", "p5", "p6", "trn1", "trn2")  # and every family wit
 ULTRA = ("ml.p6e-", "ml.trn")  # families with UltraServers; of Trainium not all, but newer ones may be
 MAX_RUN = 28 * 24 * 3600
 MAX_VOLUME_GB = 16384
+_DIRECTORY_BUCKET = re.compile(r"s3://[^/]+--x-s3(?:/|$)")
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -83,8 +86,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _planned(subject)
     if (job.role or "").endswith("/"):
         yield DOCUMENTED.finding(f"{job.role} has no name behind its path", path="role")
-    if job.volume_kms_key:
-        yield from _local_storage(subject)
+    yield from _keys(subject)
     if subject.sdk == 3:
         for what, value in (("debugger", job.debugger), ("profiler", job.profiler)):
             if value is not None:
@@ -116,6 +118,14 @@ def _placed(subject: Subject) -> Iterator[Finding]:
     for _, name in subject.types if subject.job.placement else ():
         if not name.startswith(ULTRA):
             yield EXCLUDED.finding(f"placement with {name}, of which there are no UltraServers", path="placement")
+    placed = subject.job.placement.ultra_servers if subject.job.placement else {}
+    for server, count in placed.items():
+        if count == 0:
+            yield DOCUMENTED.finding("0 instances; at least 1", path=f"placement.ultra_servers.{server}")
+    if sum(placed.values()) > subject.job.hosts:
+        yield EXCLUDED.finding(
+            f"placement of {sum(placed.values())} instances, of which the job has {subject.job.hosts}", path="placement"
+        )
 
 
 def _planned(subject: Subject) -> Iterator[Finding]:
@@ -169,7 +179,9 @@ def _streamed(subject: Subject) -> Iterator[Finding]:
             )
 
 
-def _local_storage(subject: Subject) -> Iterator[Finding]:
-    for _, kind, _ in subject.instances:
+def _keys(subject: Subject) -> Iterator[Finding]:
+    if subject.job.output_kms_key and _DIRECTORY_BUCKET.match(subject.job.output or ""):
+        yield EXCLUDED.finding("output_kms_key with a bucket of S3 Express One Zone", path="output_kms_key")
+    for _, kind, _ in subject.instances if subject.job.volume_kms_key else ():
         if "d" in kind.family or kind.family.startswith(_LOCAL):
             yield LOCAL_STORAGE.finding(f"{kind.name} has local disks", path="volume_kms_key")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
+from trainwright.core.errors import RequestError
 from trainwright.core.findings import Finding, Rule
 from trainwright.estimator.subject import Subject
 from trainwright.sagemaker.toolkit import TENSORFLOW_TOOLKIT, TOOLKIT
+from trainwright.user.requirements import required_names, requirements_text
 
 ISOLATED = Rule(
     code="TW316",
     severity="error",
     title="network isolation, and a model_dir in S3, which TensorFlow's toolkit looks up before the script starts "
-    "(warnings: requirements.txt, other addresses in hyperparameters and environment)",
+    "(warnings: other addresses in hyperparameters and environment; requirements.txt, but an error for a package that "
+    "the plan's image lacks)",
     source="AWS's API reference, CreateTrainingJob: with EnableNetworkIsolation no calls but those between the hosts; "
     f"aws/sagemaker-python-sdk #2702; {TENSORFLOW_TOOLKIT}, s3_utils.py; {TOOLKIT}, modules.py",
     remedy="Pass data as inputs, write the model to /opt/ml/model, and use `checkpoint`: the service copies them.",
@@ -76,10 +79,26 @@ def _isolated(subject: Subject) -> Iterator[Finding]:
     folder = job.source_dir or "s3://"
     if folder.startswith("s3://") or set(_OFFLINE) & set(job.environment):
         return
-    if (subject.folder / folder / "requirements.txt").is_file():
+    file = subject.folder / folder / "requirements.txt"
+    if file.is_file():
+        lacks = _lacks(file, subject.packages)
+        what = f"{' and '.join(lacks)}, which the image lacks" if lacks else "nothing that the image does not have"
         yield ISOLATED.finding(
-            "requirements.txt: pip cannot reach an index; it installs nothing that the image does not have",
+            f"requirements.txt: pip cannot reach an index; it {'cannot install' if lacks else 'installs'} {what}",
             path="source_dir",
-            severity="warning",
+            severity="error" if lacks else "warning",
             remedy="Build the image --with-requirements.",
         )
+
+
+def _lacks(file: Path, packages: frozenset[str] | None) -> list[str]:
+    """What pip would ask an index for; nothing if the image may have it, or the file says where else it is."""
+    try:
+        lines = requirements_text(file, file.name).splitlines()
+    except RequestError:
+        return []
+    if packages is None or any(line.lstrip().startswith("-") for line in lines):
+        return []
+    # A requirement with a marker may not be one of this image.
+    asked = required_names(line.partition(" #")[0] for line in lines if ";" not in line)
+    return [name for name in asked if name not in packages]

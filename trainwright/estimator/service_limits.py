@@ -20,7 +20,8 @@ LIMIT = Rule(
     code="TW290",
     severity="error",
     title="a value outside the service's limits: a length, number, pattern or choice",
-    source="botocore's model of the SageMaker API",
+    source="botocore's model of the SageMaker API; AWS's developer guide, Define Hyperparameter Ranges: 100 "
+    "hyperparameters of a tuning job in all, also the one that it adds for the objective",
     remedy="Keep to the limit in the message.",
 )
 TOO_MANY_BYTES = Rule(
@@ -31,6 +32,7 @@ TOO_MANY_BYTES = Rule(
     remedy="Put it in a file in source_dir or in a channel, and pass the file's name.",
 )
 RULES = (LIMIT, TOO_MANY_BYTES)
+MOST_HYPERPARAMETERS = 100
 # Member of the request → key of the job file, longest first.
 _KEYS = (
     ("HyperParameterTuningJobConfig.ResourceLimits.MaxNumberOfTrainingJobs", "tuner.max_jobs"),
@@ -88,6 +90,14 @@ def check(subject: Subject) -> Iterator[Finding]:
     for where, message in violations(request, complete=subject.generates):
         rule = TOO_MANY_BYTES if job_key(where).startswith("hyperparameters.") and "value" in message else LIMIT
         yield rule.finding(message, path=job_key(where))
+    if subject.job.tuner:
+        fixed = request["TrainingJobDefinition"].get("StaticHyperParameters", {})
+        every = len(fixed) + len(subject.job.tuner.ranges) + 1  # _tuning_objective_metric
+        if every > MOST_HYPERPARAMETERS >= len(fixed):
+            yield LIMIT.finding(
+                f"{every} hyperparameters with those of the toolkit and the tuner; at most {MOST_HYPERPARAMETERS}",
+                path="hyperparameters",
+            )
 
 
 def violations(request: dict[str, Any], *, complete: bool = True) -> list[tuple[str, str]]:

@@ -48,6 +48,7 @@ class Subject:
         folder: the base of the job's relative paths.
         generates: code or a request will be generated, so the job must be complete.
         cluster: what starts the job instead of SageMaker; None: SageMaker.
+        packages: normalized names of all Python packages in the image; None: not all are known.
     """
 
     job: Job
@@ -56,6 +57,7 @@ class Subject:
     folder: Path = Path()
     generates: bool = False
     cluster: Cluster | None = None
+    packages: frozenset[str] | None = None
 
     @property
     def framework(self) -> Literal["pytorch", "tensorflow"] | None:

@@ -1,0 +1,117 @@
+"""Limits and exclusions that need a folder, a plan or a count: a wrong job, and the nearest right one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.rule_jobs import G5, ON, REFERENCE, dist, found, image, source_folder, tuned
+from trainwright.estimator.check import check
+from trainwright.estimator.estimate import resolve_plan
+from trainwright.estimator.image import packages_of
+from trainwright.estimator.subject import Subject
+from trainwright.sagemaker.job import Job, PlanRequest
+
+folder = pytest.fixture(scope="module")(source_folder)
+
+TORCHRUN = dist({"torch_distributed": ON})
+ULTRA = "ml.p6e-gb200.36xlarge"
+EXPRESS = "s3://models--usw2-az1--x-s3"
+
+
+def placed(**servers: int) -> dict[str, Any]:
+    return {"instance_type": ULTRA, "instance_count": 4, "placement": {"ultra_servers": servers}}
+
+
+def fixed(count: int, **more: Any) -> dict[str, Any]:
+    """A tuning job with a range, the objective, seven hyperparameters of SDK and toolkit, and so many more."""
+    return {**tuned(), "hyperparameters": {f"h{n}": n for n in range(count)}, **more}
+
+
+@pytest.mark.parametrize(
+    ("code", "path", "wrong", "right"),
+    [
+        ("TW295", "output_kms_key", {"output": f"{EXPRESS}/a"}, {"output": "s3://models--x-s3-copies/a"}),
+        ("TW295", "output_kms_key", {"output": EXPRESS}, {"output": f"s3://models/{EXPRESS.removeprefix('s3://')}"}),
+        ("TW295", "placement", placed(a=4, b=1), placed(a=3, b=1)),
+        ("TW292", "placement.ultra_servers.b", placed(a=4, b=0), placed(a=4)),
+        ("TW290", "hyperparameters", fixed(92), fixed(91)),
+        ("TW290", "hyperparameters", fixed(92), fixed(95, tuner=None)),
+        ("TW260", "entry_point", {"entry_point": "train.ipynb"}, {"entry_point": "run.sh"}),
+    ],
+)
+def test_beside_the_limit(folder, code, path, wrong, right):
+    key = {"output_kms_key": "alias/models"} if path == "output_kms_key" else {}
+    told = [
+        {(each.code, each.path) for each in found(folder, {**changes, **key}, image()) if each.severity == "error"}
+        for changes in (wrong, right)
+    ]
+    assert (code, path) in told[0]
+    assert (code, path) not in told[1]
+
+
+def test_a_bucket_of_one_zone_may_have_its_own_key(folder):
+    assert "TW295" not in {each.code for each in found(folder, {"output": EXPRESS}, image())}
+
+
+@pytest.mark.parametrize(
+    ("job", "sdk", "told"),
+    [
+        (TORCHRUN, 2, True),
+        (TORCHRUN, 3, False),  # its driver starts the script itself
+        (dist({"mpi": {**ON, "processes_per_host": 8}}), 2, False),
+        ({}, 2, False),
+        ({**TORCHRUN, "source_dir": None, "entry_point": "src/train.py"}, 2, False),  # the script alone is uploaded
+    ],
+)
+def test_a_package_is_not_started_by_torchrun(tmp_path, job, sdk, told):
+    (tmp_path / "src").mkdir()
+    for name in ("train.py", "setup.py"):
+        (tmp_path / "src" / name).touch()
+    found_here = [each for each in found(tmp_path, job, image(), sdk) if each.code == "TW209"]
+    assert [(each.path, each.severity) for each in found_here] == [("source_dir", "error")] * told
+    (tmp_path / "src" / "setup.py").rename(tmp_path / "src" / "setup.cfg")
+    assert "TW209" not in {each.code for each in found(tmp_path, job, image(), sdk)}
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "severity"),
+    [
+        ("peft==0.11\n", True, "error"),
+        ("PyYAML\npeft  # adapters\n", True, "error"),
+        ("peft\n", False, "warning"),
+        ("# nothing more\npyyaml>=6\n", True, "warning"),
+        ('peft; python_version < "3"\n', True, "warning"),
+        ("--find-links wheels\npeft\n", True, "warning"),
+        ("./wheels/peft-0.11-py3-none-any.whl\n", True, "warning"),
+        ("peft @ file:///opt/ml/code/peft.whl\n", True, "warning"),
+    ],
+)
+def test_what_an_isolated_job_cannot_install(tmp_path, text, known, severity):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    (tmp_path / "src" / "requirements.txt").write_text(text)
+    job = Job(image=REFERENCE, entry_point="train.py", source_dir="src", instance_type=G5, network_isolation=True)
+    packages = frozenset({"pyyaml"}) if known else None
+    told = [each for each in check(Subject(job, image(), folder=tmp_path, packages=packages)) if each.code == "TW316"]
+    assert [each.severity for each in told] == [severity]
+
+
+def test_requirements_that_are_no_text(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "requirements.txt").write_bytes(b"\xff\x00peft")
+    job = Job(image=REFERENCE, source_dir="src", network_isolation=True)
+    told = check(Subject(job, image(), folder=tmp_path, packages=frozenset()))
+    assert ("TW316", "warning") in {(each.code, each.severity) for each in told}
+
+
+def test_a_plan_names_all_packages_of_its_image():
+    known = packages_of(resolve_plan(PlanRequest(framework="pytorch", cuda="cu124")))
+    assert known is not None
+    assert {"torch", "numpy", "pip", "sagemaker-training", "mpi4py"} <= known
+    assert "peft" not in known
+
+
+def test_an_image_of_aws_has_packages_that_no_plan_names():
+    assert packages_of(resolve_plan(PlanRequest(framework="pytorch", version="2.8.0", base="dlc"))) is None
