@@ -8,6 +8,7 @@ from trainwright.core.findings import Finding, Rule
 from trainwright.estimator import (
     figures,
     rules_clusters,
+    rules_code,
     rules_compiler,
     rules_distribution,
     rules_image,
@@ -39,6 +40,7 @@ FAMILIES = (
     rules_values,
     rules_places,
     rules_reach,
+    rules_code,
     rules_tuner,
     rules_sdk3,
     figures,
@@ -63,6 +65,7 @@ RULES: tuple[Rule, ...] = (
     *rules_clusters.RULES,
     *rules_places.RULES,
     *rules_reach.RULES,
+    *rules_code.RULES,
 )
 CODES = findings.table(RULES)
 

@@ -60,7 +60,7 @@ def read_requirements(path: Path, what: str, *, git: bool = False) -> list[str]:
     """
     text = requirements_text(path, what)
     found = []
-    for number, line in _logical_lines(text):
+    for number, line in logical_lines(text):
         found += read_line(line, f"{what}:{number}", git=git)
     return found
 
@@ -152,7 +152,7 @@ def requirements_text(path: Path, what: str) -> str:
         raise RequestError(f"{what}:{number}: is not text in UTF-8", remedy="Save the file as UTF-8.") from None
 
 
-def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+def logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines without comments, continued ones joined, as pip reads them: each with the number of its first line."""
     begun, parts = 0, list[str]()
     for number, line in enumerate([*text.replace("\r\n", "\n").replace("\r", "\n").split("\n"), ""], 1):

@@ -106,6 +106,69 @@ def test_requirements_that_are_no_text(tmp_path):
     assert ("TW316", "warning") in {(each.code, each.severity) for each in told}
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        *((each, True) for each in ("einops=0.8.0", "einops 0.8", "numpy=1.26=py311_0", "torch:2.1", '"einops"')),
+        *((each, True) for each in ("<<<<<<< HEAD", "einops[extra=0.8", "einops = =0.8", "einops_>=1")),
+        *((each, False) for each in ("einops", "einops==0.8.*", "einops (>=0.7)", "Einops_x[a,b]~=0.8,!=0.9")),
+        *((each, False) for each in ("# einops=0.8", "einops  # =0.8", "", "-e .", "--pre", "-rmore.txt")),
+        *((each, False) for each in ("./einops", "einops.whl", "git+https://example.com/e.git", "${INDEX}=1")),
+        *((each, False) for each in ("einops;python_version<'3.9'", "einops @ https://example.com/e.zip")),
+        *((each, False) for each in ("einops==0.8 \\\n    --hash=sha256:0a", "torch==2.1 --no-deps", "einops===0.8")),
+    ],
+)
+@pytest.mark.parametrize("entry", ["train.py", "run.sh"])
+def test_a_line_that_pip_refuses(tmp_path, line, told, entry):
+    """A shell script installs nothing by itself."""
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / entry).touch()
+    (tmp_path / "src" / "requirements.txt").write_text(f"numpy>=1.20\n{line}\n")
+    errors = [each for each in found(tmp_path, {"entry_point": entry}, image()) if each.code == "TW327"]
+    assert [each.path for each in errors] == ["source_dir"] * (told and entry == "train.py")
+    assert all("src/requirements.txt, line 2: " in each.message for each in errors)
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("match x:\n    case 1:\n        pass\n", 10),
+        ("try:\n    pass\nexcept* ValueError:\n    pass\n", 11),
+        ("with (open(a) as f, open(b) as g):\n    pass\n", 9),
+        ("def f(a, /):\n    return (n := a)\n", 8),
+        ("match = 1\nprint(match)\n", 0),
+    ],
+)
+@pytest.mark.parametrize("python", [7, 8, 9, 10])
+def test_syntax_of_a_newer_python(tmp_path, text, first, python):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("import part\n")
+    (tmp_path / "src" / "part.py").write_text(text)
+    facts = image(python=f"3.{python}")
+    errors = [each for each in found(tmp_path, {}, facts) if each.code == "TW326"]
+    assert [each.path for each in errors] == ["entry_point"] * (python < first)
+    assert all(each.message.startswith("part.py, line ") for each in errors)
+    # Where the script may go on without it, it is no error.
+    (tmp_path / "src" / "train.py").write_text("def later():\n    import part\n")
+    assert "TW326" not in {each.code for each in found(tmp_path, {}, facts)}
+
+
+@pytest.mark.parametrize(
+    "facts", [None, image(python=None), image(python="3.99"), image(python="3.8", entry_point="a")]
+)
+def test_syntax_of_which_nothing_is_known(tmp_path, facts):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_text("match x:\n    case 1:\n        pass\n")
+    assert "TW326" not in {each.code for each in found(tmp_path, {}, facts)}
+
+
+def test_a_script_that_cannot_be_read(tmp_path):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").write_bytes(b"print 'x'\n" * 2)
+    (tmp_path / "src" / "requirements.txt").write_bytes(b"\xff\x00")
+    assert not {"TW326", "TW327"} & {each.code for each in found(tmp_path, {}, image())}
+
+
 def test_a_plan_names_all_packages_of_its_image():
     known = packages_of(resolve_plan(PlanRequest(framework="pytorch", cuda="cu124")))
     assert known is not None
