@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
@@ -32,9 +31,7 @@ NOT_A_REQUIREMENT = Rule(
 )
 RULES = (NEWER_SYNTAX, NOT_A_REQUIREMENT)
 # In every version of PEP 508's grammar: a name, extras, and how what follows begins.
-_NAMED = re.compile(
-    r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?\s*(?:\[[^]]*\])?\s*(?:===|[<>!=~]=|[<>;@(]|\Z).*", re.DOTALL
-)
+_NAMED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*[ \t]*(?:\[[^]]*\][ \t]*)?(?:===|[<>!=~]=|[<>;@(]|\Z)")
 # Paths, addresses and variables, of which pip does not ask an index.
 _ELSEWHERE = re.compile(r"[/\\$]|^\.|\.(?:whl|zip|tgz|tar\.[a-z0-9]+)$")
 _MINOR = re.compile(r"3\.([0-9]+)(?:\.[0-9]+)?")
@@ -57,9 +54,9 @@ def _syntax(subject: Subject, entry: Path, folder: Path) -> Iterator[Finding]:
     from trainwright.preflight.reader import Reader
 
     found = _MINOR.fullmatch((subject.image and subject.image.python) or "")
-    # Of a newer Python than the one that runs this, only that one knows.
-    if found is None or (has := (3, int(found[1]))) >= sys.version_info[:2]:
+    if found is None:
         return
+    has = (3, int(found[1]))
     try:
         modules = Reader().script(entry, folder).modules
     except RequestError:
@@ -91,5 +88,5 @@ def _requirements(file: Path, shown: str) -> Iterator[Finding]:
         return  # pip guesses other encodings
     for number, line in logical_lines(text):
         asked = re.split(r"\s-", line)[0].strip()
-        if asked and not line.startswith("-") and not _ELSEWHERE.search(asked) and not _NAMED.fullmatch(asked):
+        if asked and not line.startswith("-") and not _ELSEWHERE.search(asked) and not _NAMED.match(asked):
             yield NOT_A_REQUIREMENT.finding(f"{shown}, line {number}: {asked!r}", path="source_dir")

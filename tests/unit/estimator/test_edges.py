@@ -110,7 +110,7 @@ def test_requirements_that_are_no_text(tmp_path):
     ("line", "told"),
     [
         *((each, True) for each in ("einops=0.8.0", "einops 0.8", "numpy=1.26=py311_0", "torch:2.1", '"einops"')),
-        *((each, True) for each in ("<<<<<<< HEAD", "einops[extra=0.8", "einops = =0.8", "einops_>=1")),
+        *((each, True) for each in ("<<<<<<< HEAD", "einops[extra=0.8", "einops = =0.8", "=0.8")),
         *((each, False) for each in ("einops", "einops==0.8.*", "einops (>=0.7)", "Einops_x[a,b]~=0.8,!=0.9")),
         *((each, False) for each in ("# einops=0.8", "einops  # =0.8", "", "-e .", "--pre", "-rmore.txt")),
         *((each, False) for each in ("./einops", "einops.whl", "git+https://example.com/e.git", "${INDEX}=1")),
@@ -174,6 +174,10 @@ def test_a_plan_names_all_packages_of_its_image():
     assert known is not None
     assert {"torch", "numpy", "pip", "sagemaker-training", "mpi4py"} <= known
     assert "peft" not in known
+    # PyTorch from AWS's bucket, by the name of the file.
+    by_address = packages_of(resolve_plan(PlanRequest(framework="pytorch", cuda="cu113", version="1.10.2")))
+    assert by_address is not None
+    assert "torch" in by_address
 
 
 def test_an_image_of_aws_has_packages_that_no_plan_names():
