@@ -22,7 +22,7 @@ ENTRY_NAME = Rule(
     code="TW260",
     severity="error",
     title="an entry point that the toolkit cannot start: a notebook, absolute, outside source_dir, or a bad name",
-    source=f"tried with {TOOLKIT} (strict names since 5.1.4; a shell gets what is not .py) and sagemaker 2.257.7",
+    source=f"tried with {TOOLKIT} (strict names since 5.1.4) and sagemaker 2.257.7; a shell gets what is not .py",
     remedy="Use a script by its path in source_dir, with only letters, digits and . _ + - /",
 )
 ENTRY_MISSING = Rule(
