@@ -20,13 +20,14 @@ from trainwright.estimator.rules_sdk3 import driver_of
 from trainwright.estimator.subject import Subject, enabled, part
 from trainwright.sagemaker import sdk3
 from trainwright.sagemaker.distribution import XLA, compile_distribution
-from trainwright.sagemaker.job import FileSystem
+from trainwright.sagemaker.job import Channel, FileSystem
 from trainwright.sagemaker.smp_parameters import PLACEMENTS
 
 COMPILER = "sagemaker_training_compiler_enabled"
 COMPILER_DEBUG = "sagemaker_training_compiler_debug_mode"
 MODEL_DIR = "/opt/ml/model"
 ARCHIVE = "sourcedir.tar.gz"
+UNNAMED = "s3://bucket"  # in the place of the SDK's bucket, while a job that is only checked has no role or region
 
 
 def region_of(subject: Subject) -> str | None:
@@ -139,7 +140,7 @@ def code_address(subject: Subject, name: str) -> str:
     source = subject.job.source_dir
     if source and source.startswith("s3://"):
         return source
-    return f"{output_of(subject)}/{name}/source/{ARCHIVE}"
+    return f"{output_of(subject) or UNNAMED}/{name}/source/{ARCHIVE}"
 
 
 def submit_directory(subject: Subject, name: str) -> str:
@@ -171,7 +172,7 @@ def make_request(subject: Subject, now: datetime | None = None) -> dict[str, Any
     tuned = tuning.tuning_request(subject.job, made, name, sdk=subject.sdk, framework=framework)
     if subject.sdk == 2:
         return tuned
-    return tuning.as_sdk3_sends(tuned, subject.job, output_of(subject) or "", base, now)
+    return tuning.as_sdk3_sends(tuned, subject.job, output_of(subject) or UNNAMED, base, now)
 
 
 def _training_request(subject: Subject, name: str) -> dict[str, Any]:
@@ -238,15 +239,16 @@ def _resources(subject: Subject) -> dict[str, Any]:
 def _channels(subject: Subject, name: str) -> list[dict[str, Any]]:
     made = [_channel(key, given, subject.sdk) for key, given in subject.job.inputs.items()]
     if subject.sdk == 3:
-        root = f"{output_of(subject)}/{base_name(subject)}/{name}/input"
-        return made + [_channel(key, f"{root}/{key}", 3) for key in sdk3.CHANNELS]
+        root = f"{output_of(subject) or UNNAMED}/{base_name(subject)}/{name}/input"
+        return made + [_channel(key, Channel(s3_data=f"{root}/{key}"), 3) for key in sdk3.CHANNELS]
     if subject.job.network_isolation and subject.job.entry_point is not None:
-        made.append(_channel("code", code_address(subject, name), 2))
+        made.append(_channel("code", Channel(s3_data=code_address(subject, name)), 2))
     return made
 
 
 def _channel(name: str, given: Any, sdk: int) -> dict[str, Any]:
-    record = channel(name, given)
+    # An address of the SDK's own is what `output` makes of it, right or wrong.
+    record = given if isinstance(given, Channel) else channel(name, given)
     if isinstance(record, FileSystem):
         where = {
             "FileSystemId": record.file_system_id,

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.support.rule_jobs import G5, ON, REFERENCE, dist, found, image, source_folder, tuned
+from trainwright.core.records import parse_record
 from trainwright.estimator.check import check
 from trainwright.estimator.estimate import resolve_plan
 from trainwright.estimator.image import packages_of
@@ -73,6 +74,26 @@ def test_a_package_is_not_started_by_torchrun(tmp_path, job, sdk, told):
     assert [(each.path, each.severity) for each in found_here] == [("source_dir", "error")] * told
     (tmp_path / "src" / "setup.py").rename(tmp_path / "src" / "setup.cfg")
     assert "TW209" not in {each.code for each in found(tmp_path, job, image(), sdk)}
+
+
+@pytest.mark.parametrize(("sdk", "changes"), [(2, {}), (2, {"network_isolation": True}), (3, {})])
+def test_an_output_that_is_no_address_hides_no_other_limit(folder, sdk, changes):
+    """The channels of the SDK's own are below it."""
+    given = {**changes, "output": "team/models", "retries": 31}
+    told = {(each.code, each.path) for each in found(folder, given, image(), sdk)}
+    assert {("TW290", "output"), ("TW290", "retries")} <= told
+
+
+@pytest.mark.parametrize("sdk", [2, 3])
+@pytest.mark.parametrize("retries", [30, 31])
+@pytest.mark.parametrize("more", [{}, tuned()])
+def test_a_job_without_role_and_region_is_held_to_the_limits(tmp_path, sdk, retries, more):
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "train.py").touch()
+    code = {"entry_point": "train.py", "source_dir": "src"}
+    job = parse_record(Job, {"image": "training:1", "instance_type": G5, "retries": retries, **code, **more}, "job")
+    errors = [each for each in check(Subject(job, image(), sdk, tmp_path)) if each.severity == "error"]
+    assert [(each.code, each.path) for each in errors] == [("TW290", "retries")] * (retries > 30)
 
 
 @pytest.mark.parametrize(
