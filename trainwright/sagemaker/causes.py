@@ -61,7 +61,7 @@ def reports_of(number: int) -> tuple[str, ...]:
     name = signal.Signals(number).name
     codes = rf"(?:{128 + number}|-{number})"
     return (
-        rf"(?i)\bexit(?:s|ed)?(?: with)?(?: return| status)?[ _]?(?:code|status)\s*[:=]?\s*{codes}\b",
+        rf"(?i)\bexit(?:s|ed)?(?: with)?(?: return| status)?[ _]?(?:code|status)\s*[:=]?\s*['\"]?{codes}\b",
         rf"(?i)\bsignal {number} \(",
         rf"Signal: [\w ]+ \({number}\)",
         rf"terminated with signal {name}\b",
