@@ -283,7 +283,7 @@ RETRY = (
     [
         ("NCCL WARN Call to posix_fallocate failed : No space left on device", "OSError: No space left on device", 40),
         (RETRY, "ERROR: No matching distribution found for x", 100),
-        ("OutOfMemory: Please use a larger instance", "failed (exitcode: -9) local_rank: 0 (pid: 1)", 60),
+        ("OutOfMemory: Please use a larger instance", "Process 0 exit with status code 137.", 60),
         ("OSError: [Errno 28] No space left on device", "PytorchStreamWriter failed writing file data/1", 60),
         (
             "CUDA error: uncorrectable ECC error encountered",
