@@ -56,7 +56,8 @@ def reports_of(number: int) -> tuple[str, ...]:
     """How launchers report a process that a signal ended, as patterns.
 
     The shell and containers add 128 to its number; Python, torchrun, Horovod and DeepSpeed negate it; mpirun, torchrun,
-    ``multiprocessing`` and ``subprocess`` give its name. What they say of signals that they send is not a report.
+    ``multiprocessing`` and ``subprocess`` give its name, bash the line of the script and the name in words. What they
+    say of signals that they send is not a report.
     """
     name = signal.Signals(number).name
     codes = rf"(?:{128 + number}|-{number})"
@@ -66,6 +67,7 @@ def reports_of(number: int) -> tuple[str, ...]:
         rf"Signal: [\w ]+ \({number}\)",
         rf"terminated with signal {name}\b",
         rf"died with <Signals\.{name}\b",
+        rf": line \d+: +\d+ {signal.strsignal(number)}(?: {{2}}| \(core dumped|$)",
     )
 
 
