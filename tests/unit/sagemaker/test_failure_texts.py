@@ -57,7 +57,7 @@ NOT_QUOTED = {
     *("mca-twice", "mpi-library", "nccl-versions", "no-credentials"),
     *("no-kernel-image", "no-tcp-network", "open-mpi-5"),
     *("script-missing", "smdistributed-launcher", "ssh-no-key"),
-    *("ssh-refused", "torchrun-missing", "waits-for-hosts"),
+    *("ssh-refused", "waits-for-hosts"),
 }
 
 
